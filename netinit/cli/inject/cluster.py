@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
@@ -15,49 +16,53 @@ class Cluster:
 
     def __init__(self, *, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
-            from netinit.kube import resources, single_requests
+            from netinit.kube import client, resources
             from netinit.kube.access import find_access
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        self._asking: Any = single_requests
+        self._ask_once: Any = client.ask_once
         self._resources: Any = resources
         self._access = find_access(kubeconfig=kubeconfig or "", context=context or "")
 
-    def _ask(self, what: str, resource: Any, *, name: str = "", namespace: str = "", optional: bool = False) -> Any:
-        """One object by its name, or the list of all; an empty one if it is `optional` and the cluster does not define it."""
+    def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
         try:
-            if name:
-                return mapping(self._asking.ask_one(self._access, resource, name, namespace))
-            return self._asking.ask_list(self._access, resource)
+            return self._ask_once(self._access, ask)
         except ClusterError as error:
             if optional and error.status == _NOT_FOUND:
-                return []
+                return [], ""
             if error.status:
                 raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
             raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
 
+    def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
+        return mapping(self._read(what, lambda client: client.get(resource, name, namespace)))
+
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Data of a ConfigMap. Raises ConfigError."""
-        found = self._ask(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name=name, namespace=namespace)
+        found = self._one(f"the ConfigMap {namespace}/{name}", self._resources.CONFIG_MAPS, name, namespace)
         return strings(found.get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """Labels of a namespace. Raises ConfigError."""
-        found = self._ask(f"the namespace {name}", self._resources.NAMESPACES, name=name)
+        found = self._one(f"the namespace {name}", self._resources.NAMESPACES, name)
         return strings(mapping(found.get("metadata")).get("labels"))
 
     def nodes(self) -> list[Tree]:
         """All nodes. Raises ConfigError."""
-        return list(self._ask("the nodes", self._resources.NODES))
+        return self._list("the nodes", self._resources.NODES)
 
     def proxy_configs(self) -> list[Tree]:
         """The ProxyConfig resources; empty if the cluster does not define them. Raises ConfigError."""
-        return list(self._ask("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True))
+        return self._list("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True)
+
+    def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
+        found: list[Tree] = self._read(what, lambda client: client.list(resource), optional=optional)[0]
+        return found
 
     def webhook_configurations(self) -> list[Tree]:
         """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
-        found = self._ask("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
+        found = self._list("the webhooks", self._resources.WEBHOOK_CONFIGURATIONS)
         return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

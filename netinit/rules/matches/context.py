@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import FULL_MASK
+from netinit.rules import numbers, structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
@@ -11,13 +14,16 @@ from netinit.rules.matches import (
     format_list,
     format_not,
     format_one_of,
+    pack_tcp,
     truth_of,
 )
+from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.rule_builder import RuleBuilder
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
@@ -41,6 +47,17 @@ class Mark(Match):
             return format_one_of(f"{whose} mark", (f"{self.value:#010x}",), self.negated)
         return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_mark(connection=self.connection)
+        if self.mask != FULL_MASK:
+            writer.mask(pack("=I", self.mask))
+        writer.compare(pack("=I", self.value), self.negated)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad(
+            "connmark" if self.connection else "mark", 1, pack(structs.MARK, self.value, self.mask, self.negated)
+        )
+
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
             return False  # without a connection xt_connmark is false, even if negated
@@ -62,6 +79,10 @@ class Mark(Match):
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
         return self.connection
+
+    @property
+    def compat(self) -> str:  # type: ignore[override] # computed here
+        return "" if self.connection else "has_own_mark"
 
 
 class ConnectionState(Match):
@@ -85,6 +106,24 @@ class ConnectionState(Match):
         if len(parts) > 1 and not self.negated:
             raise ValueError(f"{' or '.join(parts)}: nft has no one expression for both")
         return " ".join(parts)
+
+    def express(self, writer: RuleBuilder) -> None:
+        asked = [
+            (key, sum([bit for name, bit in known if name in self.states]))
+            for key, known in ((numbers.CT_STATE, numbers.STATES), (numbers.CT_STATUS, numbers.STATUSES))
+        ]
+        if all(bits for _, bits in asked) and not self.negated:
+            raise ValueError(f"{' or '.join(self.states)}: nft has no one expression for both")
+        for key, bits in asked:
+            if bits:
+                writer.load_ct(key)
+                writer.mask(pack("=I", bits))
+                writer.compare(bytes(4), not self.negated)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        bits = sum([bit for name, bit in structs.CONNTRACK_BITS if name in self.states])
+        asked = structs.STATE | (structs.STATE_ALIAS if self.module == "state" else 0)
+        return structs.pad_conntrack(asked, structs.STATE if self.negated else 0, bits)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if not packet.state:  # before it is tracked the kernel calls a packet INVALID (nft_ct.c, xt_conntrack.c)
@@ -128,6 +167,13 @@ class ConnectionDirection(Match):
     def nft(self) -> str:
         return f"ct direction {self.direction.lower()}"
 
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_ct(numbers.CT_DIRECTION)
+        writer.compare(b"\1" if self.direction == "REPLY" else b"\0")
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad_conntrack(structs.DIRECTION, structs.DIRECTION if self.direction == "REPLY" else 0, 0)
+
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.state in ("", "INVALID", "UNTRACKED"):
             return False
@@ -155,6 +201,17 @@ class AddressType(Match):
     def nft(self) -> str:
         side = "saddr" if self.side == "source" else "daddr"
         return format_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
+
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_fib(numbers.FIB_ADDRTYPE, numbers.FIB_SADDR if self.side == "source" else numbers.FIB_DADDR)
+        codes = [pack("=I", ADDRESS_TYPES.index(name)) for name in self.types]
+        writer.compare_ranges([(one, one) for one in codes], self.negated, numbers.TYPE_FIB)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        types = sum([1 << ADDRESS_TYPES.index(name) for name in self.types])
+        bit = dict(structs.SIDES)[self.side]
+        sides = (types, 0) if self.side == "source" else (0, types)
+        return structs.pad("addrtype", 1, pack(structs.ADDRESS_TYPE, *sides, bit if self.negated else 0))
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         local = surroundings.is_of_type_local(packet.source if self.side == "source" else packet.destination)
@@ -189,6 +246,13 @@ class Socket(Match):
         """Return the expression for sockets bound to all addresses."""
         return ("socket wildcard 1",)
 
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_socket(numbers.SOCKET_TRANSPARENT)
+        writer.compare_with("<=", b"\1")
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad("socket", 3, b"")
+
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return packet.socket
 
@@ -206,6 +270,7 @@ class TcpFlags(Match):
     """Matches if exactly `flags` of the TCP flags in `mask` are set (section tcp)."""
 
     protocol = "tcp"
+    compat = "has_own_ports"
     mask: tuple[str, ...]
     flags: tuple[str, ...]
     negated: bool = False
@@ -232,6 +297,20 @@ class TcpFlags(Match):
             return f"tcp flags & ({mask.replace(',', ' | ')}) != 0x0" if self.negated else f"tcp flags ! {mask}"
         return f"tcp flags {'!= ' if self.negated else ''}{flags} / {mask}"
 
+    def express(self, writer: RuleBuilder) -> None:
+        writer.limit_protocol("tcp")
+        writer.load_payload(numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
+        mask, flags = self.bits
+        writer.mask(bytes((mask,)))
+        writer.compare(bytes((flags,)), self.negated)
+
+    def struct(self, *more: Match) -> structs.Struct:
+        return pack_tcp("tcp", self, *more)
+
+    @property
+    def header_fields(self) -> tuple[int, tuple[int, int], int]:
+        return structs.TCP_FLAGS, self.bits, structs.FLAGS_INVERTED if self.negated else 0
+
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != "tcp":
             return False
@@ -254,6 +333,7 @@ BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn:
 class Limit(Match):
     """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
+    compat = "has_own_limit"
     rate: int
     burst: int
 
@@ -262,6 +342,15 @@ class Limit(Match):
 
     def nft(self) -> str:
         return f"limit rate {self.rate}/second burst {self.burst} packets"
+
+    def express(self, writer: RuleBuilder) -> None:
+        plain = bytes(4)  # packets, none of it turned round
+        writer.add(
+            b"limit", (1, pack(">Q", self.rate)), (2, pack(">Q", 1)), (3, pack(">I", self.burst)), (4, plain), (5, plain)
+        )
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad("limit", 0, pack(structs.LIMIT, structs.LIMIT_SCALE // self.rate, self.burst))
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return None  # depends on all earlier packets
@@ -288,6 +377,12 @@ class UnknownMatch(Match):
 
     def nft(self) -> str:
         return self.text
+
+    def express(self, writer: RuleBuilder) -> None:
+        writer.write_kept(b"match", self.kept, self.text)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return self.kept if isinstance(self.kept, tuple) else super().struct()
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import Family, bounds_of, format_intervals, split_range, text_of
+from netinit.rules import structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
@@ -14,7 +17,7 @@ from netinit.rules.matches import (
     format_ranges,
     truth_of,
 )
-from netinit.rules.matches.packet import Port
+from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +40,13 @@ class AddressRange(Match):
     def nft(self) -> str:
         field = f"{self.family.nft} {'saddr' if self.source else 'daddr'}"
         return format_one_of(field, format_intervals([(self.first, self.last)], self.family), self.negated)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        ends = [end.to_bytes(self.family.bits // 8, "big") for end in (self.first, self.last)]
+        bit = dict(structs.SIDES)["source" if self.source else "destination"]
+        flags = bit | (bit << structs.RANGE_INVERTED if self.negated else 0)
+        nothing = [b"", b""]
+        return structs.pad("iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if self.source else nothing + ends), flags))
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         address = packet.source if self.source else packet.destination
@@ -66,6 +76,9 @@ class EitherPort(Match):
 
     def nft(self) -> str:
         raise ValueError("either port: nft has no expression for it")
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return pack_multiport(self.ports, structs.MULTIPORT_EITHER, negated=self.negated)
 
     def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
         if packet.protocol != self.protocol:

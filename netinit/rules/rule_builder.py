@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from _struct import pack, unpack_from
 
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.netlink_attributes import HEADER, write_attribute
 from netinit.base.records import Record
-from netinit.rules.expressions.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
+from netinit.rules import numbers
+from netinit.rules.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
+from netinit.rules.structs import protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,12 +99,16 @@ def element(key: bytes, *, ends: bool = False) -> bytes:
 class RuleBuilder:
     """Collects the expressions of one rule, and in `sets` the anonymous sets that they look up.
 
-    `splits_ranges`: write a range as two comparisons (nft up to 1.0), not as one (newer nft, iptables-nft).
+    A family or protocol is compared once, before the first match that needs it. `splits_ranges`: write a range as two
+    comparisons (nft up to 1.0), not as one (newer nft, iptables-nft).
     """
 
     def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
         self._splits_ranges = splits_ranges
-        self.is_mixed = True  # packets of both families come this far
+        self._only: Family | None = {IPV4.number: IPV4, IPV6.number: IPV6}.get(family)
+        self.is_mixed = self._only is None  # packets of both families come this far
+        self._protocol = ""
+        self._unknown: list[bytes] = []  # data written for unknown matches
         self.parts: list[bytes] = []
         self.family = family
         self.sets = sets
@@ -123,6 +130,13 @@ class RuleBuilder:
     def load_ct(self, key: int) -> None:
         """Load NFT_CT_*, a property of the connection."""
         self.add(b"ct", (1, REGISTER), (2, be32(key)))
+
+    def load_mark(self, *, connection: bool) -> None:
+        """Load the mark of the packet or its connection."""
+        if connection:
+            self.load_ct(numbers.CT_MARK)
+        else:
+            self.load_meta(numbers.META_MARK)
 
     def load_payload(self, base: int, offset: int, length: int) -> None:
         """Load bytes of a header."""
@@ -149,8 +163,26 @@ class RuleBuilder:
 
     # ---- what is compared --------------------------------------------------------------------------------------------
 
-    def compare(self, operator: str, value: bytes) -> None:
-        """Compare the register with a value; if false, the rule ends."""
+    def limit_family(self, family: Family) -> None:
+        """Match only this family."""
+        if self._only is not family:
+            self._only, self.is_mixed = family, False
+            self.load_meta(numbers.META_NFPROTO)
+            self.compare(bytes((family.number,)))
+
+    def limit_protocol(self, name: str) -> None:
+        """Match only this protocol."""
+        if self._protocol != name:
+            self._protocol = name
+            self.load_meta(numbers.META_L4PROTO)
+            self.compare(bytes((protocol_number(name),)))
+
+    def compare(self, value: bytes, negated: bool = False) -> None:
+        """End the rule unless the register has this value, or if negated another."""
+        self.compare_with("!=" if negated else "==", value)
+
+    def compare_with(self, operator: str, value: bytes) -> None:
+        """End the rule unless the comparison of the register with a value is true."""
         self.add(b"cmp", (1, REGISTER), (2, be32(OPERATORS.index(operator))), (3, data(value)))
 
     def compare_ranges(self, ranges: Ranges, negated: bool, key_type: int) -> None:
@@ -159,13 +191,13 @@ class RuleBuilder:
         if len(ranges) > 1:
             self._look_up(ranges, negated, key_type)
         elif low == high:
-            self.compare("!=" if negated else "==", low)
+            self.compare(low, negated)
         elif negated or not self._splits_ranges:
             operator = be32(1 if negated else 0)  # NFT_RANGE_NEQ, NFT_RANGE_EQ
             self.add(b"range", (1, REGISTER), (2, operator), (3, data(low)), (4, data(high)))
         else:
-            self.compare(">=", low)
-            self.compare("<=", high)
+            self.compare_with(">=", low)
+            self.compare_with("<=", high)
 
     def _look_up(self, ranges: Ranges, negated: bool, key_type: int) -> None:
         name = f"__set{len(self.sets)}"
@@ -185,9 +217,33 @@ class RuleBuilder:
         """Append a counter."""
         self.add(b"counter", (1, bytes(8)), (2, bytes(8)))
 
-    def put(self, value: bytes) -> None:
+    def put(self, value: bytes, register: int = 1) -> None:
         """Load a constant."""
-        self.add(b"immediate", (1, REGISTER), (2, data(value)))
+        self.add(b"immediate", (1, be32(register)), (2, data(value)))
+
+    def store_mark(self, *, connection: bool) -> None:
+        """Set the mark of the packet or its connection to what is loaded."""
+        if connection:
+            self.add(b"ct", (4, REGISTER), (2, be32(numbers.CT_MARK)))
+        else:
+            self.add(b"meta", (2, be32(numbers.META_MARK)), (3, REGISTER))
+
+    def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
+        """Append what was kept of something not decoded. Raises ValueError if nothing was."""
+        if not kept:
+            raise ValueError(f"{text}: not understood, and not kept")
+        if isinstance(kept, bytes):
+            if kind == b"match" or kept not in self._unknown:  # an unread verdict map is both a match and a target
+                self.parts.append(kept)
+            if kind == b"match":
+                self._unknown.append(kept)
+        else:
+            self.add_struct(kind, kept)
+
+    def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
+        """Append the struct of an iptables extension, NFTA_MATCH_* or NFTA_TARGET_*."""
+        name, revision, info = struct
+        self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
 
     def decide(self, code: int, chain: str = "") -> None:
         """End with a verdict (NF_*, NFT_*); `chain` for jumps."""

@@ -1,42 +1,18 @@
-"""Layouts of extensions' structs (linux/netfilter/xt_*.h): formats, offsets, bits, and whole sizes."""
+"""Structs of extensions (linux/netfilter/xt_*.h): formats, offsets, bits, whole sizes; and netfilter's names of numbers."""
 
 from __future__ import annotations
 
-from netinit.base.net import IPV4, IPV6, Family
-from netinit.base.records import Record
+from _struct import pack
+
+from netinit.base.net import FULL_MASK, IPV4, Family
 
 Struct = tuple[str, int, bytes]  # an extension's name, its revision, its struct
 
-# Entries of a table
-NAME = slice(2, 31)
-ERROR_TARGET = "ERROR"
 ACCEPTING, DROPPING, RETURNING = -2, -1, -5  # verdicts: -NF_ACCEPT - 1, -NF_DROP - 1, XT_RETURN
-INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTOCOL = 1, 2, 8, 16, 64  # IPT_INV_*
-
-
-class EntryForm(Record):
-    """The layout of a family's entry."""
-
-    family: Family
-    address: int  # bytes of an address
-    packet: int  # size of struct ipt_ip, ip6t_ip6
-    header: int  # size of struct ipt_entry, ip6t_entry
-    counters: int
-    flags: int  # offset of the flags; the inversion flags follow
-    goto: int  # the flag of -g
-    allowed: int  # flags that are understood
-
-
-ENTRY_FORMS = {
-    4: EntryForm(family=IPV4, address=4, packet=84, header=112, counters=96, flags=82, goto=2, allowed=2),
-    6: EntryForm(family=IPV6, address=16, packet=136, header=168, counters=152, flags=131, goto=4, allowed=5),
-}
-PROTOCOL_GIVEN = {4: 0, 6: 1}  # IP6T_F_PROTO, set where a protocol is asked
-
-EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, revision
 
 # Matches
 TCP, UDP = "=4H4B", "=4HB"  # ports from and to, of source and destination; option, mask, flags; what is inverted
+TCP_FLAGS = 5  # the field of the flags' mask
 SOURCE_INVERTED, DESTINATION_INVERTED, FLAGS_INVERTED = 1, 2, 4
 MULTIPORT, MULTIPORT_NUMBERS, MULTIPORT_RANGES, MULTIPORT_INVERTED = "=2B", 2, 32, 47  # the first two; offsets of the rest
 MULTIPORT_EITHER = 2  # XT_MULTIPORT_EITHER
@@ -64,6 +40,7 @@ SET_MARK = "=2I"
 CONNMARK, CONNMARK_SHIFTED = "=3IB", "=3I3B"  # value, mask of the connection's mark, of the packet's; shift; mode
 CONNMARK_SET, CONNMARK_SAVE, CONNMARK_RESTORE = 0, 1, 2
 CT = "=2H2I"  # flags, zone, events
+NOTRACK = 1  # XT_CT_NOTRACK
 TPROXY = "=2I"  # mask and value of the mark; an address and the port follow
 REJECT = "=I"
 REJECTIONS = {
@@ -78,6 +55,18 @@ REJECTIONS = {
 }  # enum ipt_reject_with, ip6t_reject_with; empty for "port unreachable", which is usual, and for an echo reply  # fmt: skip
 LOG = "=2B30s"  # level, flags, prefix
 NFLOG = "=I4H64s"  # length, group, threshold, flags, nothing, prefix
+
+# Names and numbers: ICMP codes, levels, address types, protocols (/etc/protocols)
+UNREACHABLE = {4: 3, 6: 4}  # ICMP codes of "port unreachable", and the numbers of these rejections
+WARNING = 4  # the default level of a report
+ADDRESS_TYPES = (
+    "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT",
+    "XRESOLVE",
+)  # RTN_*, by number  # fmt: skip
+_NAMES = {
+    1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
+    58: "ipv6-icmp", 89: "ospf", 103: "pim", 112: "vrrp", 115: "l2tp", 132: "sctp", 136: "udplite",
+}  # fmt: skip
 
 SIZES = {
     ("comment", 0): 256, ("tcp", 0): 16, ("udp", 0): 16, ("multiport", 1): 48, ("iprange", 1): 72, ("owner", 1): 24, ("mark", 1): 16,
@@ -95,3 +84,31 @@ def size_of(name: str, revision: int, family: Family) -> int:
 def pad(name: str, revision: int, info: bytes, family: Family = IPV4) -> Struct:
     """Return an extension's struct at its whole size. Raises KeyError for an unknown one."""
     return name, revision, info.ljust(size_of(name, revision, family), b"\0")
+
+
+def pad_conntrack(asked: int, inverted: int, bits: int) -> Struct:
+    """Return struct xt_conntrack_mtinfo3 that asks for a state or a direction."""
+    return pad("conntrack", 3, bytes(CONNTRACK_AT) + pack(CONNTRACK, asked, inverted, bits))
+
+
+def pad_connmark(mode: int, value: int = 0, mask: int = FULL_MASK) -> Struct:
+    """Return struct xt_connmark_tginfo2 without a shift."""
+    return pad("CONNMARK", 2, pack(CONNMARK_SHIFTED, value, mask, FULL_MASK, 0, 0, mode))
+
+
+def pad_comment(text: str) -> Struct:
+    """Return a comment as the match that iptables has for it."""
+    return pad("comment", 0, text.encode("utf-8", "surrogateescape"))
+
+
+def protocol_name(number: int) -> str:
+    """Return a protocol's name, or its number as text."""
+    return _NAMES.get(number, str(number))
+
+
+def protocol_number(name: str) -> int:
+    """Return the number of a name from `protocol_name`. Raises ValueError."""
+    for number, known in _NAMES.items():
+        if known == name:
+            return number
+    return int(name)

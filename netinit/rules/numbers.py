@@ -11,17 +11,15 @@ NETWORK_HEADER, TRANSPORT_HEADER = 1, 2
 FIB_ADDRTYPE, FIB_SADDR, FIB_DADDR = 3, 1, 2
 SOCKET_TRANSPARENT, SOCKET_WILDCARD = 0, 2
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=")  # NFT_CMP_EQ and so on
-NF_DROP, NF_ACCEPT, NFT_JUMP, NFT_GOTO, NFT_RETURN = 0, 1, -3, -4, -5
+NF_DROP, NF_ACCEPT, NFT_JUMP, NFT_GOTO = 0, 1, -3, -4
 REJECT_ICMP, REJECT_RESET, REJECT_ICMPX = 0, 1, 2
 ICMPX_PORT_UNREACHABLE = 1
 ICMP_CODE, ICMPX_CODE = "icmp code ", "icmpx code "  # of rejections that iptables has no name for
 ETHERTYPES = {0x0800: IPV4, 0x86DD: IPV6}
 STATES = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2), ("UNTRACKED", 64))
 STATUSES = (("SNAT", 0x10), ("DNAT", 0x20))  # IPS_SRC_NAT, IPS_DST_NAT
-FIELDS = {
-    IPV4: ((12, 4, "source"), (16, 4, "destination"), (9, 1, "protocol")),
-    IPV6: ((8, 16, "source"), (24, 16, "destination"), (6, 1, "protocol")),
-}  # of the network header: offset, length
+ADDRESSES = {IPV4: ((12, 4), (16, 4)), IPV6: ((8, 16), (24, 16))}  # source, destination in the network header: offset, length
+PROTOCOL = {IPV4: (9, 1), IPV6: (6, 1)}
 PORTS = ((0, 2, True), (2, 2, False))  # of the transport header: offset, length, whether it is the source's
 TCP_FLAGS_AT = 13
 INTERFACE_NAME = 16
