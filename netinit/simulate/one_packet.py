@@ -20,7 +20,7 @@ class Truth:
 
     def negated_if(self, negated: bool) -> Truth:
         """The opposite if `negated`; unknown stays unknown."""
-        return self if self.holds is None or not negated else Truth(not self.holds)
+        return self if self.holds is None or not negated else TRUTHS[not self.holds]
 
     def __and__(self, other: Chosen) -> Truth:
         """Whether both hold."""
@@ -37,6 +37,9 @@ class Truth:
         return other if self.holds is False or other.holds else self
 
 
+TRUTHS = {holds: Truth(holds) for holds in (True, False, None)}  # made once: a simulation needs thousands
+
+
 class OnePacket:
     """A packet at one point of its path (rules.packet_set.PacketSet)."""
 
@@ -45,47 +48,47 @@ class OnePacket:
         self._around = surroundings
 
     def of_protocol(self, name: str) -> Truth:
-        return Truth(self._packet.protocol == name)
+        return TRUTHS[self._packet.protocol == name]
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Truth:
         address = self._packet.source if source else self._packet.destination
-        return Truth(None if address is None else any(one.first <= address <= one.last for one in networks))
+        return TRUTHS[None if address is None else any(one.first <= address <= one.last for one in networks)]
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Truth:
         port = self._packet.source_port if source else self._packet.destination_port
-        return Truth(None if port is None else any(low <= port <= high for low, high in ranges))
+        return TRUTHS[None if port is None else any(low <= port <= high for low, high in ranges)]
 
     def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Truth:
-        return Truth(is_named(self._packet.in_interface if inbound else self._packet.out_interface, names))
+        return TRUTHS[is_named(self._packet.in_interface if inbound else self._packet.out_interface, names)]
 
     def owned_by(self, kind: str, low: int, high: int) -> Truth:
         """Without a socket, xt_owner is true for every negated match."""
         owner = self._packet.uid if kind == "uid" else self._packet.gid
-        return Truth(self._packet.has_socket and (None if owner is None else low <= owner <= high))
+        return TRUTHS[self._packet.has_socket and (None if owner is None else low <= owner <= high)]
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Truth:
-        return Truth((self._packet.connection_mark if connection else self._packet.mark) & mask == value)
+        return TRUTHS[(self._packet.connection_mark if connection else self._packet.mark) & mask == value]
 
     def in_state(self, states: tuple[str, ...]) -> Truth:
         """Before it is tracked the kernel calls a packet INVALID (nft_ct.c, xt_conntrack.c)."""
         state = self._packet.state
-        return Truth(state in states or (not state and "INVALID" in states))
+        return TRUTHS[state in states or (not state and "INVALID" in states)]
 
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Truth:
         known = self._packet.flags
-        return Truth(None if known is None else {flag for flag in known if flag in mask} == set(flags))
+        return TRUTHS[None if known is None else {flag for flag in known if flag in mask} == set(flags)]
 
     def with_translated_destination(self) -> Truth:
-        return Truth(False if self._packet.state in _WITHOUT_CONNECTION else self._packet.destination_translated)
+        return TRUTHS[False if self._packet.state in _WITHOUT_CONNECTION else self._packet.destination_translated]
 
     def in_reply_direction(self) -> Truth:
-        return Truth(self._packet.is_answer)
+        return TRUTHS[self._packet.is_answer]
 
     def to_socket(self) -> Truth:
-        return Truth(self._packet.socket)
+        return TRUTHS[self._packet.socket]
 
     def local(self, *, source: bool) -> Truth:
-        return Truth(self._around.is_of_type_local(self._packet.source if source else self._packet.destination))
+        return TRUTHS[self._around.is_of_type_local(self._packet.source if source else self._packet.destination)]
 
     def unknown(self) -> Truth:
-        return Truth(None)
+        return TRUTHS[None]

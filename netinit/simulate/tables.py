@@ -16,7 +16,7 @@ from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
-from netinit.simulate.one_packet import OnePacket, Truth
+from netinit.simulate.one_packet import TRUTHS, OnePacket
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
@@ -290,7 +290,7 @@ class PacketState:
 
     def _test(self, loaded: LoadedRule) -> bool | None:
         """Whether all matches hold: False as soon as one fails, None if some are uncertain."""
-        found = Truth(True)  # noqa: FBT003 - it says itself what it is
+        found = TRUTHS[True]
         packets = self._visible()
         for match in loaded.rule.matches:
             found &= match.choose(packets)
@@ -309,7 +309,7 @@ class PacketState:
 
     def _unknown_part(self, loaded: LoadedRule) -> str:
         packets = self._visible()
-        parts = [match.describe() for match in loaded.rule.matches if match.choose(packets) == Truth(None)]
+        parts = [match.describe() for match in loaded.rule.matches if match.choose(packets) == TRUTHS[None]]
         return f"it cannot be known here whether {shorten(' and '.join(parts), MAX_RULE_LENGTH)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:
