@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from netinit.base.errors import ConfigError, NetinitError, TemplateError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.inject.admission_warnings import advise
+from netinit.inject.author_warnings import advise
 from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
