@@ -189,7 +189,7 @@ def test_children_are_forked_and_programs_started_in_one_file_each():
 
 
 def test_pure_packages_open_no_file():
-    assert {"golang", "inject", "options", "rules", "simulate", "webhook/values", "node/decision"} <= set(PURE)
+    assert {"golang", "inject", "options", "rules", "simulate", "webhook/chart", "node/decision"} <= set(PURE)
     problems = gather_calls(OPENERS, READS_ITS_OWN_DATA, PURE)
     assert not problems, "\n".join(["a pure package is given what it reads:", *problems])
 

@@ -18,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
     from netinit.rules.structs import Struct
@@ -73,10 +72,6 @@ class Match(Record):
         return None
 
     @abstractmethod
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        """Whether the packet matches; None if unknown."""
-
-    @abstractmethod
     def choose(self, packets: PacketSet) -> Chosen:
         """Return the packets of a set that match."""
 
@@ -115,16 +110,6 @@ def format_not(negated: bool) -> str:
 def format_list(words: Iterable[object]) -> str:
     """Join the words with commas."""
     return ", ".join([str(word) for word in words])
-
-
-def truth_of(result: bool | None, negated: bool) -> bool | None:
-    """Negate the result if `negated`; None stays None."""
-    return None if result is None else result is not negated
-
-
-def any_of(results: Sequence[bool | None]) -> bool | None:
-    """Whether any result is True; None if none is, but one is unknown."""
-    return True if True in results else None if None in results else False
 
 
 def pack_tcp(protocol: str, *matches: Match) -> Struct:

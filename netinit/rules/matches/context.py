@@ -9,19 +9,16 @@ from netinit.rules import numbers, structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
-    any_of,
     format_extension,
     format_list,
     format_not,
     format_one_of,
     pack_tcp,
-    truth_of,
 )
 from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
 
@@ -58,16 +55,11 @@ class Mark(Match):
             "connmark" if self.connection else "mark", 1, pack(structs.MARK, self.value, self.mask, self.negated)
         )
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
-            return False  # without a connection xt_connmark is false, even if negated
-        mark = packet.connection_mark if self.connection else packet.mark
-        return (mark & self.mask == self.value) is not self.negated
-
     def choose(self, packets: PacketSet) -> Chosen:
         marked = packets.with_mark(self.value, self.mask, connection=self.connection).negated_if(self.negated)
         if not self.connection:
             return marked
+        # Without a connection xt_connmark is false, even if negated.
         return packets.in_state(("", "INVALID", "UNTRACKED")).negated_if(negated=True) & marked
 
     def describe(self) -> str:
@@ -125,17 +117,6 @@ class ConnectionState(Match):
         asked = structs.STATE | (structs.STATE_ALIAS if self.module == "state" else 0)
         return structs.pad_conntrack(asked, structs.STATE if self.negated else 0, bits)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.state:  # before it is tracked the kernel calls a packet INVALID (nft_ct.c, xt_conntrack.c)
-            return None if self._asks_translation and self.negated else truth_of("INVALID" in self.states, self.negated)
-        known = packet.state not in ("INVALID", "UNTRACKED")  # a connection exists that may be translated
-        truths: list[bool | None] = [packet.state in self.states]
-        if "DNAT" in self.states:
-            truths.append(packet.destination_translated if known else False)
-        if "SNAT" in self.states:
-            truths.append(None if known else False)
-        return truth_of(any_of(truths), self.negated)
-
     @property
     def _asks_translation(self) -> bool:
         """Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches."""
@@ -174,11 +155,6 @@ class ConnectionDirection(Match):
     def struct(self, *_: Match) -> structs.Struct:
         return structs.pad_conntrack(structs.DIRECTION, structs.DIRECTION if self.direction == "REPLY" else 0, 0)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.state in ("", "INVALID", "UNTRACKED"):
-            return False
-        return truth_of(packet.is_answer, self.direction == "ORIGINAL")
-
     def choose(self, packets: PacketSet) -> Chosen:
         known = packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True)
         return known & packets.in_reply_direction().negated_if(self.direction == "ORIGINAL")
@@ -213,12 +189,6 @@ class AddressType(Match):
         sides = (types, 0) if self.side == "source" else (0, types)
         return structs.pad("addrtype", 1, pack(structs.ADDRESS_TYPE, *sides, bit if self.negated else 0))
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        local = surroundings.is_of_type_local(packet.source if self.side == "source" else packet.destination)
-        if "LOCAL" in self.types and (local or self.types == ("LOCAL",)):
-            return truth_of(local, self.negated)
-        return None
-
     def choose(self, packets: PacketSet) -> Chosen:
         if "LOCAL" not in self.types:
             return packets.unknown()
@@ -252,9 +222,6 @@ class Socket(Match):
 
     def struct(self, *_: Match) -> structs.Struct:
         return structs.pad("socket", 3, b"")
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return packet.socket
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.to_socket()
@@ -311,13 +278,6 @@ class TcpFlags(Match):
     def header_fields(self) -> tuple[int, tuple[int, int], int]:
         return structs.TCP_FLAGS, self.bits, structs.FLAGS_INVERTED if self.negated else 0
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != "tcp":
-            return False
-        if packet.flags is None:
-            return None
-        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
-
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).negated_if(self.negated)
 
@@ -352,11 +312,8 @@ class Limit(Match):
     def struct(self, *_: Match) -> structs.Struct:
         return structs.pad("limit", 0, pack(structs.LIMIT, structs.LIMIT_SCALE // self.rate, self.burst))
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return None  # depends on all earlier packets
-
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.unknown()
+        return packets.unknown()  # depends on all earlier packets
 
     def describe(self) -> str:
         return f"no more than {self.rate} a second came before it"
@@ -383,9 +340,6 @@ class UnknownMatch(Match):
 
     def struct(self, *_: Match) -> structs.Struct:
         return self.kept if isinstance(self.kept, tuple) else super().struct()
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return None
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()

@@ -9,19 +9,16 @@ from netinit.rules import structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
-    any_of,
     format_extension,
     format_list,
     format_not,
     format_one_of,
     format_ranges,
-    truth_of,
 )
 from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
 
 
@@ -47,10 +44,6 @@ class AddressRange(Match):
         flags = bit | (bit << structs.RANGE_INVERTED if self.negated else 0)
         nothing = [b"", b""]
         return structs.pad("iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if self.source else nothing + ends), flags))
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        address = packet.source if self.source else packet.destination
-        return truth_of(None if address is None else self.first <= address <= self.last, self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         networks = split_range(self.first, self.last, self.family)
@@ -79,11 +72,6 @@ class EitherPort(Match):
 
     def struct(self, *_: Match) -> structs.Struct:
         return pack_multiport(self.ports, structs.MULTIPORT_EITHER, negated=self.negated)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != self.protocol:
-            return False
-        return truth_of(any_of([side.test(packet, surroundings) for side in self._sides()]), self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         source, destination = (side.choose(packets) for side in self._sides())

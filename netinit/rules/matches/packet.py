@@ -21,7 +21,6 @@ from netinit.rules.matches import (
     format_one_of,
     format_ranges,
     pack_tcp,
-    truth_of,
 )
 from netinit.rules.structs import protocol_number
 
@@ -29,7 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
 
@@ -81,12 +79,6 @@ class AddressMatch(Match):
         ranges = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in networks]
         writer.compare_ranges(ranges, self.negated, numbers.TYPE_IPV4 if family is IPV4 else numbers.TYPE_IPV6)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        address = packet.source if self.source else packet.destination
-        if address is None:
-            return None
-        return any(network.first <= address <= network.last for network in self.networks) is not self.negated
-
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.in_networks(self.networks, source=self.source).negated_if(self.negated)
 
@@ -132,9 +124,6 @@ class InterfaceMatch(Match):
         else:
             writer.compare_ranges(ranges, self.negated, numbers.TYPE_INTERFACE)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return is_named(packet.in_interface if self.inbound else packet.out_interface, self.names) is not self.negated
-
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.through_interfaces(self.names, inbound=self.inbound).negated_if(self.negated)
 
@@ -175,9 +164,6 @@ class Protocol(Match):
 
     def struct(self, *_: Match) -> structs.Struct:
         return pack_tcp(self.name)
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return (packet.protocol == self.name) is not self.negated
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.of_protocol(self.name).negated_if(self.negated)
@@ -251,14 +237,6 @@ class Port(Match):
     def compat(self) -> str:  # type: ignore[override] # computed here
         return "has_own_ports" if len(self.ports) == 1 else ""
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != self.protocol:
-            return False
-        port = packet.source_port if self.source else packet.destination_port
-        if port is None:
-            return None
-        return any(low <= port <= high for low, high in map(bounds_of, self.ports)) is not self.negated
-
     def choose(self, packets: PacketSet) -> Chosen:
         ports = packets.with_port(tuple(map(bounds_of, self.ports)), source=self.source)
         return packets.of_protocol(self.protocol) & ports.negated_if(self.negated)
@@ -302,13 +280,6 @@ class Owner(Match):
         bit = structs.OWNER_BITS[self.kind]
         ends = (*self.bounds, 0, 0) if self.kind == "uid" else (0, 0, *self.bounds)
         return structs.pad("owner", 1, pack(structs.OWNER, *ends, bit, bit if self.negated else 0))
-
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.has_socket:  # without a socket, xt_owner is true for every negated match
-            return self.negated
-        owner = packet.uid if self.kind == "uid" else packet.gid
-        first, last = self.bounds
-        return truth_of(None if owner is None else first <= owner <= last, self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.owned_by(self.kind, *self.bounds).negated_if(self.negated)
