@@ -47,7 +47,7 @@ def chrooted(root: Path, then: str = "") -> contextlib.AbstractContextManager[su
     return stranger(code, then, arguments=[str(root)])
 
 
-def tool(*arguments: str, env: dict[str, str] | None = None, timeout: float = 60, **more: object) -> subprocess.CompletedProcess[str]:
+def tool(*arguments: str, env: dict[str, str] | None = None, timeout: float = 240, **more: object) -> subprocess.CompletedProcess[str]:
     """netinit as an operator runs it, in the machine's own namespace; TimeoutExpired where it hangs."""
     if not more and prefork.can_run(arguments, env):
         return prefork.run(arguments, env, timeout=timeout)

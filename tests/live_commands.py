@@ -14,7 +14,7 @@ from netinit.cli.audit.report import examine as audit
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
-from netinit.cli.rule_sources import LIVE, find_rule_source
+from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
 from netinit.cli.verify import render_json
 from netinit.kernel import children
 from netinit.lab import Pod
@@ -56,8 +56,16 @@ class Connection(NamedTuple):
 Answer = tuple[bool, str]
 
 
-def ask(pod: Pod, argv: tuple[str, ...], connection: Connection) -> dict[str, Answer]:
-    """What each command says that only looks; `argv` are apply's options."""
+class Answers(NamedTuple):
+    """What each command says that only looks: of the pod, and of each connection. `doubts` are what verify cannot decide."""
+
+    pod: dict[str, Answer]
+    connections: dict[str, dict[str, Answer]]
+    doubts: tuple[str, ...]
+
+
+def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection]) -> Answers:
+    """Asks every command once; those that answer for a single connection, once for each. `argv` are apply's options."""
     options = Options.from_argv(argv, {})
     with pod.entered():
         report = verify(options)
@@ -65,17 +73,23 @@ def ask(pod: Pod, argv: tuple[str, ...], connection: Connection) -> dict[str, An
         shown = infer_run(Options())
         found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
         rule_source = find_rule_source(Options(), LIVE)
-        (answered,) = answer_each(rule_source, connection.question)
-        found["explain"] = (answered.answer.verdict != CAPTURED, answered.answer.sentence)
-        (ruling,) = audit("the pod", rule_source, read_assertions([connection.assertion])).rulings
-        shown = ruling.counterexample.sentence if ruling.counterexample else ""
-        found["audit"] = (ruling.holds is not True, f"{ruling.holds}: {shown}")
+        each = {name: _ask_about(rule_source, connection) for name, connection in connections.items()}
         (pair,) = read_live_pair(options, (), "")
         found["diff"] = _of_diff(to_object(pair))
         found["doctor"] = _of_doctor()
     done = look(pod, options)
     found["sweep"] = (bool(done.error or done.differences), str(done))
-    return found
+    return Answers(found, each, report.doubts)
+
+
+def _ask_about(rule_source: RuleSource, connection: Connection) -> dict[str, Answer]:
+    (answered,) = answer_each(rule_source, connection.question)
+    (ruling,) = audit("the pod", rule_source, read_assertions([connection.assertion])).rulings
+    shown = ruling.counterexample.sentence if ruling.counterexample else ""
+    return {
+        "explain": (answered.answer.verdict != CAPTURED, answered.answer.sentence),
+        "audit": (ruling.holds is not True, f"{ruling.holds}: {shown}"),
+    }
 
 
 def look(pod: Pod, options: Options, known: str = "") -> JobResult:

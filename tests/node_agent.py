@@ -287,7 +287,7 @@ class Node:
         found = [pid for one in lists for pid in one.read_text().split()]
         return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
 
-    def until(self, holds, what, seconds=60):
+    def until(self, holds, what, seconds=240):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:

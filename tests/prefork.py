@@ -64,7 +64,7 @@ def can_run(words: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
     return named and not any(name.startswith(AT_THE_START) for name in env or {})
 
 
-def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
     """The program, run to its end in this thread's network namespace with `ENVIRONMENT` and `env`, and nothing on stdin.
 
     Raises subprocess.TimeoutExpired after so many seconds; the program is killed then.

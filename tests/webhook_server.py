@@ -159,7 +159,7 @@ class Server:
             self.process.kill()
             self.output.close()
 
-    def until(self, holds, what, seconds=30):
+    def until(self, holds, what, seconds=240):
         """Waits for something that must come to be; the deadline is there for a hanging test alone."""
         end = time.monotonic() + seconds
         last = None
