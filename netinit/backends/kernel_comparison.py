@@ -85,8 +85,8 @@ class HeldNft(HeldFamily):
     rules: dict[Place, list[dict[int, bytes]]]  # type: ignore[assignment] # read only
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        from netinit.rules.expressions.building import settle
         from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
+        from netinit.rules.rule_builder import settle
 
         if not all(chain.accepts for chain in self.chains):
             return False
@@ -108,7 +108,7 @@ class HeldNft(HeldFamily):
         return False
 
     def without_counters(self) -> Self:
-        from netinit.rules.expressions.building import settle
+        from netinit.rules.rule_builder import settle
 
         settled = {
             place: [{**one, NFTA_RULE_EXPRESSIONS: settle(one.get(NFTA_RULE_EXPRESSIONS, b""))} for one in rules]
