@@ -49,6 +49,7 @@ FIRST, BUDGET = 12, 30.0  # tests that are tried first, and seconds that all too
 SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, and so many times what they took without it
 PATIENCE = 900.0  # seconds for the tests of one change, by the clock
 MEMORY = 4 << 30  # bytes
+MOUNT_FAILED = 32  # exit code of mount(8)
 
 # In the package that learns: every process writes each function once for each test, with the test that was running.
 PROBE = """
@@ -271,6 +272,8 @@ def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> s
         return "(time)"
     if done.returncode == 0:
         return ""
+    if done.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, MOUNT_FAILED}:
+        raise SystemExit(f"{done.stdout[-500:]}{done.stderr[-500:]}\nfiles or tests are not those of {LEARNED}: delete it")
     failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return failed[0] if failed else f"(exit {done.returncode}) {(done.stdout + done.stderr)[-300:]}"
 
