@@ -29,7 +29,7 @@ from pathlib import Path
 import click
 
 from netinit.cli import commands, complete, group
-from netinit.cli.findings.codes import GROUPS
+from netinit.cli.findings import GROUPS
 from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import refused

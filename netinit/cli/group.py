@@ -15,7 +15,7 @@ from netinit.cli.commands import ALIASES, COMMANDS, is_there, render_help
 from netinit.cli.examples import format_epilog
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
-from netinit.options.argv import take_flags
+from netinit.options.declare import take_flags
 from netinit.options.kinds import quote_value, suggest
 
 APPLIES = ("apply", "istio-iptables")  # the init container's commands

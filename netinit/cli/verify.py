@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import click
 
@@ -12,7 +16,9 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
+from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
+from netinit.pods.changes import Changes
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
@@ -62,8 +68,6 @@ def command(  # noqa: PLR0917 - click's
         return DriftError.exit_code
     look = partial(_look, target, strict=strict, connections=connections)
     if watching:
-        from netinit.cli.verify_watch import watch
-
         to_tree = partial(to_plain, probes=None, options=target) if as_json else None
         return watch(target, look, render=render_text, to_plain=to_tree, connections=connections)
     report = probes = None
@@ -200,3 +204,48 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
             "wrong": len(probes.wrong), "notes": list(probes.notes),
         }  # fmt: skip
     return found | {"options": format_options(options) if options else None}
+
+
+def _say(
+    report: Report, before: Report | None, *, render: Callable[[Report], Lines], to_plain: Callable[[Report], dict[str, Any]] | None,
+    seconds: float,
+) -> None:  # fmt: skip
+    warn([text for text in report.warnings if before is None or text not in before.warnings])
+    if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
+        return
+    if to_plain:
+        show_artefact(json.dumps(with_version({"seconds": round(seconds, 3), **to_plain(report)})) + "\n", now=True)
+    else:
+        answer(render(report), now=True)
+
+
+def watch(
+    options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
+    to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
+) -> int:  # fmt: skip
+    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines with `to_plain`.
+
+    Returns the last report's exit code. Raises NamespaceError if the pod goes away.
+    """
+    begun = time.monotonic()
+    last: Report | None = None
+    failures = 0
+    try:
+        with Changes(options, connections=connections) as changes:
+            while True:
+                changes.begin_look()
+                try:
+                    report = look()
+                except BackendUnavailableError:
+                    failures += 1
+                    if last is None or failures > MAX_FAILURES:
+                        raise
+                else:
+                    failures = 0
+                    before, last = last, report  # from here on Ctrl-C ends with this report's code
+                    _say(report, before, render=render, to_plain=to_plain, seconds=time.monotonic() - begun)
+                    changes.wait()
+    except KeyboardInterrupt:
+        if last is None:
+            raise
+        return DriftError.exit_code if last.differences else 0

@@ -68,18 +68,16 @@ class PodFacts:
     accepted: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
+def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod") -> tuple[PodFacts, ...]:
     """Return the facts of all pods and pod templates in manifests, given as (name, text).
 
     `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
-    contains a pod, and OptionError with a line for each pod with invalid options.
+    contains a pod, which names `label`, and OptionError with a line for each pod with invalid options.
     """
     found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
     names = shorten(", ".join([label for label, _ in manifests]))
     if not found:
-        raise ParseError(
-            f"--pod: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
-        )
+        raise ParseError(f"{label}: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`")
     selection = Selection(select)
     facts: list[PodFacts] = []
     problems: list[str] = []

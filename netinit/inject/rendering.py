@@ -139,8 +139,8 @@ _NAMED = 1 << 30
 
 def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     lines = []
-    for culprit in problem.culprits:
-        source, value = _source_of(culprit, pod)
+    for text, action in problem.culprits:
+        source, value = _source_of(text, str(action), pod)
         detail = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
@@ -149,17 +149,17 @@ def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
+def _source_of(text: str, action: str, pod: Tree) -> tuple[str, str]:
     """Return the source of a text, and its value if that may be shown.
 
     It is the annotation or label that the action names, else the one with the longest common text, else the action.
     """
-    action, metadata = str(culprit.action), mapping(pod.get("metadata"))
+    metadata = mapping(pod.get("metadata"))
     best, source = 0, (action, "")
     for kind in ("annotations", "labels"):
         for key, value in strings(metadata.get(kind)).items():
             named_there = f'"{key}"' in action or f"`{key}`" in action
-            likeness = _likeness(value, culprit.text) + (_NAMED if named_there else 0)
+            likeness = _likeness(value, text) + (_NAMED if named_there else 0)
             if likeness > best:
                 best, source = likeness, (f"{kind[:-1]} {key!r}", value)
     return source

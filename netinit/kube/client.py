@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -23,6 +24,19 @@ _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
+
+
+Answer = TypeVar("Answer")
+
+
+def ask_once(access: Access, request: Callable[[Client], Awaitable[Answer]]) -> Answer:
+    """Make one request with a client of its own, for commands that make a few and exit. Raises ClusterError, ConfigError."""
+
+    async def ask() -> Answer:
+        async with Client(access) as client:
+            return await request(client)
+
+    return asyncio.run(ask())
 
 
 class Client:
@@ -69,11 +83,11 @@ class Client:
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
         """Create an object and return it. Raises ClusterError, with status CONFLICT if the name exists."""
-        return await self._ask("POST", resource.path(namespace), body=_typed(resource, tree))
+        return await self._ask("POST", resource.path(namespace), body=resource.typed(tree))
 
     async def replace(self, resource: Resource, tree: Tree, name: str, namespace: str = "") -> Tree:
         """Replace an object and return it. Status CONFLICT if its metadata.resourceVersion is not current."""
-        return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
+        return await self._ask("PUT", resource.path(namespace, name), body=resource.typed(tree))
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH, part: str = ""
@@ -146,10 +160,6 @@ class Client:
 
 def _selectors(fields: str, labels: str) -> dict[str, str]:
     return {key: value for key, value in (("fieldSelector", fields), ("labelSelector", labels)) if value}
-
-
-def _typed(resource: Resource, tree: Tree) -> Tree:
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
 
 
 async def _read(response: httpx2.Response) -> bytes:

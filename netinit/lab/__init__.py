@@ -18,7 +18,6 @@ from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.pod import Pod, find_obstacle
 from netinit.lab.probes import Arrival, Probe
 from netinit.lab.servers import Listener, Server
-from netinit.lab.state_text import describe_state, drop_empty_tables, list_rules
 from netinit.lab.usual_servers import APP_ID, PROXY_ID, start_servers
 
 __all__ = [
@@ -30,9 +29,6 @@ __all__ = [
     "Pod",
     "Probe",
     "Server",
-    "describe_state",
-    "drop_empty_tables",
     "find_obstacle",
-    "list_rules",
     "start_servers",
 ]

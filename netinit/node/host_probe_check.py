@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections import Counter
 
-from netinit.base.errors import ClusterError
 from netinit.base.net import parse_address
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import Client
@@ -17,8 +16,8 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.serving.events import EventLog
-from netinit.simulate.host_probes import BROKEN, EXEMPT, UNKNOWN
 
 __all__ = ["HostProbeCheck"]
 
@@ -106,11 +105,10 @@ class HostProbeCheck:
             return
         node = self.settings.node
         involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
-        try:
-            await write_event(
-                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
-            )
-        except ClusterError as error:
+        error = await write_event(
+            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
+        )
+        if error:
             self.log.event("error", f"an event cannot be written: {error}")
 
 

@@ -6,9 +6,6 @@ job enters the namespace for good and programs the pod as the command line would
 fixed number run at a time; jobs that start pods come before those that maintain them. A job that times out gets SIGTERM,
 so that it rolls back, then SIGKILL. The result is returned in a memory file under the job's number.
 
-Forking, and copying the pages that a new child touches, take a third of the time that a pod's start waits for. So some
-idle children that have rehearsed are kept ready for one job each; if none is left, a child is forked for the job.
-
 What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
 something has changed (netinit.pods.judgement). A child's judgement is used for its own pod alone, and only its text
 is held here.
@@ -52,15 +49,11 @@ __all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
-IDLE = 2  # children that wait for a job
 MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
 _MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
 _MAX_BYTES = 4 << 20  # of a job
-_MAX_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
-_NO_DEADLINE = 10.0**9  # seconds: an idle child has no deadline until it gets a job
 _GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
-_IDLE_SECONDS = 0.005  # seconds without a job before an idle child is forked
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -78,26 +71,11 @@ class _AcceptedJob:
 
 
 @dataclass(slots=True)
-class _Idle:
-    """An idle child that waits for one job, and the socket to send it through."""
-
-    child: Child
-    job_socket: socket.socket
-
-    def end(self) -> None:
-        self.job_socket.close()
-        self.child.end()
-
-
-@dataclass(slots=True)
 class Programmer:
-    """The queue of jobs; `most` run at a time, `keep` idle children are kept ready."""
+    """The queue of jobs; `most` run at a time."""
 
     agent: socket.socket
     most: int
-    keep: int = IDLE
-    idle: list[_Idle] = field(default_factory=list)
-    rests_until: float = 0.0  # fork failed: do not fork again before this time
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
     running: list[_AcceptedJob] = field(default_factory=list)
@@ -113,7 +91,7 @@ class Programmer:
             if accepted.child is not None:
                 poller.register(accepted.child, select.POLLIN)
         soonest = min((accepted.due for accepted in self.running), default=time.monotonic() + seconds)
-        wait = max(0.0, min(_IDLE_SECONDS if self._lacks_idle() else seconds, soonest - time.monotonic()))
+        wait = max(0.0, min(seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
@@ -122,15 +100,10 @@ class Programmer:
                 self._finish(accepted)
             elif time.monotonic() >= accepted.due:
                 self._stop_late(accepted)
-        if not ready and self._lacks_idle():
-            self._make_idle()
         self._start()
 
     def end(self) -> None:
         """Stop: running jobs are asked to roll back, and no process is left."""
-        self.keep = 0
-        while self.idle:
-            self.idle.pop().end()
         for accepted in self.running:
             self._stop_late(accepted)
         end = time.monotonic() + _GRACE
@@ -171,7 +144,7 @@ class Programmer:
                 self._answer(accepted, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                accepted.child = self._hand_over(accepted, left) or self._fork(accepted, left)
+                accepted.child = self._fork(accepted, left)
             except OSError as error:
                 self._answer(accepted, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
@@ -182,40 +155,6 @@ class Programmer:
         known = self.known.get(_subject(accepted.job), "")
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
-
-    def _hand_over(self, accepted: _AcceptedJob, left: float) -> Child | None:
-        """Pass a job that a pod's start waits for to an idle child and return it; None if no idle child accepts it."""
-        if accepted.job.kind != APPLY:
-            return None
-        data = accepted.job.encode()
-        while self.idle and len(data) <= _MAX_HANDED:
-            idle = self.idle.pop()
-            try:
-                socket.send_fds(idle.job_socket, [data], [accepted.namespace] if accepted.namespace >= 0 else [])
-            except OSError:  # it was killed
-                idle.end()
-                continue
-            idle.job_socket.close()
-            idle.child.allow(left + _GRACE)
-            return idle.child
-        return None
-
-    def _lacks_idle(self) -> bool:
-        """Whether an idle child is missing and there is time to fork one."""
-        busy = self.running or self.waiting or self.maintenance
-        return self.open and not busy and len(self.idle) < self.keep and time.monotonic() >= self.rests_until
-
-    def _make_idle(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            child = children.start(lambda _: _await_job(theirs), seconds=_NO_DEADLINE, what=_WHAT, kept=(theirs.fileno(),))
-        except OSError:
-            ours.close()
-            self.rests_until = time.monotonic() + 1.0
-            return
-        finally:
-            theirs.close()
-        self.idle.append(_Idle(child, ours))
 
     def _finish(self, accepted: _AcceptedJob) -> None:
         child = accepted.child
@@ -270,16 +209,6 @@ class Programmer:
             self.open = False
         finally:
             os.close(file)
-
-
-def _await_job(job_socket: socket.socket) -> str | None:
-    """In an idle child: wait for a job, run it and return its result; None if no job will come."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
-    child_jobs.rehearse()
-    data, descriptors, _, _ = socket.recv_fds(job_socket, _MAX_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
-    job_socket.close()
-    return _work(Job.decode(data), descriptors[0] if descriptors else -1) if data else None
 
 
 def _subject(job: Job) -> tuple[object, ...]:

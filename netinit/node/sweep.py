@@ -277,9 +277,8 @@ class Sweeper:
 
     async def _send_event(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
         involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        try:
-            await write_event(
-                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
-            )
-        except ClusterError as error:
+        error = await write_event(
+            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
+        )
+        if error:
             self.log.event("error", f"an event cannot be written: {error}", pod=f"{pod.namespace}/{pod.name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from pathlib import Path
@@ -47,17 +46,6 @@ def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool
         server.close()
         raise
     return server
-
-
-def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
-    """Return the container's CPUs: its affinity, limited by the cgroup quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        limit, period = quota.read_text().split()
-        allowed = cores if limit == "max" else -(-int(limit) // int(period))
-    except (OSError, ValueError):
-        allowed = cores
-    return max(1, min(cores, allowed))
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:

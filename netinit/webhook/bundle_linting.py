@@ -4,84 +4,76 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import mapping, string
+from netinit.inject.webhooks import REVISION_LABEL
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
-from netinit.webhook.installation_findings import ERROR, WARNING, Hook, InstallationFinding
+from netinit.webhook.installation_findings import (
+    ByKind,
+    Hook,
+    InstallationFinding,
+    by_severity,
+    finding,
+    labels_of,
+    metadata_of,
+    name_of,
+)
 
 __all__ = ["check_bundle", "check_writer"]
 
 _SOON = 7 * 86400.0
-_REVISION = "istio.io/rev"
 _PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
-_WRITER_PAGE = "docs/webhook.md#istiod-and-the-label-istioiorev"
 
 
-def check_bundle(hook: Hook, now: float, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
+def check_bundle(hook: Hook, now: float, by_kind: ByKind, *, whole: bool) -> Iterator[InstallationFinding]:
     """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
     text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
-    remedy = "let the webhook set it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
     if not text:
         if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
-            yield InstallationFinding(WARNING, "no-bundle", hook.subject, "it has no caBundle: it is not trusted yet", remedy)
+            yield finding("no-bundle", hook.subject)
         return
     try:
         bundle = base64.b64decode(text, validate=True).decode()
         ends = [describe(one).until for one in split_pem(bundle)]
     except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
-        yield InstallationFinding(ERROR, "bad-bundle", hook.subject, f"its caBundle holds no certificates: {error}", remedy)
+        yield finding("bad-bundle", hook.subject, problem=f": {error}")
         return
     if not ends:
-        yield InstallationFinding(ERROR, "bad-bundle", hook.subject, "its caBundle holds no certificates", remedy)
+        yield finding("bad-bundle", hook.subject, problem="")
     elif max(ends) <= now:
-        yield InstallationFinding(ERROR, "expired-bundle", hook.subject, "every authority of its caBundle has expired", remedy)
+        yield finding("expired-bundle", hook.subject)
     elif max(ends) <= now + _SOON:
-        days = (max(ends) - now) / 86400
-        yield InstallationFinding(
-            WARNING,
-            "expiring-bundle",
-            hook.subject,
-            f"the last authority of its caBundle expires in {days:.1f} days",
-            remedy,
-        )
-    served = _find_served_certificates(hook, by_kind.get("Secret", []))
+        yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
+    served = _find_served_certificates(hook, by_kind)
     if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        message = f"its caBundle lacks the authority of the certificate in Secret {', '.join(served)}"
-        yield InstallationFinding(ERROR, "wrong-bundle", hook.subject, message, remedy)
+        yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
 
 
-def check_writer(hook: Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
+def check_writer(hook: Hook, by_kind: ByKind, *, whole: bool) -> Iterator[InstallationFinding]:
     """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
     revision, service = hook.parsed.revision, hook.service[1]
     if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
         return
-    labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in by_kind.get("Deployment", [])]
-    may_run = not whole or any((one.get("app"), one.get(_REVISION)) == ("istiod", revision) for one in labels)
+    labels = [labels_of(tree) for tree in by_kind.get("Deployment", [])]
+    may_run = not whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
     who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
-    yield InstallationFinding(
-        severity=ERROR if may_run else WARNING,
-        kind="claimed-by-istiod",
-        subject=hook.subject,
-        message=f"its configuration has the label {_REVISION}={revision}: {who} the caBundle by its own, "
-        "which this webhook's certificate does not lead to",
-        remedy=f"kubectl label mutatingwebhookconfiguration {hook.configuration} {_REVISION}-, and take the label out of what "
-        "installs it: the revision of the pods is in the selectors (chart value revision)",
-        page=_WRITER_PAGE,
+    yield finding(
+        "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who, configuration=hook.configuration
     )
 
 
-def _find_served_certificates(hook: Hook, secrets: list[Tree]) -> dict[str, str]:
+def _find_served_certificates(hook: Hook, by_kind: ByKind) -> dict[str, str]:
     """Return the certificates that are valid for the webhook's Service, by Secret."""
     namespace, service = hook.service
     found = {}
-    for secret in secrets:
-        metadata = mapping(secret.get("metadata"))
+    for secret in by_kind.get("Secret", []):
         try:
             chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
-            if service and metadata.get("namespace") == namespace and not find_missing_name(describe(chain), service, namespace):
-                found[f"{namespace}/{metadata.get('name')}"] = chain
+            is_near = metadata_of(secret).get("namespace") == namespace
+            if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                found[f"{namespace}/{name_of(secret)}"] = chain
         except (binascii.Error, UnicodeDecodeError, ConfigError):
             continue  # not a TLS Secret
     return found

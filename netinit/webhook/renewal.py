@@ -1,4 +1,4 @@
-"""Renew the self-signed serving certificate in a Secret. Pure.
+"""Renew the self-signed serving certificate in a Secret, and patch the caBundle of webhooks. Pure.
 
 A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret and
 its CA to the bundle; after an overlap the next pair becomes current. Each step is one write, which fails if another
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.webhook.certificates import Pair, check, describe, split_pem
 
 _OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
@@ -129,3 +129,34 @@ def from_secret(secret: Tree) -> CertificateState | None:
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
     return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier)
+
+
+# ---- caBundles ---------------------------------------------------------------------------------------------------------
+
+
+def is_ours(webhook: Tree, *, service: str, namespace: str, name: str = "") -> bool:
+    """Whether a webhook has this `name` or, if that is empty, calls our Service."""
+    if name:
+        return webhook.get("name") == name
+    target = mapping(mapping(webhook.get("clientConfig")).get("service"))
+    return target.get("name") == service and target.get("namespace") == namespace
+
+
+def bundle_patch(configuration: Tree, bundle: str, *, service: str, namespace: str, name: str = "") -> list[Tree]:
+    """Return the JSON patch that sets our webhooks' caBundle (PEM); empty if it is set.
+
+    It tests the resourceVersion, since JSON patches address webhooks by index.
+    """
+    encoded = base64.b64encode(bundle.encode()).decode("ascii")
+    operations: list[Tree] = []
+    for index, webhook in enumerate(sequence(configuration.get("webhooks"))):
+        webhook = mapping(webhook)  # noqa: PLW2901 - empty if it is not a mapping
+        if not is_ours(webhook, service=service, namespace=namespace, name=name):
+            continue
+        if string(mapping(webhook.get("clientConfig")).get("caBundle")) != encoded:
+            path = f"/webhooks/{index}/clientConfig/caBundle"
+            operations.append({"op": "add", "path": path, "value": encoded})  # add also replaces
+    if not operations:
+        return []
+    version = mapping(configuration.get("metadata")).get("resourceVersion")
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]

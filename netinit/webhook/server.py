@@ -28,8 +28,6 @@ _MIN_BYTES, _MAX_BYTES = 8 << 20, 32 << 20  # for request bodies: 1/16 of the me
 def run(settings: ServeSettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError if a port cannot be opened."""
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
-    for notice in settings.notices():
-        log.event("warn", notice)
     reviews, monitoring = listen(settings.address, settings.port), listen(settings.address, settings.monitoring_port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     asyncio.run(_Server(settings, log).run(reviews, monitoring))

@@ -10,6 +10,8 @@ from netinit.base.tree import Tree, mapping
 from netinit.inject.pod import Namespace
 from netinit.webhook.configuration import Served
 
+AWAITED_CONFIGS, AWAITED_NODES = "ProxyConfig resources", "nodes"
+
 
 class Problems(dict[str, str]):
     """Current problems by subject."""

@@ -10,18 +10,18 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES
+from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import (
     APP_ID,
     PROXY_ID,
     Arrival,
     Pod,
     Probe,
-    describe_state,
-    drop_empty_tables,
     find_obstacle,
     start_servers,
 )
@@ -30,8 +30,9 @@ from netinit.pods.apply import apply, remove
 from netinit.pods.doctor.brief import find_missing_program
 from netinit.pods.planning import settle
 from netinit.pods.verify import verify
-from netinit.rules.iptables.write import write_rule
+from netinit.rules.iptables.write import KNOWN_TABLES, write_rule
 from netinit.rules.layouts import plan as plan_for
+from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import Plan, Rule
 from netinit.rules.render import ip_commands
 
@@ -79,7 +80,7 @@ def play(backend: str) -> Iterator[Line]:
         raise LabError(obstacle)
     with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
         start_servers(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
-        before = describe_state(pod)
+        before = describe(pod)
         yield from present(pod)
         with pod.entered():
             plan = plan_for(settle(options).options)
@@ -208,21 +209,32 @@ def inspect(pod: Pod, options: Options) -> Iterator[Line]:
     yield from (Line(BAD, difference.describe()) for difference in report.differences)
 
 
-def clean(pod: Pod, options: Options, before: str) -> Iterator[Line]:
+def clean(pod: Pod, options: Options, before: list[str]) -> Iterator[Line]:
     """Remove the rules and compare the namespace with its initial state."""
     yield Line(TITLE, "Removing")
     with pod.entered():
         outcome = remove(options)
     yield check(outcome.changed, f"removed ({outcome.backend})")
-    after = describe_state(pod)
-    old, new = drop_empty_tables(before).splitlines(), drop_empty_tables(after).splitlines()
-    besides = "" if after == before else ", but for empty built-in tables that the kernel keeps"
-    count = len(before.splitlines())
-    what = "rules, addresses, routes and policy rules"
-    yield check(old == new, f"{what} are as before ({count} lines compared){besides}")
-    changes = difflib.unified_diff(old, new, "before", "after", lineterm="", n=0)
+    after = describe(pod)
+    yield check(before == after, f"rules, addresses, routes and policy rules are as before ({len(before)} lines compared)")
+    changes = difflib.unified_diff(before, after, "before", "after", lineterm="", n=0)
     yield from (Line(TEXT, f"  {change}") for change in changes)
     yield from control(pod, "without the rules again")
+
+
+def describe(pod: Pod) -> list[str]:
+    """Describe the pod's chains, rules, addresses, routes and policy rules; without counters and empty built-in chains."""
+    with pod.entered():
+        found = read_snapshot()
+    described = []
+    for family, legacy in product(FAMILIES, (False, True)):
+        for table, listed in list_snapshot(found, family, legacy=legacy).items():
+            for chain, policy in listed.policies.items():
+                label = f"IPv{family.version} {table} {chain}"
+                described += [f"{label}: policy {policy}"] if policy != "ACCEPT" else []
+                described += [f"{label} {rule}" for rule in listed.rules[chain]]
+    native = [one for one in found.tables if one.name not in KNOWN_TABLES]
+    return [*described, *map(repr, (*native, *found.addresses, *found.routing_rules, *found.routes))]
 
 
 def check(good: bool, text: str) -> Line:

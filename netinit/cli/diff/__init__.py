@@ -1,1 +1,1 @@
-"""`netinit diff`: `command` runs it, `sides` reads what to compare, `report` formats the differences."""
+"""`netinit diff`: `sides` reads what to compare, `command` runs it and formats the differences."""

@@ -14,7 +14,7 @@ from netinit.golang.template import nodes as syntax
 from netinit.golang.template.limits import Run
 from netinit.golang.template.values import NO_VALUE, Shaped, Struct
 
-_LITERALS = (syntax.Bool, syntax.Identifier, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral)
+_LITERALS = (syntax.Identifier, syntax.Literal)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
 _NONE: frozenset[str] = frozenset()
 

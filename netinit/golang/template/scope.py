@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Nil, Pipe, Tree
+from netinit.golang.template.nodes import Action, Command, Expression, FieldChain, Identifier, Invoke, Pipe, Tree
 from netinit.golang.template.values import Function, to_bytes
 
 
@@ -85,7 +85,7 @@ def last_visited(node: Expression | Command) -> Expression:
                 node = node.args[-1]
             else:
                 node = node.args[0]
-        elif isinstance(node, FieldChain) and not isinstance(node.base, Nil):
+        elif isinstance(node, FieldChain):
             node = node.base
         else:
             return node

@@ -83,7 +83,7 @@ class Template:
         while todo:
             node = todo.pop()
             if isinstance(node, Identifier):
-                found[node.name] = min(node.pos, found.get(node.name, node.pos))
+                found[node.text] = min(node.pos, found.get(node.text, node.pos))
             elif isinstance(node, list | tuple):
                 todo += node
             elif hasattr(node, "__dict__"):

@@ -1,4 +1,4 @@
-"""Renders an audit as a self-contained HTML page, in light and dark mode."""
+"""Formats an audit for the terminal, as Markdown, and as a self-contained HTML page in light and dark mode."""
 
 from __future__ import annotations
 
@@ -6,10 +6,84 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_html
 from typing import Any
 
-from netinit.base.sanitize import escape
+from netinit.base.sanitize import Lines, escape, lines
 from netinit.base.version import __version__
 from netinit.cli.audit.report import summarise
-from netinit.cli.audit.text import heading
+
+SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
+RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
+_MARKUP = str.maketrans({one: f"\\{one}" for one in "\\`*_{}[]<>()#+-.!|~"})
+
+
+def render_text(pods: list[dict[str, Any]]) -> Lines:
+    """Format each pod's bypasses and assertions."""
+    printed: list[str] = []
+    for number, pod in enumerate(pods):
+        printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
+        for row in pod["traffic"]:
+            printed += _describe_row(row)
+        for ruling in pod["assertions"]:
+            printed += _describe_ruling(ruling)
+    return lines(printed)
+
+
+def heading(row: dict[str, Any]) -> str:
+    """The cause, the kind and, if captured, the proxy's port."""
+    port = f" {row['port']}" if row["port"] else ""
+    return f"{row['title']}{port}"
+
+
+def _describe_row(row: dict[str, Any]) -> Iterator[str]:
+    by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
+    yield f"{SIGNS[row['by']]} {heading(row)}{by}"
+    for who in row["who"]:
+        yield f"    {who}"
+    for reason in row["because"]:
+        yield f"    because: {reason}"
+    if row["closes"]:
+        yield f"    to close it: {row['closes']}"
+        yield f"    example: {row['example']}"
+
+
+def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
+    name = f"{ruling['name']}: " if ruling["name"] else ""
+    yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
+    if ruling["result"] == "proved" and ruling["about"] == "0":
+        yield "    it is about no packet at all: this pod has none of these"
+    shown = ruling["counterexample"]
+    if shown:
+        yield f"    counterexample: {shown['packet']}"
+        yield f"    {shown['sentence']}"
+        yield from [f"      {step}" for step in shown["path"]]
+    for cure in ruling["cures"]:
+        yield f"    what would change it: {cure['change']}: {cure['verdict']}"
+
+
+def _md(text: str) -> str:
+    return escape(text).translate(_MARKUP)
+
+
+def render_markdown(pods: list[dict[str, Any]]) -> str:
+    """Format a section with tables per pod."""
+    parts = ["# Audit of traffic", ""]
+    for pod in pods:
+        parts += [f"## {_md(pod['name'])}", "", f"{_md(summarise(pod))}.", ""]
+        parts += [f"> Warning: {_md(warning)}\n" for warning in pod["warnings"]]
+        parts += ["| by | traffic | who | because | to close it |", "| --- | --- | --- | --- | --- |"]
+        for row in pod["traffic"]:
+            who, because = ("<br>".join(map(_md, row[name])) for name in ("who", "because"))
+            parts.append(f"| {row['by']} | {heading(row)} | {who} | {because} | {_md(row['closes'])} |")
+        parts.append("")
+        if pod["assertions"]:
+            parts += ["| assertion | result | counterexample | what would change it |", "| --- | --- | --- | --- |"]
+            for one in pod["assertions"]:
+                shown = one["counterexample"]
+                sentence = f"{shown['packet']}: {shown['sentence']}" if shown else ""
+                cures = "; ".join(cure["change"] for cure in one["cures"])
+                parts.append(f"| {_md(one['assertion'])} | {one['result']} | {_md(sentence)} | {_md(cures)} |")
+            parts.append("")
+    return "\n".join(parts)
+
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --paper: #fff; --line: #d4dae0; --dim: #5b6670; --card: #f6f8fa;

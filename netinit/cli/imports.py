@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
-PREFIX = f"{__package__}."
+PREFIX = "netinit."
 SUFFIX = f".{sys.implementation.cache_tag}.pyc"
 # How a compiled file begins (PEP 552): of a source of this time and size, or never to be compared with its source.
 TIMED, UNCHECKED = MAGIC_NUMBER + bytes(4), MAGIC_NUMBER + b"\1\0\0\0"
