@@ -14,7 +14,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
-from netinit.cli.inject import files
+from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
@@ -256,7 +256,6 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFacts, ...]:
     """Every pod in these files, directories and patterns. Raises OptionError, ParseError."""
-    from netinit.cli.inject.inputs import read_manifests
     from netinit.inject import podfile
 
     if not pod:
@@ -376,12 +375,8 @@ def is_file(text: str) -> bool:
 
 
 def read_file(name: str, label: str) -> str:
-    """Text of a file, or of stdin for `-`. Raises OptionError and ParseError, which name the `label`."""
+    """Text of a file, or of stdin for `-`. Raises OptionError, which names the `label`."""
     try:
-        return files.read(name).decode().replace("\r\n", "\n")
-    except files.RefusedFileError as error:
-        raise OptionError(f"{label}: {quote_value(name)}: {error}") from None
-    except OSError as error:
-        raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ParseError(f"{label}: {name} is not text in UTF-8") from None
+        return read_text(name).replace("\r\n", "\n")
+    except ParseError as error:
+        raise OptionError(f"{label}: {error}") from None

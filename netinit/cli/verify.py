@@ -1,4 +1,4 @@
-"""`netinit verify`: compares the live rules with the plan."""
+"""`netinit verify`: compares the live rules with the plan, with --watch again on every change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import click
 
@@ -68,8 +67,7 @@ def command(  # noqa: PLR0917 - click's
         return DriftError.exit_code
     look = partial(_look, target, strict=strict, connections=connections)
     if watching:
-        to_tree = partial(to_plain, probes=None, options=target) if as_json else None
-        return watch(target, look, render=render_text, to_plain=to_tree, connections=connections)
+        return watch(target, look, as_json=as_json, connections=connections)
     report = probes = None
     try:
         report = look()
@@ -206,24 +204,19 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
     return found | {"options": format_options(options) if options else None}
 
 
-def _say(
-    report: Report, before: Report | None, *, render: Callable[[Report], Lines], to_plain: Callable[[Report], dict[str, Any]] | None,
-    seconds: float,
-) -> None:  # fmt: skip
+def _show_change(report: Report, before: Report | None, options: Options, *, seconds: float, as_json: bool) -> None:
     warn([text for text in report.warnings if before is None or text not in before.warnings])
     if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
         return
-    if to_plain:
-        show_artefact(json.dumps(with_version({"seconds": round(seconds, 3), **to_plain(report)})) + "\n", now=True)
+    if as_json:
+        tree = {"seconds": round(seconds, 3), **to_plain(report, None, options)}
+        show_artefact(json.dumps(with_version(tree)) + "\n", now=True)
     else:
-        answer(render(report), now=True)
+        answer(render_text(report), now=True)
 
 
-def watch(
-    options: Options, look: Callable[[], Report], *, render: Callable[[Report], Lines],
-    to_plain: Callable[[Report], dict[str, Any]] | None, connections: bool = False,
-) -> int:  # fmt: skip
-    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines with `to_plain`.
+def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connections: bool = False) -> int:
+    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines or text.
 
     Returns the last report's exit code. Raises NamespaceError if the pod goes away.
     """
@@ -243,7 +236,7 @@ def watch(
                 else:
                     failures = 0
                     before, last = last, report  # from here on Ctrl-C ends with this report's code
-                    _say(report, before, render=render, to_plain=to_plain, seconds=time.monotonic() - begun)
+                    _show_change(report, before, options, seconds=time.monotonic() - begun, as_json=as_json)
                     changes.wait()
     except KeyboardInterrupt:
         if last is None:

@@ -16,12 +16,14 @@ descriptor that it enters.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
@@ -45,13 +47,13 @@ from netinit.pods import child_jobs, host_probes
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
 
-__all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform"]
+__all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform", "read_message", "write_message"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
 MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
 _MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
-_MAX_BYTES = 4 << 20  # of a job
+_MAX_BYTES = 4 << 20  # of a job or result
 _GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -125,13 +127,11 @@ class Programmer:
             self.open = False
             return
         try:
-            job = Job.decode(_read(descriptors[0]))
+            job = Job.decode(read_message(descriptors))
         except (NetinitError, OSError, IndexError) as error:
             _close(descriptors[1:])
             self._send(number, JobResult(error=str(error)))
             return
-        finally:
-            _close(descriptors[:1])
         namespace = descriptors[1] if len(descriptors) > 1 else -1
         accepted = _AcceptedJob(number, job, namespace, time.monotonic() + job.seconds)
         (self.waiting if job.kind == APPLY else self.maintenance).append(accepted)
@@ -201,14 +201,11 @@ class Programmer:
         self._send(accepted.number, result)
 
     def _send(self, number: bytes, result: JobResult) -> None:
-        file = os.memfd_create("result", os.MFD_CLOEXEC)
         try:
-            os.write(file, result.encode())
-            socket.send_fds(self.agent, [number], [file])
+            with write_message(result.encode()) as file:
+                socket.send_fds(self.agent, [number], [file])
         except OSError:  # the other process has exited, which `_take` notices
             self.open = False
-        finally:
-            os.close(file)
 
 
 def _subject(job: Job) -> tuple[object, ...]:
@@ -278,11 +275,28 @@ def _read_judgement(text: str) -> Judgement | None:
     return found if isinstance(found, Judgement) else None
 
 
-def _read(descriptor: int) -> bytes:
-    size = os.fstat(descriptor).st_size
-    if size > _MAX_BYTES:
-        raise NetinitError(f"the job is longer than {_MAX_BYTES >> 20} MiB")
-    return os.pread(descriptor, size, 0)
+@contextlib.contextmanager
+def write_message(data: bytes) -> Iterator[int]:
+    """Return a descriptor of a memory file with a job or result, until the block ends."""
+    file = os.memfd_create("message", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        yield file
+    finally:
+        os.close(file)
+
+
+def read_message(descriptors: list[int]) -> bytes:
+    """Return what the first descriptor's file holds, and close it. Raises NetinitError, OSError, IndexError."""
+    try:
+        size = os.fstat(descriptors[0]).st_size
+        if size > _MAX_BYTES:
+            raise NetinitError(f"the message is longer than {_MAX_BYTES >> 20} MiB")
+        return os.pread(descriptors[0], size, 0)
+    finally:
+        _close(descriptors[:1])
 
 
 def _close(descriptors: list[int]) -> None:

@@ -146,14 +146,9 @@ class Explanation:
 
 
 def explain(
-    packet: Packet,
-    ruleset: Ruleset,
-    surroundings: Surroundings,
-    *,
-    options: Interception | None = None,
-    wanted: Interception | None = None,
-    origins: Mapping[str, str] | None = None,
-) -> Explanation:
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: Interception | None = None,
+    wanted: Interception | None = None, origins: Mapping[str, str] | None = None,
+) -> Explanation:  # fmt: skip
     """Explain the verdict for a connection's first packet.
 
     `options` made the rules; changes to them are tried by simulation, with foreign rules kept. `wanted` should
@@ -229,14 +224,9 @@ def _describe_purpose(made: Explanation) -> str:
 
 
 def find_changes(
-    packet: Packet,
-    ruleset: Ruleset,
-    surroundings: Surroundings,
-    verdict: str,
-    *,
-    options: Interception | None,
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, verdict: str, *, options: Interception | None,
     wanted: Interception | None = None,
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Find option changes that alter the verdict by simulating each: (option as written, new verdict).
 
     First comes reapplying the options, if the live rules differ from their plan.

@@ -17,8 +17,7 @@ from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
 from netinit.kube.cache import Cache, follow
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.kube.events import write_event
+from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
 from netinit.kube.resources import (
     CONFIG_MAPS,
     NAMESPACES,

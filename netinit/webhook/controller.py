@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import ConfigError
+from netinit.serving.background import run_forever
 from netinit.serving.events import EventLog
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
@@ -18,7 +19,6 @@ from netinit.webhook.settings import SECOND, ServeSettings
 
 _POLL_SECONDS = 0.5  # between checks of changing files; equal results: writing is complete
 _RESYNC_SECONDS = 10.0  # between checks of unchanged files, for file systems without inotify
-_RETRY_SECONDS = 1.0
 
 
 class Controller:
@@ -38,7 +38,7 @@ class Controller:
         """Run all tasks."""
         async with asyncio.TaskGroup() as group:
             for name, task in self._tasks().items():
-                group.create_task(self._run_forever(name, task))
+                group.create_task(run_forever(name, task, self._state.problems, self._log))
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         settings = self._settings
@@ -52,22 +52,6 @@ class Controller:
         if settings.uses_cluster:
             found["cluster"] = self._follow_cluster
         return found
-
-    async def _run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Restart a task whenever it fails; note the error meanwhile."""
-        last = ""
-        while True:
-            try:
-                await task()
-            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
-                one = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                problem = f"{one}" if isinstance(one, NetinitError) else f"{type(one).__name__}: {one}"
-                if problem != last:
-                    self._log.event("error", f"{name}: {problem}")
-                last = problem
-                self._state.problems.note(name, problem)
-            await asyncio.sleep(_RETRY_SECONDS)
-            self._state.problems.note(name, "")
 
     # ---- files
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.inject.data_files import read_data
+from netinit.inject.schema import read_data
 from netinit.inject.webhooks import Webhook, parse_injectors
 
 ERROR, WARNING = "error", "warning"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +11,14 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
-from netinit.base.errors import NetinitError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
 from netinit.inject.selectors import Selector
-from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, Webhook
-from netinit.webhook.bundle_linting import check_bundle, check_writer
+from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Webhook
+from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
 from netinit.webhook.installation_findings import (
     HOOKS,
     ByKind,
@@ -50,6 +52,8 @@ _WITH_IMAGES = (  # kind, name label, and the chart's value for the image
     ("Deployment", _OURS, "image.repository"),
     ("DaemonSet", "netinit-node", "node.image.repository"),
 )
+_SOON = 7 * 86400.0
+_PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
 _Found = Iterator[InstallationFinding]
 
 
@@ -67,9 +71,9 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        pods = _Server(hook, by_kind, whole)
-        found += [*_check_webhook(hook, pods), *check_bundle(hook, now, by_kind, whole=whole)]
-        found += [*check_writer(hook, by_kind, whole=whole), *pods.check()]
+        pods = _HookServer(hook, by_kind, whole)
+        found += [*_check_webhook(hook, pods), *_check_bundle(hook, now, by_kind, whole=whole)]
+        found += [*_check_writer(hook, by_kind, whole=whole), *pods.check()]
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
     found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
@@ -109,7 +113,7 @@ def _containers_of(workload: Tree) -> list[Tree]:
     return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
 
 
-def _check_webhook(hook: Hook, server: _Server) -> _Found:
+def _check_webhook(hook: Hook, server: _HookServer) -> _Found:
     namespace, matches = hook.service[0], hook.parsed.matches
     own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
     pods = [labels for _, labels in server.deployments] or [{}, {_COMPONENT: _OURS}]
@@ -125,7 +129,7 @@ def _check_webhook(hook: Hook, server: _Server) -> _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _HookServer:
     """What stands behind a webhook: its Service, endpoints and Deployments."""
 
     hook: Hook
@@ -224,6 +228,61 @@ def _find_common_labels(selectors: list[Selector]) -> dict[str, str] | None:
         return None
     cases = ({key: value for key, value in zip(values, case, strict=True) if value is not None} for case in product(*choices))
     return next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
+
+
+# ---- what makes the API server trust a webhook: its CA bundle, and who writes it ------------------------------------------
+
+
+def _check_bundle(hook: Hook, now: float, by_kind: ByKind, *, whole: bool) -> _Found:
+    """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
+    text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
+    if not text:
+        if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
+            yield finding("no-bundle", hook.subject)
+        return
+    try:
+        bundle = base64.b64decode(text, validate=True).decode()
+        ends = [describe(one).until for one in split_pem(bundle)]
+    except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
+        yield finding("bad-bundle", hook.subject, problem=f": {error}")
+        return
+    if not ends:
+        yield finding("bad-bundle", hook.subject, problem="")
+    elif max(ends) <= now:
+        yield finding("expired-bundle", hook.subject)
+    elif max(ends) <= now + _SOON:
+        yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
+    served = _find_served_certificates(hook, by_kind)
+    if served and not any(leads_to(chain, bundle) for chain in served.values()):
+        yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
+
+
+def _check_writer(hook: Hook, by_kind: ByKind, *, whole: bool) -> _Found:
+    """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
+    revision, service = hook.parsed.revision, hook.service[1]
+    if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
+        return
+    labels = [labels_of(tree) for tree in by_kind.get("Deployment", [])]
+    may_run = not whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
+    who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
+    yield finding(
+        "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who, configuration=hook.configuration
+    )
+
+
+def _find_served_certificates(hook: Hook, by_kind: ByKind) -> dict[str, str]:
+    """Return the certificates that are valid for the webhook's Service, by Secret."""
+    namespace, service = hook.service
+    found = {}
+    for secret in by_kind.get("Secret", []):
+        try:
+            chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
+            is_near = metadata_of(secret).get("namespace") == namespace
+            if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                found[f"{namespace}/{name_of(secret)}"] = chain
+        except (binascii.Error, UnicodeDecodeError, ConfigError):
+            continue  # not a TLS Secret
+    return found
 
 
 # ---- what injected pods need ------------------------------------------------------------------------------------------

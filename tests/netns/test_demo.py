@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import LabError
-from netinit.cli.demo import play as demo
+from netinit.cli import demo
 from netinit.kernel import run
 from readable import NOBODY
 

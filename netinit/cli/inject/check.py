@@ -18,7 +18,7 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.config import InjectionConfig
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.injection_report import Verdict, judge, judge_manually
+from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
@@ -70,7 +70,7 @@ def explain(flags: CheckFlags) -> int:
     settings = inject_inputs.settings_of(flags)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:
-        return judge_manually(workload, config, namespace=Namespace(name=namespace), settings=settings)
+        return judge(workload, config, None, namespace=Namespace(name=namespace), settings=settings)
 
     return _show(flags, _judged(flags, list(inject_inputs.read_trees(flags)), verdict), webhooks=False)
 

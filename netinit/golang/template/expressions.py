@@ -13,10 +13,9 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
-from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
 from netinit.golang.template.literals import Number
-from netinit.golang.template.scope import Frame, last_visited
+from netinit.golang.template.scope import Frame, fold, last_visited
 from netinit.golang.template.values import (
     ANY,
     MAP,

@@ -1,1 +1,0 @@
-"""`netinit diff`: `sides` reads what to compare, `command` runs it and formats the differences."""
