@@ -308,7 +308,7 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
         elif task.final:
             rules = comparison.committed()
             committed = bool(rules)
-            rules = rules or backend.list_rules()
+            rules = rules or backend.observe().describe()
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
     return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings), after

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import parse_webhooks
+from netinit.options import BACKENDS
 from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
 from netinit.webhook.linting import arguments_of, lint
 from netinit.webhook.prerequisites import find_missing, join_some
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
-NFTABLES_KERNEL = (5, 2)  # docs/backends.md
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _HOOKS = "MutatingWebhookConfiguration"
@@ -120,9 +120,13 @@ def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
 def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
     texts = {_name(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
-    too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
-    if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
-        message = f"the backend nftables needs Linux 5.2: {join_some(too_old, 3)}"
+    arguments = _arguments(planned, "DaemonSet")
+    for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
+        too_old = [name for name, number in kernels.items() if number < backend.oldest_kernel]
+        if not too_old:
+            continue
+        needed = ".".join(map(str, backend.oldest_kernel))
+        message = f"the backend {backend.name} needs Linux {needed}: {join_some(too_old, 3)}"
         yield InstallationFinding(ERROR, "old-kernel", "Linux", message, "set node.backend=auto")
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
         message = f"older than 6.1, the oldest kernel that netinit is tested on: {join_some(untested, 3)}"

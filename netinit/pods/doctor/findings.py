@@ -55,9 +55,8 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
         yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
-        yield Symptom(
-            severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", remedy_for_privileges()
-        )
+        names = " and ".join([name for name, line in backends.BACKENDS.items() if line.wants_net_raw])
+        yield Symptom(severity, "privileges", f"NET_RAW is missing: {names} cannot work", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_SETUID):
         remedy = advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID"
         yield Symptom(NOTE, "privileges", "SETUID is missing: validation can only connect as this user", remedy)
