@@ -59,12 +59,23 @@ class State(Record):
 
 
 class Comparison(ABC):
-    """The live rules compared with a plan; `differences` are in the order of the rules, empty if they match."""
+    """The live rules compared with a plan."""
 
     state: State
-    differences: tuple[Difference, ...]
+    _differences: tuple[Difference, ...] | None = None
     is_first = False  # no rule of ours existed
     is_whole = False  # no foreign rule existed in the backend's tables either
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The differences in the order of the rules, found when they are first asked for; empty if they match."""
+        if self._differences is None:
+            self._differences = self.find_differences()
+        return self._differences
+
+    @abstractmethod
+    def find_differences(self) -> tuple[Difference, ...]:
+        """Compare everything: see `differences`."""
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.

@@ -81,9 +81,9 @@ class SetsComparison(XtablesComparison):
         rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
         super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
 
-    def _find_differences(self) -> tuple[Difference, ...]:
+    def find_differences(self) -> tuple[Difference, ...]:
         state = self.state
-        found = super()._find_differences() + set_rules.compare_sets(self.wanted, state.sets)
+        found = super().find_differences() + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
         if plainly and not _compare_plainly(self.plan, state).differences:
             return ()  # plain rules without sets capture the same

@@ -76,9 +76,7 @@ class FirstComparison(Comparison):
         self.state = state
         self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.families}
 
-    @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # rarely asked for: every rule is one
-        """All rules of the plan."""
+    def find_differences(self) -> tuple[Difference, ...]:
         return tuple(self._missing())
 
     def differs(self) -> bool:
@@ -119,7 +117,9 @@ class PlannedComparison(FirstComparison):
     """The comparison of rules that equal the plan byte for byte; decoded on demand."""
 
     is_first = False
-    differences: tuple[Difference, ...] = ()
+
+    def find_differences(self) -> tuple[Difference, ...]:
+        return ()
 
     def differs(self) -> bool:
         return False

@@ -144,7 +144,7 @@ def _shorten_import() -> None:
 def _find_without_programs() -> str:
     """Keep python-iptables from running ldconfig a dozen times; return the directory of extensions.
 
-    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.memfd_exec). Raises OSError if
+    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.open_pod). Raises OSError if
     a library is missing.
     """
     import ctypes.util  # imports what starts programs

@@ -15,7 +15,6 @@ from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
-from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
@@ -234,6 +233,7 @@ def explain_socket(error: OSError) -> NetinitError:
 
 def _explain(number: int, message: str, asked: str) -> NetinitError:
     from netinit.backends.errors import explain_nft  # rarely needed
+    from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 
     kernel = _read_numbers(posix.uname().release)
     oldest = BACKENDS[FIRST_WITH[TABLES_OF_OUR_OWN]].oldest_kernel

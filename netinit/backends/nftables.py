@@ -60,7 +60,6 @@ class NftComparison(Comparison):
         self.state = state
         self.is_first = not state.ours
         self._steps: dict[str, Steps] | None = None
-        self._differences: tuple[Difference, ...] | None = None
 
     @property
     def steps(self) -> dict[str, Steps]:
@@ -69,14 +68,7 @@ class NftComparison(Comparison):
             self._steps = plan_tables(self.plan)
         return self._steps
 
-    @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
-        """The differences; not computed for a removal."""
-        if self._differences is None:
-            self._differences = self._find_differences()
-        return self._differences
-
-    def _find_differences(self) -> tuple[Difference, ...]:
+    def find_differences(self) -> tuple[Difference, ...]:
         if not self.state.tables:
             from netinit.rules.nft import miss_all
 

@@ -80,7 +80,7 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    from netinit.kernel.pods import OpenPod
+    from netinit.kernel.open_pod import OpenPod
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):

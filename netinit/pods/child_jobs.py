@@ -13,7 +13,7 @@ from netinit import backends
 from netinit.backends.machine import Machine
 from netinit.base.net import FAMILIES
 from netinit.kernel import notifications
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.snapshot import cgroups
 from netinit.options import IPTABLES_NFT, ON, Options

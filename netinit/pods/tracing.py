@@ -12,7 +12,7 @@ from netinit import backends
 from netinit.base.net import Family
 from netinit.kernel import namespaces, tracing
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options

@@ -10,7 +10,7 @@ from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.runtime_environment import PERSON, advise, find_situation
 from netinit.kernel.snapshot import cgroups
 from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options

@@ -11,7 +11,7 @@ from netinit.backends.iptables import XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
-from netinit.kernel import pods as reaching
+from netinit.kernel import open_pod as reaching
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.run import Signals
 from netinit.options import Options
