@@ -18,7 +18,7 @@ if __name__ == "__main__":
             path = target if target[0] == "/" else f"{path.rpartition('/')[0]}/{target}"
         package = path.rpartition("/")[0]
         sys.path.insert(0, f"{package}/..")
-        from netinit.imports import begin
+        from netinit.cli.imports import begin
 
         begin(package)
     from netinit.cli.start import main

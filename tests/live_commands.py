@@ -9,10 +9,9 @@ import json
 from typing import Any, NamedTuple
 
 from netinit.base.errors import NetinitError
-from netinit.cli.audit.assertions import read_assertions
+from netinit.cli.audit.command import read_assertions
 from netinit.cli.audit.report import examine as audit
-from netinit.cli.diff.report import EQUAL, to_object
-from netinit.cli.diff.sides import read_live_pair
+from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, find_rule_source

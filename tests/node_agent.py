@@ -282,7 +282,7 @@ class Node:
         self.process.wait()
 
     def children(self):
-        """The process that answers, then the idle children, by age."""
+        """The process that answers, then those that program pods, by age."""
         lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         found = [pid for one in lists for pid in one.read_text().split()]
         return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))

@@ -6,10 +6,10 @@ from netinit.base.net import Family
 from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
-from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
 from netinit.rules.nft import model_name, model_table
+from netinit.rules.rule_builder import EncodedSet
 from netinit.simulate.ruleset import chains_of
 from netinit.simulate.snapshot_rules import load_snapshot
 from rule_encodings import encode_rule

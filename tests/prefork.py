@@ -43,7 +43,7 @@ MODULES = {  # what each kind of process has read, beside what a plain start rea
         "cli.init_container", "kernel.address_sets", "kernel.empty_tables", "kernel.open_pod", "rules.layouts.classic", "rules.layouts.current",
         "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
     ),
-    AGENT: ("cli.node.command", "cli.node.agent", "node.supervisor", "node.server", "node.agent"),
+    AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
     WEBHOOK: ("cli.webhook.serve", "webhook.server"),
 }  # fmt: skip
 FOREIGN = {  # what they import of others as they work

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 import prefork
+from lab_state import describe_state, drop_empty_tables, list_rules
 from netinit.backends import libiptc
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel.switch_user import creating_as
-from netinit.lab import NetworkNamespace, Probe, describe_state, drop_empty_tables, list_rules
+from netinit.lab import NetworkNamespace, Probe
 from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying

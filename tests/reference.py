@@ -28,14 +28,15 @@ from pathlib import Path
 
 import click
 
+from config_schema import make_schema
 from netinit.cli import commands, complete, group
-from netinit.cli.findings.codes import GROUPS
+from netinit.cli.findings import GROUPS
 from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import refused
 from netinit.inject import istio_functions
 from netinit.options import Options
-from netinit.options.file import SCHEMA, make_schema
+from netinit.options.file import SCHEMA
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, PeerFlag

@@ -6,24 +6,31 @@ from struct import pack_into, unpack_from
 
 from netinit.base.snapshot import INET
 from netinit.rules.expressions.compat import FORMS
-from netinit.rules.expressions.writing import NativeWriter
-from netinit.rules.xtables import structs
-from netinit.rules.xtables.building import NEXT, TableEntry, extension, make_entry
+from netinit.rules.rule_builder import RuleBuilder
+from netinit.rules.xtables.building import (
+    ENTRY_FORMS,
+    ERROR_TARGET,
+    EXTENSION_HEADER,
+    NEXT,
+    TableEntry,
+    extension,
+    make_entry,
+)
 
 ERROR_NAME_SIZE = 32  # struct xt_error_target
 
 
 def encode_rule(rule, family, sets):
     """A rule's expressions in a table of the family; sets that it looks into are appended. ValueError where nft has none."""
-    writer = NativeWriter(family, sets)
+    writer = RuleBuilder(family, sets)
     if family == INET and len(rule.families) == 1:
-        writer.write(rule.families[0])
+        writer.limit_family(rule.families[0])
     for match in rule.matches:
         if match.nft_chain:
             raise ValueError(f"{type(match).__name__}: nft takes a chain of its own for it")
-        writer.write(match)
+        match.express(writer)
     writer.count()
-    writer.finish(rule.target, 0, rule.families[0])
+    rule.target.express(writer, 0, rule.families[0])
     return writer.block()
 
 
@@ -34,7 +41,7 @@ def form_of(version):
 
 def join_table(table, chains):
     """The table with these chains, in their order, counters at zero. Its hooks are those of the chains."""
-    form = structs.ENTRY_FORMS[table.version]
+    form = ENTRY_FORMS[table.version]
     placed, starts = [], {}
     firsts, lasts = list(table.hook_entries), list(table.underflows)
     at = 0
@@ -51,7 +58,7 @@ def join_table(table, chains):
             if chain.hook >= 0:
                 lasts[chain.hook] = at
             at += len(entry.data)
-    placed.append((at, _error_entry(structs.ERROR_TARGET, form)))
+    placed.append((at, _error_entry(ERROR_TARGET, form)))
     blob = b"".join(_place(entry, place, form, starts) for place, entry in placed)
     return table.replace(hook_entries=tuple(firsts), underflows=tuple(lasts), entries=blob)
 
@@ -61,10 +68,10 @@ def _place(entry, at, form, starts):
         return entry.data
     data = bytearray(entry.data)
     offset = unpack_from("=H", data, form.packet + 4)[0]
-    pack_into("=i", data, offset + structs.EXTENSION_HEADER, at + len(data) if entry.chain == NEXT else starts[entry.chain])
+    pack_into("=i", data, offset + EXTENSION_HEADER, at + len(data) if entry.chain == NEXT else starts[entry.chain])
     return bytes(data)
 
 
 def _error_entry(chain, form):
     name = chain.encode("utf-8", "surrogateescape").ljust(ERROR_NAME_SIZE, b"\0")
-    return TableEntry(data=make_entry(form, bytes(form.packet), b"", extension(structs.ERROR_TARGET, 0, name)))
+    return TableEntry(data=make_entry(form, bytes(form.packet), b"", extension(ERROR_TARGET, 0, name)))

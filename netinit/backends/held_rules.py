@@ -93,8 +93,8 @@ class HeldNft(HeldFamily):
         return found
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        from netinit.rules.expressions.building import settle
         from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
+        from netinit.rules.rule_builder import settle
 
         if not self.accepts:
             return False

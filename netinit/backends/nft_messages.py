@@ -8,9 +8,9 @@ from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.nf_tables import name
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
-from netinit.rules.expressions.building import EncodedSet, be32
 from netinit.rules.expressions.native import encode_steps
-from netinit.rules.expressions.numbers import NF_ACCEPT, TYPE_FIB, TYPE_INTERFACE
+from netinit.rules.numbers import NF_ACCEPT, TYPE_FIB, TYPE_INTERFACE
+from netinit.rules.rule_builder import EncodedSet, be32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

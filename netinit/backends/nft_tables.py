@@ -15,10 +15,10 @@ from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
-from netinit.rules.expressions.building import EncodedSet
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
 from netinit.rules.nft import DIALECT, miss_all
+from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

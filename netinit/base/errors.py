@@ -6,30 +6,6 @@ has one: 1 for a failure, 126 for a failed validation.
 
 from __future__ import annotations
 
-__all__ = [
-    "ApplyError",
-    "BackendUnavailableError",
-    "BusyError",
-    "ChildLostError",
-    "ClusterError",
-    "CniError",
-    "ConfigError",
-    "DriftError",
-    "InjectionError",
-    "KernelFeatureError",
-    "LabError",
-    "LockedError",
-    "NamespaceError",
-    "NetinitError",
-    "NoBackendError",
-    "OptionError",
-    "ParseError",
-    "TemplateError",
-    "TooManyPartsError",
-    "ValidationFailedError",
-    "ValidationImpossibleError",
-]
-
 
 class NetinitError(Exception):
     """Base of all errors that netinit raises on purpose; `exit_code` is the process's exit status."""

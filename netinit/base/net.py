@@ -205,7 +205,7 @@ def merge_ports(ports: Ports) -> Ports:
 
 def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
     """The ports in both lists, ascending."""
-    ours, theirs = _disjoint(one), _disjoint(other)
+    ours, theirs = [join_ranges(sorted(map(bounds_of, ports)))[::-1] for ports in (one, other)]
     found: list[int | PortRange] = []
     while ours and theirs:
         lowest, highest = max(ours[-1][0], theirs[-1][0]), min(ours[-1][1], theirs[-1][1])
@@ -213,17 +213,6 @@ def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | Port
             found.append(lowest if lowest == highest else PortRange((lowest, highest)))
         (ours if ours[-1][1] == highest else theirs).pop()
     return found
-
-
-def _disjoint(ports: Iterable[int | PortRange]) -> list[tuple[int, int]]:
-    """The bounds of ports and ranges, descending; overlapping ones are merged."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(map(bounds_of, ports)):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-        else:
-            joined.append((low, high))
-    return joined[::-1]
 
 
 def covers(wide: Network, narrow: Network) -> bool:

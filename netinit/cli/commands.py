@@ -5,18 +5,18 @@ from __future__ import annotations
 import posix
 
 LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "More"
-GROUPS = {  # heading -> name -> (module under netinit.cli with `command`, summary)
+GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
     LOOK: {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
         "audit": ("audit.command", "Show which traffic bypasses the proxy, and how to close it."),
-        "diff": ("diff.command", "Show which packets two sets of rules treat differently."),
+        "diff": ("diff", "Show which packets two sets of rules treat differently."),
         "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
         "lint": ("lint", "Find options that contradict each other or have no effect."),
         "draw": ("draw", "Draw the path of packets through the chains."),
         "watch": ("watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),
         "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
         "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
-        "kubectl": ("kubectl.command", "Ask about pods of a cluster, as `kubectl netinit` does."),
+        "kubectl": ("kubectl.__init__", "Ask about pods of a cluster, as `kubectl netinit` does."),
     },
     CHANGE: {
         "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
@@ -29,16 +29,59 @@ GROUPS = {  # heading -> name -> (module under netinit.cli with `command`, summa
         "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
     },
     SERVERS: {
-        "webhook": ("webhook.command", "Inject pods automatically, as an admission webhook of the cluster."),
-        "node": ("node.command", "Program pods from the node, by a CNI plugin."),
+        "webhook": ("webhook.__init__", "Inject pods automatically, as an admission webhook of the cluster."),
+        "node": ("node.__init__", "Program pods from the node, by a CNI plugin."),
     },
     MORE: {
-        "demo": ("demo.command", "Create a pod of network namespaces and watch interception work."),
+        "demo": ("demo", "Create a pod of network namespaces and watch interception work."),
         "completion": ("completion", "Print the script that completes commands and options in a shell."),
         "version": ("version", "Print the version."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+KUBECTL = {  # as in GROUPS
+    "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
+    "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),
+    "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
+    "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),
+    "doctor": ("kubectl.pod_command", "Find out whether the rules work where a pod runs."),
+    "watch": ("kubectl.pod_command", "Show how much of a pod's traffic is captured, bypasses the proxy or is dropped, live."),
+    "trace": ("kubectl.pod_command", "Follow real packets of a pod through its rules, and compare with what explain predicts."),
+    "fix": ("kubectl.fix", "Restore the rules that a pod's manifest asks for."),
+    "report": ("kubectl.report", "Write a redacted bug report about a pod."),
+    "check": ("kubectl.check", "Show all pods of a mesh in a table: injected, rules, bypasses, warnings."),
+    "preflight": ("kubectl.preflight", "Find what would stop an installation, before you install."),
+    "complete": ("kubectl.complete", "Complete a command line for kubectl."),
+}
+WEBHOOK = {
+    "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
+    "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
+    "compare": ("webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),
+    "lint": ("webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
+    "probe": ("webhook.probe", "Find out whether the server is healthy, by the file that it writes."),
+}
+NODE = {
+    "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
+    "status": ("node.status", "Show what is installed on this node, and the agent's state."),
+    "run": ("node.inside", "Run a command for pods of this node, for kubectl netinit."),
+    "install": ("node.installation", "Install the plugin, once."),
+    "uninstall": ("node.installation", "Remove the plugin from this node."),
+}
+OF_KUBECTL = """Ask about pods of a cluster, with your kubectl and your permissions, as `kubectl netinit` does.
+
+The live rules are read through the node agent if it runs, else by an ephemeral container; without either, the answer is that
+of the pod's manifest. Each answer names its source.
+"""
+OF_WEBHOOK = """Inject pods automatically, as an admission webhook of the cluster.
+
+`manifests` and the Helm chart install the server, `serve`. `lint` checks an installation, and `compare` shows what would
+change instead of another injector.
+"""
+OF_NODE = """Program pods from the node, by a CNI plugin: no pod needs NET_ADMIN.
+
+`agent` is the DaemonSet's process, which also installs the plugin.
+"""
+SUBCOMMANDS = {"kubectl": (OF_KUBECTL, KUBECTL), "webhook": (OF_WEBHOOK, WEBHOOK), "node": (OF_NODE, NODE)}  # with the group's help
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 INTRODUCTION = (
     "The interception layer of a service mesh pod.",

@@ -64,7 +64,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
         line_of_ours = " ".join([*variables, "netinit apply", shlex.join(found.options.to_argv(SPELLED_OUT))])
         show_artefact(render_file(found.options) if form == CONFIG else f"{line_of_ours}\n")
         if proof:  # on stderr: the options may be redirected into a file
-            from netinit.cli.diff.report import render_text
+            from netinit.cli.diff import render_text
 
             note(proof["notes"])
             warn(proof["warnings"])

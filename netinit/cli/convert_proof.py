@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.cli.audit.report import subject_of
-from netinit.cli.diff.listings import is_listing, read_listings
-from netinit.cli.diff.report import to_object
-from netinit.cli.diff.sides import Compared, on_live_host, restrict_to_common_families
+from netinit.cli.diff import Compared, is_listing, on_live_host, read_listings, restrict_to_common_families, to_object
 from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value

@@ -10,7 +10,7 @@ from netinit.base.logs import Log, write_termination_log
 from netinit.base.output import show_lines, shows_on_a_terminal
 from netinit.base.sanitize import split_message
 from netinit.options import FLAGS
-from netinit.options.argv import take_flags
+from netinit.options.declare import take_flags
 from netinit.options.kinds import TRUE_WORDS
 
 NAME = "netinit"  # prefix of errors, whatever the program's name

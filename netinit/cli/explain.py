@@ -28,6 +28,7 @@ from netinit.options import TPROXY, Options
 from netinit.rules.packet import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
+from netinit.simulate.loaded_rules import LoadedRule
 from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
@@ -190,10 +191,14 @@ def _line(answer: Explanation, step: TraceStep, width: int) -> str:
         return f"  * {step.outcome}" if not step.chain else f"    {step.chain}: {step.outcome}"
     mark = {True: "✔", False: "·", None: "?"}[step.holds]
     count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
-    origin = answer.option_of(step)
-    why = step.rule.purpose + (f" ({origin})" if origin else "")
-    said = f"  with comment {quote(step.rule.comment)}" if step.rule.comment else ""
-    return f"    {mark} {_head(step):<{width}}  {step.rule.bare_text}{said}{f'  # {why}' if why else ''}{count}"
+    return f"    {mark} {_head(step):<{width}}  {format_rule(step.rule, answer.option_of(step))}{count}"
+
+
+def format_rule(rule: LoadedRule, option: str) -> str:
+    """A rule on a path: its text, a foreign comment, its purpose and the option behind it."""
+    why = rule.purpose + (f" ({option})" if option else "")
+    said = f"  with comment {quote(rule.comment)}" if rule.comment else ""
+    return f"{rule.bare_text}{said}{f'  # {why}' if why else ''}"
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:

@@ -16,19 +16,20 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.options import Interception, Options
-from netinit.options.argv import describe_strays, is_flag, take_flags
 from netinit.options.declare import (
     LOGGING,
     NAMESPACE,
     OF_ISTIO,
     OF_OURS,
     PLAIN,
-    PROGRAMMING,
     VALIDATION,
     WITHOUT_FLAG,
     DeclaredOptions,
+    describe_strays,
+    is_flag,
+    take_flags,
 )
-from netinit.options.kinds import SWITCH, Flag, quote_value, read_duration, suggest
+from netinit.options.kinds import PROGRAMMING, SWITCH, Flag, quote_value, read_duration, suggest
 
 Kind = TypeVar("Kind")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -11,21 +11,18 @@ import click
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.base.version import __version__
-from netinit.cli.commands import ALIASES, COMMANDS, is_there, render_help
+from netinit.cli.commands import ALIASES, COMMANDS, SUBCOMMANDS, is_there, render_help
 from netinit.cli.examples import format_epilog
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
-from netinit.options.argv import take_flags
+from netinit.options.declare import take_flags
 from netinit.options.kinds import quote_value, suggest
 
 APPLIES = ("apply", "istio-iptables")  # the init container's commands
 
 
 class LazyGroup(click.Group):
-    """A group that imports only the command that runs.
-
-    `commands_there`: name -> (module under netinit.cli with `command` or `make_command(name)`, summary).
-    """
+    """A group that imports only the command that runs; `commands_there` as in netinit.cli.commands."""
 
     def __init__(self, *args: Any, commands_there: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,6 +37,8 @@ class LazyGroup(click.Group):
         module, _ = self.commands_there.get(ALIASES.get(cmd_name, cmd_name), ("", ""))
         if not module or not is_there(module):
             return None
+        if self.commands_there is COMMANDS and cmd_name in SUBCOMMANDS:
+            return make_group(cmd_name)
         found = import_module(f"netinit.cli.{module}")
         command: click.Command = found.make_command(cmd_name) if hasattr(found, "make_command") else found.command
         command.epilog = format_epilog(cmd_name if self.commands_there is COMMANDS else f"{self.name} {cmd_name}")
@@ -57,6 +56,12 @@ class LazyGroup(click.Group):
         """List the commands in the help without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands_there[name][1]) for name in self.list_commands(ctx)])
+
+
+def make_group(name: str) -> LazyGroup:
+    """The group of a command with subcommands."""
+    text, below = SUBCOMMANDS[name]
+    return LazyGroup(name=name, commands_there=below, context_settings=HELP_NAMES, help=text, epilog=format_epilog(name))
 
 
 class _Root(LazyGroup):

@@ -12,11 +12,10 @@ from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
-from netinit.cli.findings.codes import PAGE, Issue
-from netinit.cli.findings.formats import TEXT, format_options, render
-from netinit.cli.findings.ignored import ignore_options, without_ignored
+from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
 from netinit.cli.flags import FlagCommand
-from netinit.cli.rule_sources import complete_servers, pod_options, read_pods
+from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
+from netinit.inject.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, ON, Options
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
@@ -49,14 +48,13 @@ def command(
 
     Exit codes: 0 no error (with --strict also no warning), 1 errors.
     """
-    pod = (*pod, *files)
+    pods = read_pods((*pod, *files), select, name_manifests(pod, files)) if pod or files or select else None
     if minimal:
         if strict or accepted or form != TEXT:
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
-        answer(lines([line for name, asked in _ask(options, pod, select) for line in _format_minimal(name, asked)]))
+        answer(lines([line for name, asked in _ask(options, pods) for line in _format_minimal(name, asked)]))
         return CLEAN
-    named = bool(pod or select)
-    found = lint_pods(options, pod, select) if named else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
+    found = lint_pods(options, pods) if pods else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
     names = [name for name, _, _ in found]
     if form == TEXT:
@@ -75,10 +73,10 @@ def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Se
     return (*lint(settled.options, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
-def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]:
-    """Check every pod in files, together with its init container's options."""
+def lint_pods(options: Options, pods: Iterable[PodFacts]) -> list[Linted]:
+    """Check every pod of manifests, together with its init container's options."""
     found = []
-    for facts in read_pods(pod, select):
+    for facts in pods:
         own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
         complete = complete_servers(facts, options)
         needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
@@ -91,11 +89,11 @@ def lint_pods(options: Options, pod: Sequence[str], select: str) -> list[Linted]
     return found
 
 
-def _ask(options: Options, pod: Sequence[str], select: str) -> list[tuple[str, Options]]:
+def _ask(options: Options, pods: Iterable[PodFacts] | None) -> list[tuple[str, Options]]:
     """The options of each pod that programs rules, or the given options."""
-    if not (pod or select):
+    if pods is None:
         return [("", options.with_servers(read_name_servers))]
-    return [(facts.name, complete_servers(facts, options).options) for facts in read_pods(pod, select) if facts.programs]
+    return [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
 
 
 def _format_minimal(name: str, options: Options) -> list[str]:

@@ -14,7 +14,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
-from netinit.cli.inject import files
+from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
 from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 DIRECTIONS = ("outbound", "inbound")
 POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
+POD, FILE = "--pod", "FILE"
 MAX_NAMED = 5  # pods in a message
 
 
@@ -120,6 +121,11 @@ def pod_options(text: str) -> Decorator:
     )
 
 
+def name_manifests(pod: Sequence[str], files: Sequence[str]) -> str:
+    """What messages call manifests that stand after --pod and as arguments."""
+    return " or ".join([POD] * bool(pod) + [FILE] * bool(files)) or POD
+
+
 @dataclass(frozen=True, slots=True)
 class RuleChoice:
     """Which rules a command line asks for: those of pods in manifests, live ones, or else those planned from the options."""
@@ -128,6 +134,7 @@ class RuleChoice:
     select: str = ""
     pod_ip: tuple[str, ...] = ()
     live: bool = False
+    label: str = POD  # how the command line names the manifests: --pod, FILE or both
 
 
 LIVE = RuleChoice(live=True)
@@ -141,7 +148,7 @@ rule_source_options = add_value(
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
-    facts = read_manifest(choice.pod, choice.select, options) if choice.pod or choice.select else None
+    facts = read_manifest(choice.pod, choice.select, options, choice.label) if choice.pod or choice.select else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
             raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
@@ -153,7 +160,7 @@ def find_rule_sources(options: Options, choice: RuleChoice) -> list[tuple[str, R
     """The rules for every pod of a manifest, each with the pod's name."""
     live = choice.live or bool(options.pid or options.netns)
     if choice.pod and not live:
-        found = [complete_servers(facts, options) for facts in read_pods(choice.pod, choice.select)]
+        found = [complete_servers(facts, options) for facts in read_pods(choice.pod, choice.select, choice.label)]
         return [(facts.name, find_planned(options, facts, choice.pod_ip)) for facts in found]
     return [(name_namespace(options) if live else "the options", find_rule_source(options, choice))]
 
@@ -182,6 +189,11 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     found = replace(_plan(rules, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
     other = replace(_plan(settled.options, facts, POD_ADDRESSES), origins=origins) if unknown and settled.options != rules else None
     return replace(found, warnings=warnings + found.warnings, ipv4_first=other)
+
+
+def find_of_manifest(facts: PodFacts) -> RuleSource:
+    """The rules that a manifest's pod would have, without anything from a command line."""
+    return find_planned(Options(), complete_servers(facts, Options()))
 
 
 def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
@@ -242,25 +254,24 @@ def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 
-def read_pods(pod: Sequence[str], select: str) -> tuple[PodFacts, ...]:
+def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFacts, ...]:
     """Every pod in these files, directories and patterns. Raises OptionError, ParseError."""
-    from netinit.cli.inject.inputs import read_manifests
     from netinit.inject import podfile
 
     if not pod:
         raise OptionError("--select: names a pod of --pod; give --pod FILE")
     rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # manifests do not contain name servers
-    if ignored := [label for field, label in given_flags().items() if field in rules]:
-        raise OptionError(*[f"{label}: the pod of --pod has its own options; give one of the two" for label in ignored])
-    return podfile.read_pods(read_manifests(pod, "--pod", recursive=True), select)
+    if ignored := [name for field, name in given_flags().items() if field in rules]:
+        raise OptionError(*[f"{name}: the pod of {label} has its own options; give one of the two" for name in ignored])
+    return podfile.read_pods(read_manifests(pod, label, recursive=True), select, label)
 
 
-def read_manifest(pod: Sequence[str], select: str, options: Options) -> PodFacts:
+def read_manifest(pod: Sequence[str], select: str, options: Options, label: str = POD) -> PodFacts:
     """The single pod of manifests; its name servers come from the command line."""
-    found = read_pods(pod, select)
+    found = read_pods(pod, select, label)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
-        raise OptionError(f"--pod: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
+        raise OptionError(f"{label}: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
     return complete_servers(found[0], options)
 
 
@@ -363,13 +374,9 @@ def is_file(text: str) -> bool:
         return False
 
 
-def read_file(name: str, label: str = "--pod") -> str:
-    """Text of a file, or of stdin for `-`. Raises OptionError and ParseError, which name the `label`."""
+def read_file(name: str, label: str) -> str:
+    """Text of a file, or of stdin for `-`. Raises OptionError, which names the `label`."""
     try:
-        return files.read(name).decode().replace("\r\n", "\n")
-    except files.RefusedFileError as error:
-        raise OptionError(f"{label}: {quote_value(name)}: {error}") from None
-    except OSError as error:
-        raise OptionError(f"{label}: {quote_value(name)} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ParseError(f"{label}: {name} is not text in UTF-8") from None
+        return read_text(name).replace("\r\n", "\n")
+    except ParseError as error:
+        raise OptionError(f"{label}: {error}") from None

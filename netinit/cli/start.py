@@ -118,7 +118,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         return _ask_click(call, environ, None)
     if call.apply:
         from netinit.options import Options
-        from netinit.options.argv import parse_flags, take_flags
+        from netinit.options.declare import parse_flags, take_flags
 
         flags = Options.flags
         notices: list[str] = []
@@ -163,7 +163,7 @@ def _with_file(texts: Mapping[str, tuple[Text, str]], environ: Mapping[str, str]
 
 def _inject(call: Call, environ: Mapping[str, str]) -> int:
     from netinit.cli.inject.flags import InjectFlags
-    from netinit.options.argv import parse_flags
+    from netinit.options.declare import parse_flags
 
     try:
         texts = parse_flags(call.words[1:], InjectFlags.flags)

@@ -13,10 +13,10 @@ import click
 from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact, with_version
-from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.explain import answer_question
+from netinit.cli.explain import answer_question, format_rule
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
 from netinit.cli.rule_sources import (
     LIVE,
@@ -36,6 +36,7 @@ from netinit.rules.packet import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
+from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace_alignment import (
     FOREIGN,
@@ -201,10 +202,7 @@ def _render_line(line: ObservedHit, answer: Explanation, width: int) -> str:
     text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
     if loaded is None:
         return f"{text}  {line.outcome}  # {said}"
-    comment = f"  with comment {quote(loaded.comment)}" if loaded.comment else ""
-    origin = answer.origins.get(loaded.origin.option, loaded.origin.label) if loaded.origin and loaded.origin.option else ""
-    why = loaded.purpose + (f" ({origin})" if origin else "")
-    return f"{text}  {loaded.bare_text}{comment}{f'  # {why}' if why else ''}{f'  <- {said}' if said else ''}"
+    return f"{text}  {format_rule(loaded, label_of(loaded.origin, answer.origins))}{f'  <- {said}' if said else ''}"
 
 
 def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:

@@ -1,7 +1,10 @@
-"""`netinit verify`: compares the live rules with the plan."""
+"""`netinit verify`: compares the live rules with the plan, with --watch again on every change."""
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable
 from functools import partial
 
 import click
@@ -12,7 +15,9 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
+from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
+from netinit.pods.changes import Changes
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
@@ -62,10 +67,7 @@ def command(  # noqa: PLR0917 - click's
         return DriftError.exit_code
     look = partial(_look, target, strict=strict, connections=connections)
     if watching:
-        from netinit.cli.verify_watch import watch
-
-        to_tree = partial(to_plain, probes=None, options=target) if as_json else None
-        return watch(target, look, render=render_text, to_plain=to_tree, connections=connections)
+        return watch(target, look, as_json=as_json, connections=connections)
     report = probes = None
     try:
         report = look()
@@ -200,3 +202,43 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
             "wrong": len(probes.wrong), "notes": list(probes.notes),
         }  # fmt: skip
     return found | {"options": format_options(options) if options else None}
+
+
+def _show_change(report: Report, before: Report | None, options: Options, *, seconds: float, as_json: bool) -> None:
+    warn([text for text in report.warnings if before is None or text not in before.warnings])
+    if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
+        return
+    if as_json:
+        tree = {"seconds": round(seconds, 3), **to_plain(report, None, options)}
+        show_artefact(json.dumps(with_version(tree)) + "\n", now=True)
+    else:
+        answer(render_text(report), now=True)
+
+
+def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connections: bool = False) -> int:
+    """Compare until Ctrl-C and print each report that differs from the one before, as JSON lines or text.
+
+    Returns the last report's exit code. Raises NamespaceError if the pod goes away.
+    """
+    begun = time.monotonic()
+    last: Report | None = None
+    failures = 0
+    try:
+        with Changes(options, connections=connections) as changes:
+            while True:
+                changes.begin_look()
+                try:
+                    report = look()
+                except BackendUnavailableError:
+                    failures += 1
+                    if last is None or failures > MAX_FAILURES:
+                        raise
+                else:
+                    failures = 0
+                    before, last = last, report  # from here on Ctrl-C ends with this report's code
+                    _show_change(report, before, options, seconds=time.monotonic() - begun, as_json=as_json)
+                    changes.wait()
+    except KeyboardInterrupt:
+        if last is None:
+            raise
+        return DriftError.exit_code if last.differences else 0

@@ -19,9 +19,16 @@ from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_
 from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
-from netinit.simulate.counter_rates import CounterReading, CounterSnapshot, FateRate, RateCounter
 from netinit.simulate.trace import CAPTURED
-from netinit.simulate.verdict_counters import Fate, count_rules, find_fates
+from netinit.simulate.verdict_counters import (
+    CounterReading,
+    CounterSnapshot,
+    Fate,
+    FateRate,
+    RateCounter,
+    count_rules,
+    find_fates,
+)
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
-from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
+from netinit.golang.template.literals import format_float
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
 _BEYOND: Final = "[\u2028\u2029\ud800-\udfff]"
@@ -52,10 +52,10 @@ def json_float(value: float) -> str:
     Raises FunctionError for NaN and infinity.
     """
     if math.isnan(value) or math.isinf(value):
-        raise FunctionError(f"json: unsupported value: {format_float(value, 'g', -1)}")
+        raise FunctionError(f"json: unsupported value: {format_float(value, 'g')}")
     if value and not _SMALL <= abs(value) < _LARGE:
-        return format_float(value, "e", -1).replace("e-0", "e-")
-    return format_float(value, "f", -1)
+        return format_float(value, "e").replace("e-0", "e-")
+    return format_float(value, "f")
 
 
 def _quoted(text: str) -> str:

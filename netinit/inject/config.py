@@ -8,6 +8,7 @@ request it are rejected.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,9 @@ from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
 from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
-from netinit.inject.data_files import read_data
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.schema import read_data
 from netinit.inject.selectors import Selector
 from netinit.inject.values import merge_values, misfit_texts, set_values
 
@@ -88,26 +89,43 @@ def load_config(
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
     ConfigError.
     """
-    tree = _parsed(source, "injector configuration")
-    if tree.get("kind") == "ConfigMap":
-        data = strings(tree.get("data"))
-        if "config" not in data:
-            raise ConfigError(f"ConfigMap {_name(tree)}: data has no key 'config'; it has {_listed(data)}")
-        if values is None:
-            values = data.get("values")
-        tree = _parsed(data["config"], f"ConfigMap {_name(tree)}, key config")
-    loaded = load_values(values)
+    tree, own_values = _unpacked(_parsed(source, "injector configuration"))
+    loaded = load_values(own_values if values is None else values)
     if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
         loaded = mapping(with_floats(set_values(loaded, settings)))
+    warnings: list[str] = []
     if isinstance(tree.get("templates"), dict):
-        return _current(tree, loaded, mesh, lazily=lazily)
-    if isinstance(tree.get("template"), str):
-        return _classic(tree, loaded, mesh)
-    raise ConfigError(
-        f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
+        fields = _current(tree, warnings, lazily=lazily)
+    elif isinstance(tree.get("template"), str):
+        fields = _classic(tree)
+    else:
+        listed = _listed(tree)
+        raise ConfigError(f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {listed}")
+    policy = string(tree.get("policy"))
+    if policy not in {"enabled", "disabled"}:
+        warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
+    return InjectionConfig(
+        **fields,
+        policy=policy,
+        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
+        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
+        injected_annotations=strings(tree.get("injectedAnnotations")),
+        values=loaded,
+        mesh=_mesh(mesh, classic=fields.get("brackets", False)),
+        warnings=tuple(warnings),
     )
+
+
+def _unpacked(tree: Tree) -> tuple[Tree, str | None]:
+    """Return a configuration, and the values of the ConfigMap that it is in."""
+    if tree.get("kind") != "ConfigMap":
+        return tree, None
+    name, data = string(mapping(tree.get("metadata")).get("name")) or "without a name", strings(tree.get("data"))
+    if "config" not in data:
+        raise ConfigError(f"ConfigMap {name}: data has no key 'config'; it has {_listed(data)}")
+    return _parsed(data["config"], f"ConfigMap {name}, key config"), data.get("values")
 
 
 def default_config(
@@ -137,13 +155,13 @@ def load_values(source: str | Tree | None) -> Tree:
 def _parsed(source: str | Tree, what: str) -> Tree:
     if not isinstance(source, str):
         return source
+    tree = None
+    with contextlib.suppress(ValueError, RecursionError):
+        tree = json.loads(source) if source.lstrip().startswith("{") else None
     try:
-        tree = json.loads(source) if source.lstrip().startswith("{") else goyaml.load(source)
-    except (ParseError, ValueError, RecursionError):
-        try:
-            tree = goyaml.load(source)
-        except ParseError as error:
-            raise ConfigError(f"{what}: {error}") from error
+        tree = goyaml.load(source) if tree is None else tree
+    except ParseError as error:
+        raise ConfigError(f"{what}: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{what}: must be a mapping, not {json.dumps(tree)[:40]}")
     return tree
@@ -158,19 +176,8 @@ def with_floats(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _name(config_map: Tree) -> str:
-    return string(mapping(config_map.get("metadata")).get("name")) or "without a name"
-
-
 def _listed(keys: Mapping[str, Any]) -> str:
     return ", ".join(sorted(keys)) or "nothing"
-
-
-def _policy(tree: Tree, warnings: list[str]) -> str:
-    policy = string(tree.get("policy"))
-    if policy not in {"enabled", "disabled"}:
-        warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
-    return policy
 
 
 def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
@@ -203,25 +210,18 @@ def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Truste
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error
 
 
-def _classic(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None) -> InjectionConfig:
-    warnings: list[str] = []
+def _classic(tree: Tree) -> dict[str, Any]:
+    """Return the fields of the classic format."""
     text = tree["template"]
     brackets = "[[" in text and "{{" not in text
     delimiters = _CLASSIC_DELIMITERS if brackets else _DELIMITERS
-    return InjectionConfig(
-        classic=True,
-        brackets=brackets,
-        plain_proxy=_CONCURRENCY_OF_1_7 not in text,
-        policy=_policy(tree, warnings),
-        templates={_SIDECAR: _template(_SIDECAR, text, delimiters)},
-        sources={_SIDECAR: text},
-        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
-        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
-        injected_annotations=strings(tree.get("injectedAnnotations")),
-        values=values,
-        mesh=_mesh(mesh, classic=brackets),
-        warnings=tuple(warnings),
-    )
+    return {
+        "classic": True,
+        "brackets": brackets,
+        "plain_proxy": _CONCURRENCY_OF_1_7 not in text,
+        "templates": {_SIDECAR: _template(_SIDECAR, text, delimiters)},
+        "sources": {_SIDECAR: text},
+    }
 
 
 class _LazyTemplates(Mapping[str, Template]):
@@ -229,17 +229,17 @@ class _LazyTemplates(Mapping[str, Template]):
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
-        self._parsed: dict[str, Template | ConfigError] = {}
+        self._parsed: dict[str, Template | str] = {}
 
     def __getitem__(self, name: str) -> Template:
         if name not in self._parsed:
             try:
                 self._parsed[name] = _template(name, self._sources[name], _DELIMITERS)
             except ConfigError as error:
-                self._parsed[name] = error
+                self._parsed[name] = str(error)
         found = self._parsed[name]
-        if isinstance(found, ConfigError):
-            raise ConfigError(str(found))
+        if isinstance(found, str):
+            raise ConfigError(found)
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -252,8 +252,8 @@ class _LazyTemplates(Mapping[str, Template]):
         return len(self._sources)
 
 
-def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None, *, lazily: bool) -> InjectionConfig:
-    warnings: list[str] = []
+def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]:
+    """Return the fields of the current format."""
     sources: dict[str, str] = {}
     for name, text in tree["templates"].items():
         if not isinstance(text, str):
@@ -278,18 +278,11 @@ def _current(tree: Tree, values: Tree, mesh: str | Tree | MeshConfig | None, *, 
                 raise
             broken.append(name)
             warnings.append(f"{error}; pods that ask for it are refused")
-    return InjectionConfig(
-        classic=False,
-        policy=_policy(tree, warnings),
-        templates=templates,
-        sources=sources,
-        default_templates=tuple(defaults),
-        aliases=renamed,
-        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
-        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
-        injected_annotations=strings(tree.get("injectedAnnotations")),
-        values=values,
-        mesh=_mesh(mesh, classic=False),
-        warnings=tuple(warnings),
-        broken=tuple(broken),
-    )
+    return {
+        "classic": False,
+        "templates": templates,
+        "sources": sources,
+        "default_templates": tuple(defaults),
+        "aliases": renamed,
+        "broken": tuple(broken),
+    }

@@ -8,8 +8,8 @@ from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, clone, mapping, sequence, string
-from netinit.inject import field_order
 from netinit.inject.annotations import OVERRIDES
+from netinit.inject.kubernetes_types import encode_json, ordered_container
 from netinit.inject.merge import merge
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
@@ -116,7 +116,7 @@ class Overrides:
 
     def text(self) -> str:
         """The annotation's value."""
-        return field_order.encode({key: items for key, items in self.saved.items() if items})
+        return encode_json({key: items for key, items in self.saved.items() if items})
 
     def reinsert(self, spec: Tree) -> None:
         """Add the saved containers that the spec lacks."""
@@ -144,7 +144,7 @@ class Overrides:
                     fresh = fresh or (match is not None and name not in listed)
                 if match is None:
                     continue
-                overlay = field_order.ordered_container(match)
+                overlay = ordered_container(match)
                 if overlay.get("image") == AUTO_IMAGE:
                     del overlay["image"]
                 found[key].append(overlay)

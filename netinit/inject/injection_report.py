@@ -11,6 +11,7 @@ from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.author_warnings import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
@@ -19,7 +20,6 @@ from netinit.inject.manifests import Workload
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.status import Status
-from netinit.inject.unread_annotations import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import pod_findings
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
@@ -48,8 +48,8 @@ class Verdict:
     name: str
     injected: bool
     already: bool = False
-    webhook: str
-    revision: str
+    webhook: str = ""
+    revision: str = ""
     reason: str
     chain: tuple[StepResult, ...]
     remedies: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Verdict:
 def judge(
     workload: Workload,
     config: InjectionConfig,
-    webhooks: Sequence[Webhook],
+    webhooks: Sequence[Webhook] | None,
     *,
     namespace: Namespace,
     labels_known: bool = True,
@@ -71,119 +71,59 @@ def judge(
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
-    `labels_known`: False if the namespace's labels are unknown; they then count as none, and the report says so.
+    `webhooks`: None for manual injection, which ignores webhooks and policy. `labels_known`: False if the namespace's
+    labels are unknown; they then count as none, and the report says so.
     """
+    of_workload: dict[str, Any] = {"kind": workload.kind, "namespace": namespace.name, "name": workload.name}
     if workload.bare:
-        return _verdict_without_spec(workload, namespace)
-    pod = workload.created_pod()
+        reason = "it has no pod spec: there is nothing to inject"
+        link = StepResult(step="pod", outcome="decided", reason=reason)
+        return Verdict(**of_workload, injected=False, reason=reason, chain=(link,))
+    pod = workload.pod() if webhooks is None else workload.created_pod()
+    if webhooks is None:
+        decision = decide_manually(pod, namespace.name, config)
+        injected, reason = decision.inject, decision.reason
+        chain = (StepResult(step=decision.step.value, outcome="decided", reason=reason),)
+        of_workload |= {"chain": chain, "remedies": _remedies_of(decision, may_opt_out=not config.classic)}
+    else:
+        decision = decide(pod, namespace.name, config)
+        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision, labels_known=labels_known)
+        of_workload |= fields
+        injected = fired and decision.inject
+        reason = decision.reason if fired else "no webhook selects the pod"
+    findings = (str(one) for one in pod_findings(pod) if one.kind != "no-init-container")
+    changes, outcome = (
+        _outcome(workload, pod, config, namespace, settings) if injected else (False, {"findings": tuple(findings)})
+    )
+    if already := Status.of_pod(pod) is not None:
+        after = "the injector would change it" if changes else "the injector would change nothing"
+        reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
+    known, annotations = known_to(config), strings(mapping(pod["metadata"]).get("annotations"))
+    useless = (*unknown_annotations(annotations, known), *misplaced_annotations(workload, known))
+    return Verdict(
+        **of_workload,
+        injected=injected,
+        already=already,
+        reason=reason,
+        warnings=(*decision.warnings, *(injection_warnings(pod) if injected else ()), *map(str, useless)),
+        **outcome,
+    )
+
+
+def _ask_webhooks(
+    pod: Tree, webhooks: Sequence[Webhook], namespace: Namespace, decision: Decision, *, labels_known: bool
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether a webhook selects the pod, and the verdict's webhook, revision, chain and remedies."""
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
     labels = {NAME_LABEL: namespace.name, **namespace.labels}
     fired = firing(webhooks, labels, pod_labels)
-    decision = decide(pod, namespace.name, config)
-    case = _Case(workload, config, namespace, settings, pod, decision)
-    return case.verdict(
-        injected=bool(fired) and decision.inject,
-        webhook=fired[0] if fired else None,
-        reason=decision.reason if fired else "no webhook selects the pod",
-        chain=(_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
-        remedies=_remedies(decision, webhooks, labels, pod_labels, fired=bool(fired)),
-    )
-
-
-def judge_manually(
-    workload: Workload, config: InjectionConfig, *, namespace: Namespace, settings: Settings | None = None
-) -> Verdict:
-    """Return the verdict of manual injection, which ignores webhooks and policy."""
-    if workload.bare:
-        return _verdict_without_spec(workload, namespace)
-    pod = workload.pod()
-    decision = decide_manually(pod, namespace.name, config)
-    remedies: tuple[str, ...] = ()
-    if not decision.inject:
-        remedies = (_REMEDIES[decision.step],)
-    elif not config.classic:
-        remedies = (_LEAVE_OUT,)
-    case = _Case(workload, config, namespace, settings, pod, decision)
-    return case.verdict(
-        injected=decision.inject,
-        webhook=None,
-        reason=decision.reason,
-        chain=(StepResult(step=decision.step.value, outcome="decided", reason=decision.reason),),
-        remedies=remedies,
-    )
-
-
-def _verdict_without_spec(workload: Workload, namespace: Namespace) -> Verdict:
-    reason = "it has no pod spec: there is nothing to inject"
-    return Verdict(
-        kind=workload.kind,
-        namespace=namespace.name,
-        name=workload.name,
-        injected=False,
-        webhook="",
-        revision="",
-        reason=reason,
-        chain=(StepResult(step="pod", outcome="decided", reason=reason),),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-
-    workload: Workload
-    config: InjectionConfig
-    namespace: Namespace
-    settings: Settings | None
-    pod: Tree
-    decision: Decision
-
-    def verdict(
-        self,
-        *,
-        injected: bool,
-        webhook: Webhook | None,
-        reason: str,
-        chain: tuple[StepResult, ...],
-        remedies: tuple[str, ...],
-    ) -> Verdict:
-        """Return the verdict, with the outcome of the injection, or the problems of a pod that is not injected."""
-        already = Status.of_pod(self.pod) is not None
-        changes, outcome = self._outcome() if injected else (False, {"findings": self._findings_without_injection()})
-        if already:
-            after = "the injector would change it" if changes else "the injector would change nothing"
-            reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
-        return Verdict(
-            kind=self.workload.kind,
-            namespace=self.namespace.name,
-            name=self.workload.name,
-            injected=injected,
-            already=already,
-            webhook=webhook.short_name if webhook else "",
-            revision=webhook.revision if webhook else "",
-            reason=reason,
-            chain=chain,
-            remedies=remedies,
-            warnings=(*self.decision.warnings, *(injection_warnings(self.pod) if injected else ()), *self._annotations()),
-            **outcome,
-        )
-
-    def _annotations(self) -> list[str]:
-        known = known_to(self.config)
-        annotations = strings(mapping(self.pod["metadata"]).get("annotations"))
-        return [*map(str, unknown_annotations(annotations, known)), *map(str, misplaced_annotations(self.workload, known))]
-
-    def _findings_without_injection(self) -> tuple[str, ...]:
-        return tuple(str(finding) for finding in pod_findings(self.pod) if finding.kind != "no-init-container")
-
-    def _outcome(self) -> tuple[bool, dict[str, Any]]:
-        """Inject the pod; return whether that changes it, and the verdict's fields about the outcome."""
-        try:
-            result = inject_pod(
-                self.pod, self.config, namespace=self.namespace, settings=self.settings, owner=self.workload.owner
-            )
-        except InjectionError as error:
-            return False, {"error": str(error)}
-        return bool(json_patch(self.pod, result)), _outcome_of(self.pod, result)
+    obstacles = () if fired else _obstacles(webhooks, labels, pod_labels)
+    return bool(fired), {
+        "webhook": fired[0].short_name if fired else "",
+        "revision": fired[0].revision if fired else "",
+        "chain": (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
+        "remedies": (*obstacles, *_remedies_of(decision, may_opt_out=bool(fired))),
+    }
 
 
 def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
@@ -235,41 +175,40 @@ _REMEDIES = {
 _LEAVE_OUT = f'to leave the pod out: {INJECT}: "false" on the pod template'
 
 
-def _remedies(
-    decision: Decision,
-    webhooks: Sequence[Webhook],
-    labels: Mapping[str, str],
-    pod_labels: Mapping[str, str],
-    *,
-    fired: bool,
-) -> tuple[str, ...]:
-    found = []
-    if not fired and webhooks:
-        obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
-        fewest = min(map(len, obstacles.values()))
-        closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
-        closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
-        found += [f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest]
+def _remedies_of(decision: Decision, *, may_opt_out: bool) -> tuple[str, ...]:
     if not decision.inject:
-        found.append(_REMEDIES[decision.step])
-    elif fired:
-        found.append(_LEAVE_OUT)
-    return tuple(found)
+        return (_REMEDIES[decision.step],)
+    return (_LEAVE_OUT,) if may_opt_out else ()
 
 
-def _outcome_of(pod: Tree, result: Tree) -> dict[str, Any]:
-    """Return the verdict's fields about an injected pod: interception, findings and options."""
+def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the webhooks that are closest to selecting the pod lack."""
+    obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
+    fewest = min(map(len, obstacles.values()), default=0)
+    closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
+    closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))
+    return tuple(f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest)
+
+
+def _outcome(
+    workload: Workload, pod: Tree, config: InjectionConfig, namespace: Namespace, settings: Settings | None
+) -> tuple[bool, dict[str, Any]]:
+    """Inject the pod; return whether that changes it, and the verdict's interception, findings, options and error."""
+    try:
+        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
+    except InjectionError as error:
+        return False, {"error": str(error)}
+    changes = bool(json_patch(pod, result))
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return {"interception": nothing, "findings": _findings(pod, result)}
+        return changes, {"interception": nothing, "findings": _findings(pod, result)}
     try:
         options = options_of(init)
     except OptionError as error:
-        unread = (f"the arguments of {init.get('name')} cannot be read: {error}",)
-        return {"interception": unread}
-    return {"interception": _summary(options), "findings": _findings(pod, result), "options": options}
+        return changes, {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
+    return changes, {"interception": _summary(options), "findings": _findings(pod, result), "options": options}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:

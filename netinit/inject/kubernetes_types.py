@@ -1,21 +1,22 @@
 """Kubernetes objects as template data: Go structs, whose fields are created on access.
 
-As in Go, an absent field has its type's zero value, and an unknown one is an error.
+As in Go, an absent field has its type's zero value, and an unknown one is an error. Rendered fields are checked against
+the types, before the API server does it; unknown fields, quantities and times are not.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.errors import InjectionError
+from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
 from netinit.golang.gojson import encode, json_name
 from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
 from netinit.golang.times import Time, parse_time
-from netinit.inject.data_files import read_lines
-from netinit.inject.lazy_mapping import LazyMapping
 from netinit.inject.quantity import canonical
+from netinit.inject.schema import SCALARS, LazyMapping, read_lines, whole
 
 
 class _Field(NamedTuple):
@@ -75,23 +76,13 @@ def _field_of(go_type: str, tree: Tree, name: str) -> Any:
     return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
-def _whole(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
-
-
-_SCALARS: Mapping[str, Callable[[Any], Any]] = {
-    "string": string,
-    "bool": lambda value: value is True,
-    "int32": lambda value: Int32(_whole(value)),
-    "int64": lambda value: Int64(_whole(value)),
-}
 _ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "intstr.IntOrString": 0}
 
 
 def _value(go_type: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
-    if go_type in _SCALARS:
-        return _SCALARS[go_type](raw)
+    if go_type in SCALARS:
+        return SCALARS[go_type](raw)
     if go_type == "map[string]string":
         return StringMap(strings(raw), nil=not isinstance(raw, dict))
     if go_type.startswith("[]"):
@@ -107,7 +98,7 @@ def _value(go_type: str, raw: Any) -> Any:
         return ObjectStruct(go_type, raw)
     if go_type.startswith("*") and raw is None:
         return Struct(go_type, {}, nil=True) if plain in _SPECIAL else None
-    return _SPECIAL[plain](raw) if plain in _SPECIAL else _SCALARS[plain](raw)
+    return _SPECIAL[plain](raw) if plain in _SPECIAL else SCALARS[plain](raw)
 
 
 class _Leaf(Struct):
@@ -127,8 +118,8 @@ def _quantity(raw: Any) -> Struct:
 
 def _number_or_text(raw: Any) -> Struct:
     is_text = isinstance(raw, str)
-    fields = {"Type": Int64(is_text), "IntVal": Int32(_whole(raw)), "StrVal": raw if is_text else ""}
-    return _Leaf("intstr.IntOrString", fields, 0 if raw is None else raw, raw if is_text else str(_whole(raw)))
+    fields = {"Type": Int64(is_text), "IntVal": Int32(whole(raw)), "StrVal": raw if is_text else ""}
+    return _Leaf("intstr.IntOrString", fields, 0 if raw is None else raw, raw if is_text else str(whole(raw)))
 
 
 def _time(raw: Any) -> Struct:
@@ -194,11 +185,6 @@ def _put_json(found: Tree, go_type: str, tree: Tree) -> None:
             found[field.json_name] = json_of(field.go_type, raw)
 
 
-def is_struct(go_type: str) -> bool:
-    """Whether the type is a struct with known fields."""
-    return go_type in _lines()
-
-
 @functools.cache
 def json_types(go_type: str) -> Mapping[str, str]:
     """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
@@ -207,3 +193,82 @@ def json_types(go_type: str) -> Mapping[str, str]:
         inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}
         found.update(inner)
     return found
+
+
+def encode_json(value: Any) -> str:
+    """Encode the value as Go's JSON, keys in their order. Raises InjectionError if JSON cannot represent it."""
+    try:
+        return encode(value)
+    except FunctionError as problem:
+        raise InjectionError(f"the pod holds a value that JSON cannot: {problem}; write another one") from None
+
+
+def ordered_container(container: Tree) -> Tree:
+    """Sort a container's fields like its Go struct, with `resources`, which Go never omits."""
+    return mapping(json_of("v1.Container", container))
+
+
+def ordered_handler(handler: Tree) -> Tree:
+    """Sort the fields of a probe's action like its Go struct, without empty ones."""
+    return mapping(json_of("v1.ProbeHandler", handler))
+
+
+_POD: Mapping[str, str] = {"metadata": "v1.ObjectMeta", "spec": "v1.PodSpec"}
+_MAP = "map[string]"
+_RANGES = {"int32": 2**31, "int64": 2**63, "intstr.IntOrString": 2**31}
+_CHECKED = frozenset(("string", "bool", *_RANGES))
+_Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
+"""The key or position of a value, after the path of its holder: most values are valid and need no text of it."""
+
+
+def misfits(tree: Any) -> list[str]:
+    """Return a sentence for each value of a partial pod with the wrong type; null is always valid."""
+    found: list[str] = []
+    for field, go_type in _POD.items():
+        _check_type(tree.get(field), go_type, ((), field), found)
+    return found
+
+
+def _check_type(tree: Any, go_type: str, path: _Path, found: list[str]) -> None:
+    if tree is None or (go_type == "string" and tree.__class__ is str):  # what most values are
+        return
+    if go_type.startswith("[]"):
+        if not isinstance(tree, list):
+            found.append(f"{_format_path(path)} is {shown(tree)} and must be a list")
+            return
+        for position, item in enumerate(tree):
+            _check_type(item, go_type[2:], (path, position), found)
+    elif go_type in _CHECKED:
+        if wanted := _expected(tree, go_type):
+            found.append(f"{_format_path(path)} is {shown(tree)} and must be {wanted}")
+    elif go_type.startswith(_MAP) or go_type in _lines():
+        if not isinstance(tree, dict):
+            found.append(f"{_format_path(path)} is {shown(tree)} and must be a mapping")
+            return
+        known = dict.fromkeys(tree, go_type[len(_MAP) :]) if go_type.startswith(_MAP) else json_types(go_type)
+        for key, item in tree.items():
+            if key in known and not (item.__class__ is str and known[key] == "string"):
+                _check_type(item, known[key], (path, key), found)
+
+
+def _format_path(path: _Path) -> str:
+    """Return the path of a value: its keys and positions."""
+    if not path:
+        return ""
+    before, last = _format_path(path[0]), path[1]
+    return f"{before}[{last}]" if isinstance(last, int) else f"{before}.{last}" if before else str(last)
+
+
+def _expected(value: Any, go_type: str) -> str:
+    """Return what a value of this scalar type must be, if this one is not; else ""."""
+    if go_type == "string":
+        return "" if isinstance(value, str) else "a text: put it in quotes"
+    if go_type == "bool":
+        return "" if isinstance(value, bool) else "true or false"
+    if go_type == "intstr.IntOrString" and isinstance(value, str):
+        return ""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    limit = _RANGES[go_type]
+    if isinstance(number, int) and not isinstance(number, bool) and -limit <= number < limit:
+        return ""
+    return f"a whole number from {-limit} to {limit - 1}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, sequence, strings
 from netinit.golang.durations import NANOSECONDS
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
@@ -19,12 +19,9 @@ from netinit.golang.template.values import (
     Struct,
     TypedList,
     TypedMap,
-    Uint32,
-    Uint64,
 )
-from netinit.inject.lazy_mapping import LazyMapping
-from netinit.inject.message_schema import MessageField, enum_names, fields_of, go_name, go_type
 from netinit.inject.protojson import duration, read_message
+from netinit.inject.schema import SCALARS, LazyMapping, MessageField, enum_names, fields_of, go_name, go_type
 
 
 class Message(Struct):
@@ -98,31 +95,14 @@ def _scalar(value: Any) -> str:
     return f"{{{sprint(value)}}}" if isinstance(value, Struct) else sprint(value)
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        return int(value[:20])
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
-
-
-_SCALARS: Mapping[str, Callable[[Any], Any]] = {
-    "string": string,
-    "bool": lambda value: value is True,
-    "double": lambda value: float(value) if isinstance(value, (int, float)) else 0.0,
-    "int32": lambda value: Int32(_whole(value)),
-    "int64": lambda value: Int64(_whole(value)),
-    "uint32": lambda value: Uint32(_whole(value)),
-    "uint64": lambda value: Uint64(_whole(value)),
-}
-
-
 def _value(kind: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
-    if kind in _SCALARS:
-        return _SCALARS[kind](raw)
+    if kind in SCALARS:
+        return SCALARS[kind](raw)
     if kind == "Duration":
         return _duration(raw)
     if kind.endswith("Value"):  # a wrapper, such as Int32Value
-        scalar = _SCALARS[kind.removesuffix("Value").lower()]
+        scalar = SCALARS[kind.removesuffix("Value").lower()]
         return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         return _enum(kind[5:], raw)
@@ -144,7 +124,7 @@ def _value(kind: str, raw: Any) -> Any:
 def _go_kind(kind: str) -> str:
     if kind.startswith("enum:"):
         return go_type(kind[5:])
-    return {"double": "float64"}.get(kind, kind) if kind in _SCALARS else f"*{go_type(kind)}"
+    return {"double": "float64"}.get(kind, kind) if kind in SCALARS else f"*{go_type(kind)}"
 
 
 def _enum(name: str, raw: Any) -> Enum:

@@ -11,13 +11,12 @@ from netinit.base.net import parse_address
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
-from netinit.inject.annotations import ACCEPTED, known_keys, read_accepted
+from netinit.inject.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
+from netinit.inject.author_warnings import misplaced_annotations, unknown_annotations
 from netinit.inject.containers import find_proxy, named
-from netinit.inject.hbone import has_tunnel
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambient_options, make_cni_options
-from netinit.inject.unread_annotations import misplaced_annotations, unknown_annotations
 from netinit.inject.warnings import (
     PodFinding,
     applications_of,
@@ -28,6 +27,10 @@ from netinit.inject.warnings import (
     uses_host_network,
 )
 from netinit.options import Options
+from netinit.options.kinds import TRUE_WORDS
+
+_TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
+_JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class PodFacts:
 
     `origins`: the annotation that sets an option. `addresses`: the pod's own. `programs`: whether a container programs
     the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`is_ambient`). `name_servers`:
-    of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see `hbone`. `users`: of the containers with traffic,
+    of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `accepted`: codes of accepted findings, with reasons.
     """
 
@@ -68,18 +71,16 @@ class PodFacts:
     accepted: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pods(manifests: Sequence[tuple[str, str]], select: str = "") -> tuple[PodFacts, ...]:
+def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod") -> tuple[PodFacts, ...]:
     """Return the facts of all pods and pod templates in manifests, given as (name, text).
 
     `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
-    contains a pod, and OptionError with a line for each pod with invalid options.
+    contains a pod, which names `label`, and OptionError with a line for each pod with invalid options.
     """
     found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
     names = shorten(", ".join([label for label, _ in manifests]))
     if not found:
-        raise ParseError(
-            f"--pod: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
-        )
+        raise ParseError(f"{label}: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`")
     selection = Selection(select)
     facts: list[PodFacts] = []
     problems: list[str] = []
@@ -188,3 +189,32 @@ def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Op
         return make_cni_options(annotations, environment, base, uid=owner["runAsUser"], gid=owner["runAsGroup"])
     except OptionError as error:
         raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None
+
+
+def has_tunnel(pod: Tree) -> bool | None:
+    """Return whether a pod's proxy listens for HBONE tunnels, by its environment; None if unknown.
+
+    istiod creates the listener if the proxy's metadata has ENABLE_HBONE (istio pilot/pkg/model/context.go,
+    EnableHBONEListen), which pilot-agent reads from ISTIO_META_ENABLE_HBONE (pkg/bootstrap/config.go). istiod also needs
+    PILOT_ENABLE_AMBIENT, which no pod shows.
+    """
+    proxy = find_proxy(mapping(pod.get("spec")))
+    if proxy is None:
+        return True if _by_annotation(pod) else None
+    variables = named(proxy.get("env"))
+    found = [item for item in variables if item.get("name") == _TUNNEL_VARIABLE]
+    if found and "valueFrom" not in found[-1]:  # the last one takes effect
+        return string(found[-1].get("value")) in TRUE_WORDS
+    if found or proxy.get("envFrom") or any(string(item.get("name")).startswith(_JSON_VARIABLE) for item in variables):
+        return None
+    return False
+
+
+def _by_annotation(pod: Tree) -> bool:
+    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    try:
+        config = goyaml.load(annotations.get(PROXY_CONFIG, ""))
+    except ParseError:  # the injector rejects the annotation
+        return False
+    metadata = mapping(mapping(config).get("proxyMetadata"))
+    return string(metadata.get(_TUNNEL_VARIABLE)) in TRUE_WORDS

@@ -11,9 +11,9 @@ import json
 from typing import Any
 
 from netinit.base.tree import Tree, clone, mapping, sequence
-from netinit.inject import field_order
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, read_switch
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
+from netinit.inject.kubernetes_types import encode_json, ordered_handler
 
 ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
@@ -80,7 +80,7 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
-        entry = field_order.ordered_handler({kind: action})
+        entry = ordered_handler({kind: action})
     if probe.get("timeoutSeconds"):
         entry["timeoutSeconds"] = probe["timeoutSeconds"]
     return entry
@@ -103,7 +103,7 @@ def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
             saved = saved | mapping(json.loads(before.get("value") or "{}"))
         except (ValueError, RecursionError, TypeError):
             before["value"] = ""
-        before["value"] = field_order.encode(dict(sorted(saved.items())))
+        before["value"] = encode_json(dict(sorted(saved.items())))
     else:
-        variables.append({"name": ENVIRONMENT, "value": field_order.encode(dict(sorted(saved.items())))})
+        variables.append({"name": ENVIRONMENT, "value": encode_json(dict(sorted(saved.items())))})
     proxy["env"] = variables

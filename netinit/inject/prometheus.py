@@ -12,9 +12,9 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, sequence, shown, string
-from netinit.inject import field_order
 from netinit.inject.annotations import MERGE_METRICS, go_bool, read_switch
 from netinit.inject.containers import find_proxy, named
+from netinit.inject.kubernetes_types import encode_json
 
 _SETTINGS = ("scrape", "path", "port")
 _TARGETS = "targets"
@@ -90,7 +90,7 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
         _check_port(before["port"], annotations, keys["port"][0], status_port)
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
-        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": field_order.encode(before)}]
+        proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": encode_json(before)}]
     for key in (key for group in keys.values() for key in group):
         del annotations[key]
     annotations["prometheus.io/port"] = str(status_port)

@@ -14,7 +14,7 @@ from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
 from netinit.golang.durations import NANOSECONDS, parse_duration
 from netinit.golang.template import FunctionError
-from netinit.inject.message_schema import enum_names, fields_of
+from netinit.inject.schema import enum_names, fields_of
 
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),

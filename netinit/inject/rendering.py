@@ -10,19 +10,18 @@ import re
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
 from netinit.base.records import Record
-from netinit.base.tree import Tree, mapping, shown, strings
+from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.template import Rendering, Struct
-from netinit.inject import guard, images
+from netinit.inject import guard
 from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import estimate_concurrency, mesh_struct, owner_structs, proxy_struct
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.kubernetes_types import ObjectStruct, misfits
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.missing_values import may_hold_unset, refuse_unset, texts_in
 from netinit.inject.owner import PodOwner
-from netinit.inject.pod_types import misfits
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
@@ -104,8 +103,8 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "Values": config.values,
             "Revision": subject.settings_revision,
             "NativeSidecars": subject.native_sidecars,
-            "ProxyImage": images.proxy_image(config.values, image_type, subject.proxy.image_type),
-            "ProxyInitImage": images.init_image(config.values, image_type),
+            "ProxyImage": image_of(config.values, "proxy", subject.proxy.image_type or None if image_type is None else image_type),
+            "ProxyInitImage": image_of(config.values, "proxy_init", image_type),
             "ProxyUID": uid,
             "ProxyGID": gid,
             "InboundTrafficPolicyMode": config.mesh.inbound_policy,
@@ -113,6 +112,22 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
     )
+
+
+def image_of(values: Tree, part: str, image_type: str | None) -> str:
+    """Return an image: the values' hub, name and tag, and its type (None: the values'), joined as in Istio."""
+    settings = mapping(values.get("global"))
+    name = string(mapping(settings.get(part)).get("image")) or "proxyv2"
+    tag = string(settings.get("tag"))
+    kind = string(settings.get("variant")) if image_type is None else image_type
+    if kind:
+        for known in ("debug", "distroless"):
+            tag = tag.removesuffix(f"-{known}")
+        if kind != "default":
+            tag = f"{tag}-{kind}"
+    hub = string(settings.get("hub"))
+    image = f"{hub}/{name}" if hub else name
+    return f"{image}:{tag}" if tag else image
 
 
 def _drop_unknown_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
@@ -139,8 +154,8 @@ _NAMED = 1 << 30
 
 def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     lines = []
-    for culprit in problem.culprits:
-        source, value = _source_of(culprit, pod)
+    for text, action in problem.culprits:
+        source, value = _source_of(text, str(action), pod)
         detail = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "
@@ -149,17 +164,17 @@ def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _source_of(culprit: guard.Foreign, pod: Tree) -> tuple[str, str]:
+def _source_of(text: str, action: str, pod: Tree) -> tuple[str, str]:
     """Return the source of a text, and its value if that may be shown.
 
     It is the annotation or label that the action names, else the one with the longest common text, else the action.
     """
-    action, metadata = str(culprit.action), mapping(pod.get("metadata"))
+    metadata = mapping(pod.get("metadata"))
     best, source = 0, (action, "")
     for kind in ("annotations", "labels"):
         for key, value in strings(metadata.get(kind)).items():
             named_there = f'"{key}"' in action or f"`{key}`" in action
-            likeness = _likeness(value, culprit.text) + (_NAMED if named_there else 0)
+            likeness = _likeness(value, text) + (_NAMED if named_there else 0)
             if likeness > best:
                 best, source = likeness, (f"{kind[:-1]} {key!r}", value)
     return source

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, strings
-from netinit.inject import field_order
 from netinit.inject.annotations import STATUS
 from netinit.inject.containers import CORE_DUMP, INIT, PROXY, names, without
+from netinit.inject.kubernetes_types import encode_json
 
 LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 """The lists of a pod's spec that templates add to, in the annotation's order."""
@@ -51,11 +51,11 @@ class Status(Record):
 
     def current_text(self, revision: str) -> str:
         """Format the annotation of a current injector; the revision `default` means none."""
-        return field_order.encode({**self._json(), "revision": revision or "default"})
+        return encode_json({**self._json(), "revision": revision or "default"})
 
     def classic_text(self, version: str) -> str:
         """Format the annotation of a classic injector; `version`: the template's SHA-256 in hexadecimal."""
-        return field_order.encode({"version": version, **self._json()})
+        return encode_json({"version": version, **self._json()})
 
     def strip(self, spec: Tree, *fields: str) -> None:
         """Remove the names from these fields of the spec (default: all), and lists that become empty."""

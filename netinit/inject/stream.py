@@ -12,12 +12,11 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.inject.admission_warnings import advise
+from netinit.inject.author_warnings import advise, known_to
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
-from netinit.inject.unread_annotations import known_to
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 

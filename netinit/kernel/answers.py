@@ -57,7 +57,8 @@ def decode_error(data: bytes) -> NetinitError:
     """Return the error that `encode_error` wrote; a NetinitError if netinit.base.errors does not have its name."""
     name, words = decode_words(data, 2)
     words = [str(one) for one in words] if isinstance(words, tuple) else []
-    kind = getattr(errors, name) if isinstance(name, str) and name in errors.__all__ else NetinitError
+    found = getattr(errors, name, None) if isinstance(name, str) else None
+    kind = found if isinstance(found, type) and issubclass(found, NetinitError) else NetinitError
     try:
         return kind(*words)
     except TypeError:

@@ -75,10 +75,6 @@ class Child:
         self._leash = leash
         self._what = what
         self._received = bytearray()
-        self.allow(seconds)
-
-    def allow(self, seconds: float) -> None:
-        """Set the deadline to `seconds` from now."""
         self._seconds = seconds
         self._deadline = time.monotonic_ns() + int(seconds * 10**9)
 

@@ -1,4 +1,4 @@
-"""Processes that /proc shows, by network namespace, by socket and by lock."""
+"""Processes that /proc shows, by network namespace, by socket and by lock; the processors that this one may use."""
 
 from __future__ import annotations
 
@@ -67,6 +67,14 @@ def _group_of(pid: int) -> int:
     """Return the group that a process's sockets get (its fsgid, proc_pid_status(5)); -1 if it has ended."""
     lines = [line.split() for line in read_text(f"/proc/{pid}/status").splitlines() if line.startswith("Gid:")]
     return int(lines[0][4]) if lines and len(lines[0]) > 4 else -1  # noqa: PLR2004 - its last column
+
+
+def count_cores(quota: str = "/sys/fs/cgroup/cpu.max") -> int:
+    """Return the container's CPUs: its affinity, limited by the cgroup quota."""
+    cores = len(posix.sched_getaffinity(0))
+    limit, _, period = read_text(quota).strip().partition(" ")
+    allowed = -(-int(limit) // int(period)) if limit.isdigit() and period.isdigit() else cores
+    return max(1, min(cores, allowed))
 
 
 def describe_holders(descriptor: int) -> str:

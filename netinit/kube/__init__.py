@@ -8,5 +8,5 @@ golang and base.
     async with Client(find_access()) as client:
         pods = Cache(client, PODS, namespace="shop")
         task = asyncio.create_task(pods.run())
-        await pods.wait(10)
+        await pods.wait()
 """

@@ -86,8 +86,7 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Ac
         namespace = (folder / "namespace").read_text().strip()
     except OSError as error:
         raise ConfigError(
-            f"the pod's service account cannot be read: {error.filename}: {error.strerror}; "
-            "set automountServiceAccountToken: true"
+            f"the pod's service account cannot be read: {error.filename}: {error.strerror}; set automountServiceAccountToken: true"
         ) from error
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",

@@ -8,9 +8,10 @@ version is too old, it lists again, which also removes deleted objects.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from netinit.base.errors import ClusterError
@@ -26,6 +27,21 @@ _LIST_AFTER = 3  # consecutive errors
 
 def _itself(tree: Tree) -> Any:
     return tree
+
+
+async def follow(
+    caches: Iterable[Cache], changed: asyncio.Event, react: Callable[[], Awaitable[None]], *, seconds: float | None = None
+) -> None:
+    """Run the caches, and call `react` after `changed` is set, at least every `seconds`, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for cache in caches:
+            group.create_task(cache.run())
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            changed.clear()
+            await react()
 
 
 class Cache:
@@ -67,13 +83,9 @@ class Cache:
         """Whether the objects have been listed once."""
         return self._synced.is_set()
 
-    async def wait(self, seconds: float | None) -> bool:
-        """Wait until the objects have been listed once; False after `seconds` (None: no deadline)."""
-        try:
-            await asyncio.wait_for(self._synced.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+    async def wait(self) -> None:
+        """Wait until the objects have been listed once."""
+        await self._synced.wait()
 
     def get(self, name: str, namespace: str = "") -> Any:
         """What is remembered of the object, or None."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -14,7 +16,7 @@ from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access
 from netinit.kube.credentials import Credentials, make_context
-from netinit.kube.resources import Resource
+from netinit.kube.resources import EVENTS, Resource
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
@@ -22,7 +24,21 @@ _PAGE = 500  # objects of a list at a time
 _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
+_MAX_MESSAGE = 1000  # characters of an event; the API accepts 1024
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
+
+
+Answer = TypeVar("Answer")
+
+
+def ask_once(access: Access, request: Callable[[Client], Awaitable[Answer]]) -> Answer:
+    """Make one request with a client of its own, for commands that make a few and exit. Raises ClusterError, ConfigError."""
+
+    async def ask() -> Answer:
+        async with Client(access) as client:
+            return await request(client)
+
+    return asyncio.run(ask())
 
 
 class Client:
@@ -51,9 +67,7 @@ class Client:
         """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return await self._ask("GET", resource.path(namespace, name))
 
-    async def list(
-        self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = ""
-    ) -> tuple[list[Tree], str]:
+    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
         selectors = _selectors(fields, labels)
@@ -69,11 +83,11 @@ class Client:
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
         """Create an object and return it. Raises ClusterError, with status CONFLICT if the name exists."""
-        return await self._ask("POST", resource.path(namespace), body=_typed(resource, tree))
+        return await self._ask("POST", resource.path(namespace), body=resource.typed(tree))
 
     async def replace(self, resource: Resource, tree: Tree, name: str, namespace: str = "") -> Tree:
         """Replace an object and return it. Status CONFLICT if its metadata.resourceVersion is not current."""
-        return await self._ask("PUT", resource.path(namespace, name), body=_typed(resource, tree))
+        return await self._ask("PUT", resource.path(namespace, name), body=resource.typed(tree))
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, namespace: str = "", *, kind: str = MERGE_PATCH, part: str = ""
@@ -144,12 +158,31 @@ class Client:
         return ClusterError(f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}")
 
 
+async def write_event(
+    client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
+) -> str:
+    """Create an event on the object that `involved` refers to. Return why it cannot be written; empty if it was."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    event = {
+        "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},
+        "involvedObject": involved,
+        "type": kind,
+        "reason": reason,
+        "message": message[:_MAX_MESSAGE],
+        "source": {"component": component},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    try:
+        await client.create(EVENTS, event, namespace)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
 def _selectors(fields: str, labels: str) -> dict[str, str]:
     return {key: value for key, value in (("fieldSelector", fields), ("labelSelector", labels)) if value}
-
-
-def _typed(resource: Resource, tree: Tree) -> Tree:
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -23,6 +23,10 @@ class Resource:
         parts += [self.plural, *([name] if name else []), *more]
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
+    def typed(self, tree: Tree) -> Tree:
+        """The object with its type, which the API leaves out in lists."""
+        return {"apiVersion": self.api_version, "kind": self.kind, **tree}
+
 
 CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 EVENTS = Resource("v1", "Event", "events")

@@ -15,11 +15,9 @@ Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2.
 from __future__ import annotations
 
 from netinit.lab.namespace import NetworkNamespace
-from netinit.lab.pod import Pod, find_obstacle
+from netinit.lab.pod import APP_ID, PROXY_ID, Pod, find_obstacle, start_servers
 from netinit.lab.probes import Arrival, Probe
 from netinit.lab.servers import Listener, Server
-from netinit.lab.state_text import describe_state, drop_empty_tables, list_rules
-from netinit.lab.usual_servers import APP_ID, PROXY_ID, start_servers
 
 __all__ = [
     "APP_ID",
@@ -30,9 +28,6 @@ __all__ = [
     "Pod",
     "Probe",
     "Server",
-    "describe_state",
-    "drop_empty_tables",
     "find_obstacle",
-    "list_rules",
     "start_servers",
 ]

@@ -6,14 +6,17 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from netinit.base.errors import LabError, NamespaceError
 from netinit.kernel import run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace
+from netinit.lab.servers import Listener, Server
 
+APP_ID = 1000
+PROXY_ID = 1337
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
 _MAX_INTERFACES = 20
@@ -106,6 +109,40 @@ class Pod(NetworkNamespace):
 def _pause() -> tuple[str, ...]:
     """A command that reports that it runs and waits for the end of its stdin."""
     return _PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL
+
+
+def start_servers(
+    pod: Pod,
+    *,
+    app: Sequence[int] = (80, 8080),
+    proxy: Sequence[int] = (15001, 15006),
+    outside: Sequence[int] = (80, 443),
+    transparent: Collection[int] = (),
+    proxy_dns: int = 15053,
+    outside_dns: int = 53,
+) -> dict[str, Server]:
+    """Start the servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace).
+
+    All listen on IPv4, and on IPv6 if the kernel has it; proxy and outside also answer DNS over UDP and TCP.
+    `transparent`: the proxy's ports for TPROXY. In a pod with a user namespace the ids are the pod's.
+    """
+    app_id, proxy_id = pod.first_uid + APP_ID, pod.first_uid + PROXY_ID
+    servers = {
+        "app": pod.start("app", _listen(app), uid=app_id, gid=app_id),
+        "proxy": pod.start("proxy", _listen(proxy, proxy_dns, transparent), uid=proxy_id, gid=proxy_id),
+        "outside": pod.client.start("outside", _listen(outside, outside_dns)),
+    }
+    for server in servers.values():
+        server.wait()
+    return servers
+
+
+def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collection[int] = ()) -> list[Listener]:
+    families = (4, 6) if Path("/proc/net/if_inet6").exists() else (4,)
+    wanted = [(port, "tcp") for port in ports]
+    if dns is not None:
+        wanted += [(dns, "tcp"), (dns, "udp")]
+    return [Listener(port, family, kind=kind, transparent=port in transparent) for port, kind in wanted for family in families]
 
 
 def find_obstacle() -> str | None:

@@ -184,7 +184,7 @@ class Agent:
         if not isinstance(valid, list):
             raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
-        gone = self.attachments.keep(known)
+        gone = self.attachments.drop_all_but(known)
         self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
         return OK
 

@@ -74,7 +74,7 @@ class Attachments:
             if found is not None:
                 yield found
 
-    def keep(self, valid: set[tuple[str, str]]) -> int:
+    def drop_all_but(self, valid: set[tuple[str, str]]) -> int:
         """Delete the records of all but these (container, interface) pairs; return how many were deleted."""
         gone = [one for one in self if (one.container, one.interface) not in valid]
         for one in gone:

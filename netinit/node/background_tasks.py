@@ -10,7 +10,7 @@ from netinit.base.tree import mapping, sequence, string
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
 from netinit.kube.resources import DAEMON_SETS, NODES
-from netinit.node.installation import make_installer
+from netinit.node.installer import make_installer
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.events import EventLog

@@ -47,6 +47,11 @@ class NodePod:
     addresses: tuple[str, ...] = ()
     exit_code: int | None = None  # of istio-validation, if it has finished
 
+    @property
+    def label(self) -> str:
+        """Namespace and name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
 
 def matches_uid(pod: NodePod, uid: str) -> bool:
     """Whether the uid from the runtime is this pod's, or empty (the runtime passes none)."""

@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 from collections import Counter
 
-from netinit.base.errors import ClusterError
 from netinit.base.net import parse_address
 from netinit.inject.pod_options import REDIRECTION
-from netinit.kube.client import Client
-from netinit.kube.events import write_event
+from netinit.kube.client import Client, write_event
 from netinit.node.decision import NodePod, is_own_pod
 from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.serving.events import EventLog
-from netinit.simulate.host_probes import BROKEN, EXEMPT, UNKNOWN
 
 __all__ = ["HostProbeCheck"]
 
@@ -56,7 +54,7 @@ class HostProbeCheck:
         counts = Counter(state for state, _ in found.values())
         for state in (EXEMPT, BROKEN, UNKNOWN):
             self.metrics.probes.labels(state).set(counts[state])
-        lines = [f"{address} of {_name(pods[address])}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
+        lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
         reasons = [detail for state, detail in found.values() if state == UNKNOWN]
         if lines:
             await self._report(f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}")
@@ -106,11 +104,10 @@ class HostProbeCheck:
             return
         node = self.settings.node
         involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
-        try:
-            await write_event(
-                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
-            )
-        except ClusterError as error:
+        error = await write_event(
+            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
+        )
+        if error:
             self.log.event("error", f"an event cannot be written: {error}")
 
 
@@ -125,7 +122,3 @@ def _read_addresses(pod: NodePod) -> list[str]:
         with contextlib.suppress(ValueError):  # not an address: no probe goes there
             found.append(parse_address(address))
     return found
-
-
-def _name(pod: NodePod) -> str:
-    return f"{pod.namespace}/{pod.name}"

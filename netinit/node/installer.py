@@ -21,8 +21,9 @@ from pathlib import Path
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.node import conflist
+from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
-__all__ = ["Installer"]
+__all__ = ["Installer", "make_installer"]
 
 _MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
@@ -204,6 +205,21 @@ class Installer:
             yield
         finally:
             os.close(descriptor)
+
+
+def make_installer(settings: InstallSettings) -> Installer:
+    """Return the installer for these settings."""
+    seconds = max(1, settings.timeout // SECOND)
+    run_folder = Path(settings.socket).parent
+    text = conflist.settings_of(
+        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds,
+        excluded=settings.exclude_namespaces, outside=str(run_folder / OUTSIDE_FILE) if settings.outside_namespaces == START else "",
+    )  # fmt: skip
+    return Installer(
+        plugin=Path(settings.plugin), bin_folder=Path(settings.bin_folder), conf_folder=Path(settings.conf_folder),
+        conf_name=settings.conf_name, run_folder=run_folder, settings=text,
+        standalone=settings.standalone,
+    )  # fmt: skip
 
 
 def _read(path: Path) -> str:

@@ -19,38 +19,19 @@ _AT_ONCE = 16  # concurrent requests: after a restart of the node all pods start
 _PAUSE = 0.25  # seconds between two attempts
 
 
-class PodCache:
+class PodCache(Cache):
     """The pods of one node."""
 
     def __init__(self, client: Client, node: str) -> None:
-        self._client = client
-        self._cache = Cache(client, PODS, fields=f"spec.nodeName={node}", keep=read_pod)
+        super().__init__(client, PODS, fields=f"spec.nodeName={node}", keep=read_pod)
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
-    @property
-    def synced(self) -> bool:
-        """Whether the pods have been listed once."""
-        return self._cache.synced
-
-    @property
-    def error(self) -> str:
-        """Why the API cannot be reached; empty if it can."""
-        return self._cache.error
-
     def __iter__(self) -> Iterator[NodePod]:
-        return iter(list(self._cache.items.values()))
-
-    async def wait(self) -> None:
-        """Wait until the pods have been listed once."""
-        await self._cache.wait(None)
-
-    async def run(self) -> None:
-        """Keep the cache up to date until cancelled."""
-        await self._cache.run()
+        return iter(list(self.items.values()))
 
     async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
         """Return the pod of this name and uid, asking the API until `deadline` (time.monotonic()). Raises CniError."""
-        known: NodePod | None = self._cache.get(name, namespace)
+        known: NodePod | None = self.get(name, namespace)
         if known is not None and matches_uid(known, uid):
             return known
         problem = "the API was not asked in time"

@@ -6,9 +6,6 @@ job enters the namespace for good and programs the pod as the command line would
 fixed number run at a time; jobs that start pods come before those that maintain them. A job that times out gets SIGTERM,
 so that it rolls back, then SIGKILL. The result is returned in a memory file under the job's number.
 
-Forking, and copying the pages that a new child touches, take a third of the time that a pod's start waits for. So some
-idle children that have rehearsed are kept ready for one job each; if none is left, a child is forked for the job.
-
 What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
 something has changed (netinit.pods.judgement). A child's judgement is used for its own pod alone, and only its text
 is held here.
@@ -19,12 +16,14 @@ descriptor that it enters.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
@@ -48,19 +47,15 @@ from netinit.pods import child_jobs, host_probes
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
 
-__all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform"]
+__all__ = ["ENDING", "MAX_WAITING", "PACKET", "Programmer", "perform", "read_message", "write_message"]
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
-IDLE = 2  # children that wait for a job
 MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
 _MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
-_MAX_BYTES = 4 << 20  # of a job
-_MAX_HANDED = 64 << 10  # bytes of a job for an idle child: the limit of a packet
-_NO_DEADLINE = 10.0**9  # seconds: an idle child has no deadline until it gets a job
+_MAX_BYTES = 4 << 20  # of a job or result
 _GRACE = 2.0  # seconds to roll back before SIGKILL
 _WHAT = "programming the pod"
-_IDLE_SECONDS = 0.005  # seconds without a job before an idle child is forked
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -78,26 +73,11 @@ class _AcceptedJob:
 
 
 @dataclass(slots=True)
-class _Idle:
-    """An idle child that waits for one job, and the socket to send it through."""
-
-    child: Child
-    job_socket: socket.socket
-
-    def end(self) -> None:
-        self.job_socket.close()
-        self.child.end()
-
-
-@dataclass(slots=True)
 class Programmer:
-    """The queue of jobs; `most` run at a time, `keep` idle children are kept ready."""
+    """The queue of jobs; `most` run at a time."""
 
     agent: socket.socket
     most: int
-    keep: int = IDLE
-    idle: list[_Idle] = field(default_factory=list)
-    rests_until: float = 0.0  # fork failed: do not fork again before this time
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
     running: list[_AcceptedJob] = field(default_factory=list)
@@ -113,7 +93,7 @@ class Programmer:
             if accepted.child is not None:
                 poller.register(accepted.child, select.POLLIN)
         soonest = min((accepted.due for accepted in self.running), default=time.monotonic() + seconds)
-        wait = max(0.0, min(_IDLE_SECONDS if self._lacks_idle() else seconds, soonest - time.monotonic()))
+        wait = max(0.0, min(seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
@@ -122,15 +102,10 @@ class Programmer:
                 self._finish(accepted)
             elif time.monotonic() >= accepted.due:
                 self._stop_late(accepted)
-        if not ready and self._lacks_idle():
-            self._make_idle()
         self._start()
 
     def end(self) -> None:
         """Stop: running jobs are asked to roll back, and no process is left."""
-        self.keep = 0
-        while self.idle:
-            self.idle.pop().end()
         for accepted in self.running:
             self._stop_late(accepted)
         end = time.monotonic() + _GRACE
@@ -152,13 +127,11 @@ class Programmer:
             self.open = False
             return
         try:
-            job = Job.decode(_read(descriptors[0]))
+            job = Job.decode(read_message(descriptors))
         except (NetinitError, OSError, IndexError) as error:
             _close(descriptors[1:])
             self._send(number, JobResult(error=str(error)))
             return
-        finally:
-            _close(descriptors[:1])
         namespace = descriptors[1] if len(descriptors) > 1 else -1
         accepted = _AcceptedJob(number, job, namespace, time.monotonic() + job.seconds)
         (self.waiting if job.kind == APPLY else self.maintenance).append(accepted)
@@ -171,7 +144,7 @@ class Programmer:
                 self._answer(accepted, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                accepted.child = self._hand_over(accepted, left) or self._fork(accepted, left)
+                accepted.child = self._fork(accepted, left)
             except OSError as error:
                 self._answer(accepted, JobResult(error=f"no child process can be made: {error.strerror}"))
                 continue
@@ -182,40 +155,6 @@ class Programmer:
         known = self.known.get(_subject(accepted.job), "")
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
-
-    def _hand_over(self, accepted: _AcceptedJob, left: float) -> Child | None:
-        """Pass a job that a pod's start waits for to an idle child and return it; None if no idle child accepts it."""
-        if accepted.job.kind != APPLY:
-            return None
-        data = accepted.job.encode()
-        while self.idle and len(data) <= _MAX_HANDED:
-            idle = self.idle.pop()
-            try:
-                socket.send_fds(idle.job_socket, [data], [accepted.namespace] if accepted.namespace >= 0 else [])
-            except OSError:  # it was killed
-                idle.end()
-                continue
-            idle.job_socket.close()
-            idle.child.allow(left + _GRACE)
-            return idle.child
-        return None
-
-    def _lacks_idle(self) -> bool:
-        """Whether an idle child is missing and there is time to fork one."""
-        busy = self.running or self.waiting or self.maintenance
-        return self.open and not busy and len(self.idle) < self.keep and time.monotonic() >= self.rests_until
-
-    def _make_idle(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            child = children.start(lambda _: _await_job(theirs), seconds=_NO_DEADLINE, what=_WHAT, kept=(theirs.fileno(),))
-        except OSError:
-            ours.close()
-            self.rests_until = time.monotonic() + 1.0
-            return
-        finally:
-            theirs.close()
-        self.idle.append(_Idle(child, ours))
 
     def _finish(self, accepted: _AcceptedJob) -> None:
         child = accepted.child
@@ -262,24 +201,11 @@ class Programmer:
         self._send(accepted.number, result)
 
     def _send(self, number: bytes, result: JobResult) -> None:
-        file = os.memfd_create("result", os.MFD_CLOEXEC)
         try:
-            os.write(file, result.encode())
-            socket.send_fds(self.agent, [number], [file])
+            with write_message(result.encode()) as file:
+                socket.send_fds(self.agent, [number], [file])
         except OSError:  # the other process has exited, which `_take` notices
             self.open = False
-        finally:
-            os.close(file)
-
-
-def _await_job(job_socket: socket.socket) -> str | None:
-    """In an idle child: wait for a job, run it and return its result; None if no job will come."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
-    child_jobs.rehearse()
-    data, descriptors, _, _ = socket.recv_fds(job_socket, _MAX_HANDED, 1, socket.MSG_CMSG_CLOEXEC)
-    job_socket.close()
-    return _work(Job.decode(data), descriptors[0] if descriptors else -1) if data else None
 
 
 def _subject(job: Job) -> tuple[object, ...]:
@@ -349,11 +275,28 @@ def _read_judgement(text: str) -> Judgement | None:
     return found if isinstance(found, Judgement) else None
 
 
-def _read(descriptor: int) -> bytes:
-    size = os.fstat(descriptor).st_size
-    if size > _MAX_BYTES:
-        raise NetinitError(f"the job is longer than {_MAX_BYTES >> 20} MiB")
-    return os.pread(descriptor, size, 0)
+@contextlib.contextmanager
+def write_message(data: bytes) -> Iterator[int]:
+    """Return a descriptor of a memory file with a job or result, until the block ends."""
+    file = os.memfd_create("message", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        yield file
+    finally:
+        os.close(file)
+
+
+def read_message(descriptors: list[int]) -> bytes:
+    """Return what the first descriptor's file holds, and close it. Raises NetinitError, OSError, IndexError."""
+    try:
+        size = os.fstat(descriptors[0]).st_size
+        if size > _MAX_BYTES:
+            raise NetinitError(f"the message is longer than {_MAX_BYTES >> 20} MiB")
+        return os.pread(descriptors[0], size, 0)
+    finally:
+        _close(descriptors[:1])
 
 
 def _close(descriptors: list[int]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import socket
 
 from netinit.base.errors import NetinitError
 from netinit.node.jobs import Job, JobResult
-from netinit.node.programmer import PACKET
+from netinit.node.programmer import PACKET, read_message, write_message
 
 __all__ = ["ProgrammerClient"]
 
@@ -45,11 +44,7 @@ class ProgrammerClient:
             del self._pending[number]
 
     async def _send(self, number: bytes, job: Job, namespace: int) -> None:
-        file = os.memfd_create("job", os.MFD_CLOEXEC)
-        try:
-            data = memoryview(job.encode())
-            while data:
-                data = data[os.write(file, data) :]
+        with write_message(job.encode()) as file:
             while True:
                 try:
                     socket.send_fds(self._programmer, [number], [file, namespace] if namespace >= 0 else [file])
@@ -59,8 +54,6 @@ class ProgrammerClient:
                 except OSError:
                     self.lost.set()
                 return
-        finally:
-            os.close(file)
 
     def _receive(self) -> None:
         try:
@@ -74,13 +67,9 @@ class ProgrammerClient:
             asyncio.get_running_loop().remove_reader(self._programmer)
             return
         try:
-            file = descriptors[0]
-            result = JobResult.decode(os.pread(file, os.fstat(file).st_size, 0))
+            result = JobResult.decode(read_message(descriptors))
         except (NetinitError, OSError, IndexError) as error:
             result = JobResult(error=str(error))
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
         answer = self._pending.get(number)
         if answer is not None and not answer.done():
             answer.set_result(result)

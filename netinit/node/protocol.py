@@ -14,18 +14,6 @@ from netinit.base.errors import CniError
 from netinit.base.sanitize import escape, quote, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 
-__all__ = [
-    "VERSIONS",
-    "CniCode",
-    "Head",
-    "Request",
-    "encode_answer",
-    "encode_error",
-    "parse_head",
-    "parse_request",
-    "result",
-]
-
 VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 NEWEST = VERSIONS[-1]
 _WITH_IP_VERSION = VERSIONS[:2]  # versions in which an address states its family

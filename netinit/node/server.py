@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
 from netinit.kernel import capabilities
 from netinit.kube.access import find_access
@@ -23,7 +22,7 @@ from netinit.node.agent import Agent
 from netinit.node.attachments import Attachments
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
 from netinit.node.host_probe_check import HostProbeCheck
-from netinit.node.metrics import CONTENT_TYPE, NodeMetrics
+from netinit.node.metrics import NodeMetrics
 from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
@@ -31,14 +30,14 @@ from netinit.node.settings import NOTHING, OUTSIDE_FILE, START, STATUS_FILE, Age
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
+from netinit.serving.background import reply_monitoring, run_forever
 from netinit.serving.events import EventLog, adopt_library_logs
-from netinit.serving.listener import HttpListener, reply
+from netinit.serving.listener import HttpListener
 
 __all__ = ["serve"]
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
-_RETRY_SECONDS = 1.0
 _STATUS_SECONDS = 2.0
 
 
@@ -87,7 +86,8 @@ class AgentServer:
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
         plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
-        tasks = [asyncio.create_task(self.run_forever(name, task)) for name, task in self._make_tasks(client, plugin_server).items()]
+        found = self._make_tasks(client, plugin_server).items()
+        tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log)) for name, task in found]
         ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         self.draining = True
@@ -121,18 +121,6 @@ class AgentServer:
         if self.settings.taint:
             found["taint"] = lambda: remove_taint(client, self.settings, lambda: not any(self.checks().values()), self.log)
         return found
-
-    async def run_forever(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task for ever; restart it one second after a failure."""
-        while True:
-            try:
-                await task()
-            except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
-                cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                self.problems[name] = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
-                self.log.event("error", f"{name}: {self.problems[name]}")
-                await asyncio.sleep(_RETRY_SECONDS)
-                self.problems.pop(name, None)
 
     async def _lose_socket(self) -> None:
         """Return when the plugin no longer reaches this agent: its socket was deleted or replaced by a dead one.
@@ -181,20 +169,15 @@ class AgentServer:
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
         """Serve metrics and health, without TLS."""
-        path = scope["path"]
-        if path == "/metrics":
-            await reply(send, 200, self.metrics.text(), CONTENT_TYPE)
-        elif path in {"/livez", "/healthz"}:
-            await reply(send, 200, b"ok\n")
-        elif path == "/".join(filter(None, ("/readyz", self.settings.instance))):
-            checks = self.checks()
-            good = not any(checks.values())
-            lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
-            lines += [f"[!]{name}: {problem}" for name, problem in sorted(self.problems.items())]
-            text = "\n".join(lines) + "\n" if b"verbose" in scope["query_string"] or not good else "ok\n"
-            await reply(send, 200 if good else 503, text.encode())
-        else:
-            await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
+        readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
+        await reply_monitoring(scope, send, self.metrics.text, self._report, readiness=readiness)
+
+    def _report(self, verbose: bool) -> tuple[bool, str]:
+        checks = self.checks()
+        is_ready = not any(checks.values())
+        lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
+        lines += [f"[!]{name}: {problem}" for name, problem in sorted(self.problems.items())]
+        return is_ready, "ok\n" if is_ready and not verbose else "\n".join([*lines, ""])
 
 
 def remove_contents(folder: Path) -> None:

@@ -18,11 +18,12 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.logs import level_of
 from netinit.kernel import children, detect, preload
 from netinit.kernel.children import Answer
+from netinit.kernel.processes import count_cores
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
 from netinit.node.unix_server import open_socket
 from netinit.serving.events import EventLog
-from netinit.serving.resources import allow_descriptors, count_cores, listen
+from netinit.serving.resources import allow_descriptors, listen
 
 __all__ = ["run"]
 

@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
-from netinit.kube.client import CONFLICT, NOT_FOUND, Client
-from netinit.kube.events import write_event
+from netinit.kube.client import CONFLICT, NOT_FOUND, Client, write_event
 from netinit.kube.resources import PODS
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
@@ -139,7 +138,7 @@ class Sweeper:
         if pod.uid not in self._bypassing:
             self._bypassing[pod.uid] = now
             text = f"{len(bypassing)} open connections of the pod bypass the proxy, such as {bypassing[0]}"
-            self.log.event("warn", text, pod=f"{pod.namespace}/{pod.name}")
+            self.log.event("warn", text, pod=pod.label)
             if self.settings.repair != NOTHING:
                 await self._send_event(pod, "InterceptionBypassed", text)
         return False
@@ -189,18 +188,12 @@ class Sweeper:
 
     async def _find_namespaces(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """Return the paths of the pods' namespaces, by uid."""
-        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
         records, folder = Path(self.settings.records_folder), Path(self.settings.netns_folder)
-        found = await asyncio.to_thread(
-            find_namespaces, names, attachments=self.attachments, records=records, folder=folder
-        )
-        return {names[uid]: path for uid, path in found.items()}
+        return await _by_uid(pods, lambda uids: find_namespaces(uids, attachments=self.attachments, records=records, folder=folder))
 
     async def _find_cgroups(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """Return the paths of the pods' cgroups, by uid: one walk of the tree for all of them."""
-        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
-        found = await asyncio.to_thread(find_cgroups, names, self.settings.cgroup_folder)
-        return {names[uid]: path for uid, path in found.items()}
+        return await _by_uid(pods, lambda uids: find_cgroups(uids, self.settings.cgroup_folder))
 
     # ---- one pod
 
@@ -235,7 +228,7 @@ class Sweeper:
         repair = self.settings.repair
         if not again:
             what = "runs without its interception rules" if state == BARE else "has other rules than planned"
-            self.log.event("warn", f"the pod {what}: {finding.detail}", pod=f"{pod.namespace}/{pod.name}")
+            self.log.event("warn", f"the pod {what}: {finding.detail}", pod=pod.label)
             if repair != NOTHING:
                 reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
                 await self._send_event(pod, reason, f"the pod {what}: {finding.detail}")
@@ -249,11 +242,11 @@ class Sweeper:
         self.metrics.repairs.labels("repair", "fail" if done.error else "success").inc()
         pod = finding.pod
         if done.error:
-            self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=f"{pod.namespace}/{pod.name}")
+            self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=pod.label)
             return
         self._reported.pop(pod.uid, None)
         for warning in done.warnings:
-            self.log.event("warn", warning, pod=f"{pod.namespace}/{pod.name}")
+            self.log.event("warn", warning, pod=pod.label)
         said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
         await self._send_event(pod, "InterceptionRepaired", said, kind="Normal")
 
@@ -271,15 +264,21 @@ class Sweeper:
         except ClusterError as error:
             gone = error.status in {CONFLICT, NOT_FOUND}  # the pod was replaced or deleted; the watch reports it
             self.metrics.repairs.labels(repair, "skip" if gone else "fail").inc()
-            self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=f"{pod.namespace}/{pod.name}")
+            self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=pod.label)
             return
         self.metrics.repairs.labels(repair, "success").inc()
 
     async def _send_event(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
         involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        try:
-            await write_event(
-                self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
-            )
-        except ClusterError as error:
-            self.log.event("error", f"an event cannot be written: {error}", pod=f"{pod.namespace}/{pod.name}")
+        error = await write_event(
+            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
+        )
+        if error:
+            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label)
+
+
+async def _by_uid(pods: Iterable[NodePod], find: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
+    """Return what `find`, run in a thread, finds for the pods' uids; a static pod's may be found by that of the runtime."""
+    names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
+    found = await asyncio.to_thread(find, names)
+    return {names[uid]: path for uid, path in found.items()}

@@ -1,4 +1,4 @@
-"""The file of options (--config): long flag names as keys, lists as lists; its schema, and options written as a file. Pure.
+"""The file of options (--config): long flag names as keys, lists as lists; options written as a file. Pure.
 
     istio-inbound-ports: "*"
     istio-local-exclude-ports: [15020, 15021]
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "netinit/data/config.schema.json"  # in the package
 WITHOUT = frozenset(("config", "netns", "pid", "dry_run"))  # they belong to one command line
-_OF_LISTS = (kinds.write_list, kinds.write_joined)
+OF_LISTS = (kinds.write_list, kinds.write_joined)
 
 
 def key_of(flag: Flag) -> str:
@@ -71,14 +71,14 @@ def _text_of(flag: Flag, value: Any) -> str | None:
     if isinstance(value, list):
         between = ";" if flag.kind.write is kinds.write_joined else ","
         items = [str(item) for item in value if isinstance(item, (int, str)) and not isinstance(item, bool)]
-        return between.join(items) if flag.kind.write in _OF_LISTS and len(items) == len(value) else None
+        return between.join(items) if flag.kind.write in OF_LISTS and len(items) == len(value) else None
     return str(value) if isinstance(value, (int, str)) else None
 
 
 def _form(flag: Flag) -> str:
     if flag.kind is kinds.SWITCH:
         return "write true or false"
-    return f"write {flag.kind.metavar}{', or a list' if flag.kind.write in _OF_LISTS else ''}"
+    return f"write {flag.kind.metavar}{', or a list' if flag.kind.write in OF_LISTS else ''}"
 
 
 def _describe_unknown(key: str, known: tuple[str, ...]) -> str:
@@ -123,27 +123,6 @@ def _plain(flag: Flag, value: Any) -> Any:
     text = flag.kind.write(value)
     if flag.kind is kinds.SWITCH or (isinstance(value, int) and text == str(value)):
         return value
-    if flag.kind.write in _OF_LISTS and isinstance(value, tuple):
+    if flag.kind.write in OF_LISTS and isinstance(value, tuple):
         return [item if isinstance(item, int) else str(item) for item in value]
     return text
-
-
-def make_schema() -> dict[str, Any]:
-    """Return the JSON schema of the file, derived from the declarations."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Options of netinit apply",
-        "type": "object", "additionalProperties": False,
-        "properties": {"$schema": {"type": "string"}, **{name: _describe(flag) for name, flag in known_flags().items()}},
-    }  # fmt: skip
-
-
-def _describe(flag: Flag) -> dict[str, Any]:
-    scalars: dict[str, Any] = {"type": ["string", "integer"]}
-    if flag.kind is kinds.SWITCH:
-        return {"type": "boolean", "description": flag.help}
-    if flag.kind.words:
-        words: list[Any] = [word for word in flag.kind.words if word]
-        return {"enum": words + ([True, False] if "on" in words else []), "description": flag.help}
-    if flag.kind.write in _OF_LISTS:
-        return {"anyOf": [scalars, {"type": "array", "items": scalars}], "description": flag.help}
-    return {**scalars, "description": flag.help}

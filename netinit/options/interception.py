@@ -24,6 +24,7 @@ DUAL_STACK, IPV6_OF_PODS, DNS_CAPTURE = "ISTIO_DUAL_STACK", "NETINIT_IPV6", "IST
 DEFAULT_OUTBOUND_PORT, DEFAULT_INBOUND_PORT = 15001, 15006
 DEFAULT_PROXY_UID = 1337
 HOST_PROBES = ("169.254.7.127", "fd16:9254:7127:1337:ffff:ffff:ffff:ffff")  # source addresses of the kubelet's probes in ambient mode
+EXEMPT, BROKEN, UNKNOWN = "exempt", "broken", "unknown"  # states of such a probe: left alone, captured, not known
 DOCKER_RESOLVER = "127.0.0.11"  # in every container on a user-defined Docker network
 DNS_PORT, DNS_LISTENER = 53, 15053  # port of queries, and the proxy's port for captured ones
 AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # mark of connections from the node's proxy; not an option in Istio

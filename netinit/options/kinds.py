@@ -31,6 +31,7 @@ MICRO = "\u00b5\u03bc"  # Unicode has two micro signs, and Go accepts both
 DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
 AUTO = "auto"
+PROGRAMMING = "Programming"  # the usual topic
 TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
@@ -66,7 +67,7 @@ class Flag(Record):
     offers: tuple[str, ...] | None = None  # its kind's words that explanations suggest as a change; None: all; empty: none
     bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.simulate.audit.kinds`
     closes: tuple[str, str] = ("", "")  # the kind of bypass that it closes, and how, with {option}
-    topic: str = ""  # heading in a command's help, if it does not affect rules
+    topic: str = PROGRAMMING  # heading in a command's help, if it does not affect rules
     field: str = ""  # set by the class that declares it
 
     @property

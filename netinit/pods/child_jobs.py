@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from netinit import backends
 from netinit.backends.machine import Machine
-from netinit.base.net import FAMILIES
 from netinit.kernel import notifications
 from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.snapshot import cgroups
-from netinit.options import IPTABLES_NFT, ON, Options
+from netinit.options import Options
 from netinit.pods.apply import Outcome, apply, remove
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import Report, verify
-from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 
 Result = TypeVar("Result")
@@ -76,14 +72,6 @@ class _EnteredMachine(Machine):
             if pod.is_foreign:
                 return pod.run_inside(lambda: action(resolved, warning))
             return pod.enter(lambda: action(resolved, warning))
-
-
-def rehearse() -> None:
-    """Plan and write the rules of a usual sidecar, so that a waiting child has loaded what its job needs."""
-    options = Options(inbound_ports="*", outbound_cidrs="*", ipv6=ON, backend=IPTABLES_NFT)
-    backends.load(IPTABLES_NFT, options, FAMILIES)
-    for family in FAMILIES:
-        render_restore(write_plan(plan(options), family))
 
 
 def subscribe_for_good(options: Options, channel: int, groups: Mapping[int, Sequence[int]]) -> None:

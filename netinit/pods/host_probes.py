@@ -13,11 +13,10 @@ from netinit.base.snapshot import Snapshot
 from netinit.kernel import run
 from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
-from netinit.options.interception import HOST_PROBES
+from netinit.options.interception import EXEMPT, HOST_PROBES
 from netinit.rules.iptables.sets import Contents, unread
 from netinit.simulate.host_probes import (
     AMBIENT_NAT,
-    EXEMPT,
     POSTROUTING_CHAIN,
     PROBE_SETS,
     ProbeFinding,

@@ -14,8 +14,8 @@ from io import BytesIO
 
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
-from netinit.rules.expressions.building import settle
 from netinit.rules.model import Difference
+from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.tables import clear_counters
 
 Found = tuple[tuple[Difference, ...], tuple[str, ...]]  # differences and warnings

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from _struct import pack
 from abc import abstractmethod
 
-from netinit.base.net import FULL_MASK, IPV4, Family
+from netinit.base.net import FULL_MASK, IPV4, Family, number_of
 from netinit.base.records import Record
-from netinit.base.sanitize import quote_words
+from netinit.rules import numbers, structs
+from netinit.rules.structs import UNREACHABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.rule_builder import RuleBuilder
     from netinit.rules.traversal import Traversal, Verdict
 
 GO_ON: Verdict = "go on"  # continue with the next rule
 BACK: Verdict = "back"  # return to the calling chain
 ACCEPTED: Verdict = "accepted"  # continue with the next table
 ENDED: Verdict = "ended"  # processing stops
+SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict, which are targets of their own
 
 
 _NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
@@ -35,6 +39,9 @@ class Target(Record):
     captures_at = 0  # the proxy's port that it redirects packets to
     tracks = False  # whether a rule with it enables connection tracking
     nft_spells_family = False  # whether nft lists the address family in a rule with it
+    verdict = 0  # as legacy tables number it, if it only decides
+    whole_mark = -1  # what it sets the packet's mark to
+    compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
     only_observes = False  # True: the packet is unchanged and continues, so it does not matter whether the rule matches
 
     @abstractmethod
@@ -44,6 +51,18 @@ class Target(Record):
     @abstractmethod
     def nft(self, family: Family) -> tuple[str, ...]:
         """Return the target in nft syntax: a text for each rule it needs, each with all matches."""
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        """Append the target's rule `part` (see `nft`) as nf_tables expressions. Raises ValueError if nft has none."""
+        raise ValueError(f"{type(self).__name__}: nft has no expression for it")
+
+    def struct(self, family: Family) -> structs.Struct:
+        """Return the struct of iptables' extension. Raises ValueError if iptables has none."""
+        raise ValueError(f"{type(self).__name__}: iptables has no extension for it")
+
+    def take(self, following: list[Target]) -> list[Target]:
+        """Return the target with those that follow in an nf_tables rule; several may be one target of iptables."""
+        return [self, *following]
 
     @abstractmethod
     def act(self, packet: Traversal) -> Verdict:
@@ -62,17 +81,28 @@ class Target(Record):
 class _Verdict(Target):
     """Base of targets that only decide."""
 
+    compat = "has_verdicts"
+
     def xt(self, family: Family) -> str:
         return self.name
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (self.name.lower(),)
 
+    @property
+    def code(self) -> int:
+        """The verdict as nf_tables numbers it."""
+        return self.verdict if self.verdict == structs.RETURNING else -self.verdict - 1
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        writer.decide(self.code)
+
 
 class Return(_Verdict):
     """Returns to the calling chain; in a built-in chain the policy decides."""
 
     name = "RETURN"
+    verdict = structs.RETURNING
 
     def act(self, packet: Traversal) -> Verdict:
         return BACK
@@ -84,6 +114,7 @@ class Return(_Verdict):
 class Jump(Target):
     """Jumps to another chain. Without a decision processing returns here; after a `goto` (`-g`) to this chain's caller."""
 
+    compat = "has_verdicts"
     chain: str
     goto: bool = False
 
@@ -100,6 +131,9 @@ class Jump(Target):
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (f"{'goto' if self.goto else 'jump'} {format_chain(self.chain)}",)
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        writer.decide(numbers.NFT_GOTO if self.goto else numbers.NFT_JUMP, self.chain)
 
     def act(self, packet: Traversal) -> Verdict:
         verdict = packet.call(self.chain)
@@ -131,6 +165,18 @@ class Redirect(Capture):
     def nft(self, family: Family) -> tuple[str, ...]:
         return (f"redirect to :{self.port}",)
 
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        writer.put(pack(">H", self.port))
+        writer.add(b"redir", (1, pack(">I", 1)), (2, pack(">I", 1)), (3, pack(">I", 2)))
+
+    def struct(self, family: Family) -> structs.Struct:
+        ports = pack(structs.PORTS, self.port, self.port)
+        if family is IPV4:
+            head = pack(structs.MULTI_RANGE, 1, structs.MAP_PORTS, b"", b"")
+        else:
+            head = pack(structs.RANGE, structs.MAP_PORTS, b"", b"")
+        return structs.pad("REDIRECT", 0, head + ports, family)
+
     def act(self, packet: Traversal) -> Verdict:
         return packet.redirect(self.port)
 
@@ -142,6 +188,7 @@ class Accept(_Verdict):
     """Accepts the packet in this table, unchanged."""
 
     name = "ACCEPT"
+    verdict = structs.ACCEPTING
 
     def act(self, packet: Traversal) -> Verdict:
         return ACCEPTED
@@ -154,6 +201,7 @@ class Drop(_Verdict):
     """Drops the packet without an answer."""
 
     name = "DROP"
+    verdict = structs.DROPPING
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.drop()
@@ -183,6 +231,26 @@ class Reject(Target):
         usual = "icmp" if family is IPV4 else "icmpv6"
         return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
 
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        if self.message == "tcp-reset":
+            writer.add(b"reject", (1, pack(">I", numbers.REJECT_RESET)))
+            return
+        kind, code = numbers.REJECT_ICMP, UNREACHABLE[family.version]
+        if self.message.startswith((numbers.ICMP_CODE, numbers.ICMPX_CODE)):
+            kind = numbers.REJECT_ICMP if self.message.startswith(numbers.ICMP_CODE) else numbers.REJECT_ICMPX
+            code = int(self.message.rpartition(" ")[2])
+        elif self.message:
+            raise ValueError(f"reject with {self.message}: nft has another name for it")
+        elif writer.is_mixed:
+            kind, code = numbers.REJECT_ICMPX, numbers.ICMPX_PORT_UNREACHABLE
+        writer.add(b"reject", (1, pack(">I", kind)), (2, bytes((code,))))
+
+    def struct(self, family: Family) -> structs.Struct:
+        """Return the struct. Raises ValueError for a message of the other family."""
+        names = structs.REJECTIONS[family.version]
+        kind = names.index(self.message) if self.message else UNREACHABLE[family.version]
+        return structs.pad("REJECT", 0, pack(structs.REJECT, kind))
+
     def act(self, packet: Traversal) -> Verdict:
         return packet.refuse()
 
@@ -207,6 +275,37 @@ class Tproxy(Capture):
         handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
         return (handed, "drop") if self.closes else (handed,)
 
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        if part == SOCKET_ALONE and self.mark:
+            writer.add_struct(b"target", self.struct(family))
+            return
+        if part == 1:
+            writer.decide(numbers.NF_DROP)
+            return
+        attributes = [(1, pack(">I", family.number))]
+        if self.address:
+            writer.put(number_of(self.address).to_bytes(family.bits // 8, "big"))
+            attributes.append((2, pack(">I", 1)))
+        register = 2 if self.address else 1
+        writer.put(pack(">H", self.port), register)
+        writer.add(b"tproxy", *attributes, (3, pack(">I", register)))
+        if part != SOCKET_ALONE:
+            writer.put(pack("=I", self.mark))
+            writer.store_mark(connection=False)
+            writer.decide(numbers.NF_ACCEPT)
+
+    def struct(self, family: Family) -> structs.Struct:
+        address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
+        info = pack(structs.TPROXY, FULL_MASK, self.mark) + address.ljust(16, b"\0") + pack(">H", self.port)
+        return structs.pad("TPROXY", 1, info)
+
+    def take(self, following: list[Target]) -> list[Target]:
+        """Include the mark and the verdict after it."""
+        if not following or following[0].whole_mark < 0:
+            return [self, *following]
+        rest = [one for one in following[1:] if one.name != "ACCEPT"]
+        return self.replace(mark=following[0].whole_mark).take(rest)
+
     def act(self, packet: Traversal) -> Verdict:
         return packet.hand_over(self.port, self.mark)
 
@@ -214,119 +313,4 @@ class Tproxy(Capture):
         return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
 
 
-class SetMark(Target):
-    """Clears the bits in `mask` of the packet's or connection's mark, then xors `value` (sections MARK, CONNMARK)."""
-
-    value: int
-    mask: int = FULL_MASK
-    connection: bool = False
-
-    def xt(self, family: Family) -> str:
-        return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        whose = "ct" if self.connection else "meta"
-        if self.mask == FULL_MASK:
-            return (f"{whose} mark set {self.value:#010x}",)
-        kept = FULL_MASK & ~self.mask
-        if kept & self.value:
-            return (f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}",)
-        return (f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return packet.set_mark(self.value, self.mask, connection=self.connection)
-
-    def describe(self) -> str:
-        if self.mask == FULL_MASK and not self.connection:
-            return f"mark it {self.value}"
-        whose = "its connection's" if self.connection else "its"
-        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
-
-    @property
-    def tracks(self) -> bool:  # type: ignore[override] # computed here
-        return self.connection
-
-
-class _CopyMark(Target):
-    """Base of targets that copy a whole mark."""
-
-    tracks = True
-    verb = ""
-
-    def xt(self, family: Family) -> str:
-        return f"CONNMARK --{self.verb}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
-
-
-class SaveMark(_CopyMark):
-    """Copies the packet's mark to its connection (section CONNMARK)."""
-
-    verb = "save"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("ct mark set meta mark",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return packet.save_mark()
-
-    def describe(self) -> str:
-        return "copy its mark to the connection"
-
-
-class RestoreMark(_CopyMark):
-    """Copies the connection's mark to the packet (section CONNMARK)."""
-
-    verb = "restore"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("meta mark set ct mark",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return packet.restore_mark()
-
-    def describe(self) -> str:
-        return "copy the connection's mark to it"
-
-
-class TrackZone(Target):
-    """Tracks the packet's connection in a separate conntrack zone (section CT)."""
-
-    tracks = True
-    zone: int
-
-    def xt(self, family: Family) -> str:
-        return f"CT --zone {self.zone}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"ct zone set {self.zone}",)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return packet.track(self.zone)
-
-    def describe(self) -> str:
-        return f"track it in zone {self.zone}"
-
-
-class LogTarget(Target):
-    """Logs the packet to the kernel log or an NFLOG group (sections LOG, NFLOG)."""
-
-    only_observes = True
-    prefix: str
-    group: int = 0  # 0: the kernel log
-
-    def xt(self, family: Family) -> str:
-        if self.group:
-            return f"NFLOG --nflog-prefix {quote_words(self.prefix)} --nflog-group {self.group}"
-        return f"LOG --log-prefix {quote_words(self.prefix)}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)
-
-    def act(self, packet: Traversal) -> Verdict:
-        return GO_ON
-
-    def describe(self) -> str:
-        where = f"group {self.group}" if self.group else "the kernel's log"
-        return f"report it to {where} as {self.prefix.strip(': ')!r} and go on"
-
-    def label(self) -> str:
-        return "NFLOG" if self.group else "LOG"
+VERDICTS: dict[int, _Verdict] = {one.verdict: one for one in (Accept(), Drop(), Return())}

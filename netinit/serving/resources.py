@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from netinit.base.errors import ConfigError
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_BACKLOG = 2048
 _NO_LIMIT = 1 << 50  # bytes; cgroup v1 reports a larger number without a limit
 
 
@@ -18,46 +18,15 @@ def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
 
     `shared`: set SO_REUSEPORT, so that a successor can listen before this process exits.
     """
+    is_dual = not address and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in address else socket.AF_INET
     try:
-        if address:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            return _bind(family, address, port, shared=shared)
-        try:
-            return _bind(socket.AF_INET6, "::", port, shared=shared)
-        except OSError:  # no IPv6 here
-            return _bind(socket.AF_INET, "0.0.0.0", port, shared=shared)  # noqa: S104 - a server's
+        server = socket.create_server((address, port), family=family, backlog=_BACKLOG, reuse_port=shared, dualstack_ipv6=is_dual)
     except OSError as error:
-        raise ConfigError(
-            f"port {port}{f' of {address}' if address else ''} cannot be listened on: {error.strerror}"
-        ) from error
-
-
-def _bind(family: socket.AddressFamily, address: str, port: int, *, shared: bool) -> socket.socket:
-    server = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6 and address == "::":
-            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        server.bind((address, port))
-        server.listen(2048)
-        server.settimeout(0)
-    except BaseException:
-        server.close()
-        raise
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # create_server adds the address, which is named here
+        raise ConfigError(f"port {port}{f' of {address}' if address else ''} cannot be listened on: {reason}") from error
+    server.settimeout(0)
     return server
-
-
-def count_cores(quota: Path = _CGROUPS / "cpu.max") -> int:
-    """Return the container's CPUs: its affinity, limited by the cgroup quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        limit, period = quota.read_text().split()
-        allowed = cores if limit == "max" else -(-int(limit) // int(period))
-    except (OSError, ValueError):
-        allowed = cores
-    return max(1, min(cores, allowed))
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:

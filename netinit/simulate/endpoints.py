@@ -79,17 +79,9 @@ def parse_endpoint(text: str, label: str) -> tuple[str, int]:
 
 
 def make_outbound(
-    surroundings: Surroundings,
-    destination: str,
-    port: int,
-    *,
-    protocol: str = "tcp",
-    uid: int | None,
-    gid: int | None,
-    source: str = "",
-    mark: int = 0,
-    source_port: int = EPHEMERAL_PORT,
-) -> Packet:
+    surroundings: Surroundings, destination: str, port: int, *, protocol: str = "tcp", uid: int | None, gid: int | None,
+    source: str = "", mark: int = 0, source_port: int = EPHEMERAL_PORT,
+) -> Packet:  # fmt: skip
     """The first packet of a connection from a socket of this user; without `source`, the kernel chooses."""
     family = surroundings.family
     target = number_of(destination)
@@ -107,15 +99,9 @@ def make_outbound(
 
 
 def make_inbound(
-    surroundings: Surroundings,
-    source: str,
-    destination: str,
-    port: int,
-    *,
-    protocol: str = "tcp",
-    interface: str = "",
+    surroundings: Surroundings, source: str, destination: str, port: int, *, protocol: str = "tcp", interface: str = "",
     source_port: int = EPHEMERAL_PORT,
-) -> Packet:
+) -> Packet:  # fmt: skip
     """The first packet of a connection from `source`, by default to the interface's own address."""
     interface = interface or (LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface)
     target = number_of(destination) if destination else surroundings.primary_address(interface)

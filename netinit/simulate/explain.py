@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from netinit.options import DNS_LISTENER, Interception
+from netinit.base.errors import OptionError
+from netinit.base.net import Network, PortRange, lists_port
+from netinit.options import DNS_LISTENER, Interception, kinds
+from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
+from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS, Rule
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.alternatives import find_alternatives
-from netinit.simulate.cause import cause_of
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.loaded_rules import label_of
@@ -25,8 +29,70 @@ from netinit.simulate.trace import (
     UNKNOWN,
     Trace,
     TraceStep,
+    cause_of,
     list_unread,
 )
+
+_PORTS, _NETWORKS = (kinds.PORTS, kinds.PORTS_OR_ALL), (kinds.NETWORKS, kinds.NETWORKS_OR_ALL)
+_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS)
+Alternative = tuple[str, dict[str, Any]]
+"""An option as it would be given, and the fields that it sets."""
+
+
+def find_alternatives(options: Interception, packet: Packet) -> Iterator[tuple[str, Interception]]:
+    """Yield each option of the layout with another value: how to write it, and the resulting options."""
+    for flag in Interception.flags:
+        if flag.offers == () or options.layout not in (flag.layouts or (options.layout,)):
+            continue
+        for label, changes in _values(flag, options, packet):
+            with suppress(OptionError):  # it contradicts another option
+                changed = options.replace(**changes)
+                if changed != options:
+                    yield label, changed
+
+
+def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alternative]:
+    value, field, label = getattr(options, flag.field), flag.field, flag.label
+    if flag.kind is kinds.SWITCH:
+        yield _switch(flag, options)
+    elif flag.kind is PORT_OR_NONE:
+        yield f"{label} 0", {field: 0}
+    elif flag.kind.words:
+        yield from [(f"{label} {word}", {field: word}) for word in flag.offers or flag.kind.words if word != value]
+    elif flag.kind in _LISTS:
+        yield f"without {label}", {field: flag.default}
+    elif value == ALL:
+        return
+    elif flag.kind in _PORTS and packet.destination_port:
+        port = packet.destination_port
+        yield _take_out_or_add(flag, value, port, [one for one in value if lists_port((one,), port)])
+    elif flag.kind in _NETWORKS:
+        address = packet.source if packet.in_interface else packet.destination
+        host = Network((packet.family.version, address or 0, packet.family.bits))
+        inside = [one for one in value if one.family is host.family and one.first <= host.first <= one.last]
+        yield _take_out_or_add(flag, value, host, inside)
+        if inside:
+            yield f"add {host} to {label}", {field: (*value, host)}
+    if flag.kind in (kinds.PORTS_OR_ALL, kinds.NETWORKS_OR_ALL):
+        yield f"{label} '*'", {field: ALL}
+
+
+def _switch(flag: Flag, options: Interception) -> Alternative:
+    """Flip a switch, together with the option it requires."""
+    if getattr(options, flag.field):
+        return f"{flag.label}=false", {flag.field: False}
+    if not flag.needs:
+        return flag.label, {flag.field: True}
+    return f"{options.flag(flag.needs).label} {flag.label}", {flag.needs: True, flag.field: True}
+
+
+def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
+    """Remove the entries that contain an item, or add the item if none does."""
+    if not found:
+        return f"add {item} to {flag.label}", {flag.field: (*listed, item)}
+    left = tuple([one for one in listed if one not in found])
+    return f"remove {', '.join(map(str, found))} from {flag.label}", {flag.field: left}
+
 
 REPAIR = "netinit apply --reconcile"
 CONVERT = "configure the mesh that made these rules, or replace them with netinit's: netinit convert finds the options"
@@ -80,14 +146,9 @@ class Explanation:
 
 
 def explain(
-    packet: Packet,
-    ruleset: Ruleset,
-    surroundings: Surroundings,
-    *,
-    options: Interception | None = None,
-    wanted: Interception | None = None,
-    origins: Mapping[str, str] | None = None,
-) -> Explanation:
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: Interception | None = None,
+    wanted: Interception | None = None, origins: Mapping[str, str] | None = None,
+) -> Explanation:  # fmt: skip
     """Explain the verdict for a connection's first packet.
 
     `options` made the rules; changes to them are tried by simulation, with foreign rules kept. `wanted` should
@@ -163,14 +224,9 @@ def _describe_purpose(made: Explanation) -> str:
 
 
 def find_changes(
-    packet: Packet,
-    ruleset: Ruleset,
-    surroundings: Surroundings,
-    verdict: str,
-    *,
-    options: Interception | None,
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, verdict: str, *, options: Interception | None,
     wanted: Interception | None = None,
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Find option changes that alter the verdict by simulating each: (option as written, new verdict).
 
     First comes reapplying the options, if the live rules differ from their plan.

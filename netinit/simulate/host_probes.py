@@ -15,6 +15,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, number_of
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
+from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.rules.foreign_targets import SourceNat
 from netinit.rules.iptables.sets import UNREAD, Contents
 from netinit.rules.model import NAT
@@ -31,7 +32,6 @@ from netinit.simulate.trace import Trace
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}
 AMBIENT_NAT = "istio-ambient-nat"
 POSTROUTING_CHAIN = "ISTIO_POSTRT"
-EXEMPT, BROKEN, UNKNOWN = "exempt", "broken", "unknown"
 _PORT = 8080  # of a probe: the mesh's rules match none
 _KUBELET = 0  # its user
 

@@ -16,6 +16,7 @@ from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule
+from netinit.simulate.one_packet import TRUTHS, OnePacket
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
@@ -289,26 +290,26 @@ class PacketState:
 
     def _test(self, loaded: LoadedRule) -> bool | None:
         """Whether all matches hold: False as soon as one fails, None if some are uncertain."""
-        unknown = False
-        shown = self._visible()
+        found = TRUTHS[True]
+        packets = self._visible()
         for match in loaded.rule.matches:
-            truth = match.test(shown, self._around)
-            if truth is False:
+            found &= match.choose(packets)
+            if found.holds is False:
                 return False
-            unknown |= truth is None
-        return None if unknown else True
+        return found.holds
 
-    def _visible(self) -> Packet:
+    def _visible(self) -> OnePacket:
         """The packet as rules of this hook see it, with the interfaces known there."""
+        packet = self._packet
         if self._hook in (PREROUTING, INPUT):
-            return self._packet.replace(out_interface="") if self._packet.out_interface else self._packet
-        if self._hook == FORWARD or not self._packet.in_interface:
-            return self._packet
-        return self._packet.replace(in_interface="")
+            packet = packet.replace(out_interface="") if packet.out_interface else packet
+        elif self._hook != FORWARD and packet.in_interface:
+            packet = packet.replace(in_interface="")
+        return OnePacket(packet, self._around)
 
     def _unknown_part(self, loaded: LoadedRule) -> str:
-        shown = self._visible()
-        parts = [match.describe() for match in loaded.rule.matches if match.test(shown, self._around) is None]
+        packets = self._visible()
+        parts = [match.describe() for match in loaded.rule.matches if match.choose(packets) == TRUTHS[None]]
         return f"it cannot be known here whether {shorten(' and '.join(parts), MAX_RULE_LENGTH)}"
 
     def _end_by_rule(self, fate: str, reason: str) -> Verdict:

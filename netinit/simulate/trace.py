@@ -1,14 +1,19 @@
-"""The path of a simulated packet and its verdict."""
+"""The path of a simulated packet, its verdict, and the rule that decided it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from netinit.base.sanitize import shorten
-from netinit.rules.model import Rule
+from netinit.rules.foreign_targets import DestinationNat
+from netinit.rules.matches.context import Mark
+from netinit.rules.matches.packet import InInterface, Owner, Port
+from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet import Packet
-from netinit.simulate.loaded_rules import LoadedRule
+from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.simulate.loaded_rules import LoadedRule, RuleHit
 
 # Where a packet ends.
 DELIVERED = "delivered"  # to a socket of this host
@@ -110,3 +115,36 @@ def list_unread(tables: Sequence[str]) -> str:
     """Why a verdict is UNKNOWN if unreadable tables take part in it."""
     named = ", ".join([shorten(one) for one in tables[:MAX_NAMED]]) + (" and more" if len(tables) > MAX_NAMED else "")
     return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"
+
+
+AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)
+
+
+def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
+    """The rule that redirected, diverted or excluded a packet; None if no rule did."""
+    if captured:
+        kind = Tproxy if transparent else Redirect
+        places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
+        return _leading_to(hits, places[-1]) if places else None
+    if translated:
+        return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat | Redirect)), None)
+    excluding = [hit for hit in hits if _excludes(hit) and isinstance(hit.met.target, Return | Accept)]
+    return excluding[-1] if excluding else None
+
+
+def _excludes(hit: RuleHit | TraceStep) -> bool:
+    """Whether a rule's position is used for exclusions from capture or from rejection."""
+    captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
+    return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)
+
+
+def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
+    """The rule itself, or the jump to its chain if the rule matches everything that comes there."""
+    hit = hits[place]
+    if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):
+        return hit
+    for before in reversed(hits[:place]):
+        target = before.met.target
+        if isinstance(target, Jump) and target.chain == hit.chain and before.table == hit.table:
+            return before
+    return hit

@@ -1,4 +1,4 @@
-"""The ASGI applications: reviews at /inject, health at /livez and /readyz, metrics.
+"""The ASGI application of the port with TLS: reviews at /inject, health at /livez and /readyz.
 
 Small reviews run in the event loop; large ones, and those that exceed their CPU time there, in a child process. Both
 queues are bounded and round-robin over clients. A review that misses the API server's timeout (a query parameter, less
@@ -12,15 +12,14 @@ import signal
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from netinit.serving.background import reply_health
 from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
-from netinit.webhook.bodies import Bodies
-from netinit.webhook.bounds import MAX_REVIEW_BYTES
-from netinit.webhook.metrics import CONTENT_TYPE, Metrics
-from netinit.webhook.review import Fault, Interruption, ReviewAnswer
+from netinit.webhook.metrics import Metrics
+from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_child import run_in_child
-from netinit.webhook.review_queue import QueuePlace, ReviewPlaces, Turns
+from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.serving_state import ServingState
 
 _DEFAULT_SECONDS = 10.0  # the API's default timeout of webhooks
@@ -55,47 +54,13 @@ class Stopwatch:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-class Monitoring:
-    """The application of the port without TLS: metrics and health."""
-
-    def __init__(self, state: ServingState, metrics: Metrics) -> None:
-        self._state = state
-        self._metrics = metrics
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
-        """Answer one request."""
-        if scope["path"] == "/metrics":
-            await reply(send, 200, self._metrics.text(), CONTENT_TYPE)
-        elif not await reply_health(self._state, scope, send):
-            await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
-
-
-async def reply_health(state: ServingState, scope: Any, send: Any) -> bool:
-    """Answer a health request; return False for other paths."""
-    path = scope["path"]
-    if path in {"/livez", "/healthz"}:
-        await reply(send, 200, b"ok\n", close=state.draining)
-    elif path == "/readyz":
-        text = state.report(verbose=b"verbose" in scope["query_string"])
-        await reply(send, 200 if state.is_ready() else 503, text.encode(), close=state.draining)
-    else:
-        return False
-    return True
-
-
 class Application:
-    """The application of the TLS port: reviews and health."""
+    """Answers reviews and questions about health."""
 
     def __init__(
-        self,
-        state: ServingState,
-        *,
-        log: EventLog,
-        metrics: Metrics,
-        max_reviews: int,
-        max_bytes: int,
+        self, state: ServingState, *, log: EventLog, metrics: Metrics, max_reviews: int, max_bytes: int,
         wants_certificate: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._state = state
         self._log = log
         self._metrics = metrics
@@ -108,7 +73,7 @@ class Application:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
-        if await reply_health(self._state, scope, send):
+        if await reply_health(scope, send, self._state.report, close=self._state.draining):
             return
         arrived: float = scope["state"]["arrived"]
         loop = asyncio.get_running_loop()
@@ -181,17 +146,11 @@ class Application:
             return
         write = self._log_limited if level in {"warn", "error"} else self._log.event
         write(
-            level,
-            f"{answer.outcome}: {answer.message}" if answer.message else answer.outcome,
-            pod=f"{answer.namespace}/{answer.pod}" if answer.pod else "",
-            owner=answer.owner,
-            decision=answer.outcome,
-            reason=answer.reason,
-            milliseconds=round(seconds * 1000, 2),
-            uid=answer.uid,
-            dryRun=answer.dry_run or "",
+            level, f"{answer.outcome}: {answer.message}" if answer.message else answer.outcome,
+            pod=f"{answer.namespace}/{answer.pod}" if answer.pod else "", owner=answer.owner, decision=answer.outcome,
+            reason=answer.reason, milliseconds=round(seconds * 1000, 2), uid=answer.uid, dryRun=answer.dry_run or "",
             detail=answer.detail if self._log.wants("debug") else "",
-        )
+        )  # fmt: skip
 
     def _log_limited(self, level: str, message: str, **fields: str | float | bool) -> None:
         """Write an event, within the limit per minute: clients cause these."""

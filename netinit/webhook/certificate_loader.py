@@ -52,12 +52,12 @@ class CertificateLoader:
         """Use the certificate in the flags' files, if it is valid."""
         settings = self._settings
         certificate, key = self.read("--tlsCertFile", settings.tls_cert_file), self.read("--tlsKeyFile", settings.tls_key_file)
-        clients = self.read("--clientCAFile", settings.client_ca_file)
         if certificate and key:
-            self.offer(certificate, key, clients)
+            self.offer(certificate, key)
 
-    def offer(self, certificate: str, key: str, clients: str) -> None:
-        """Use this pair (PEM) if it is valid; `clients`: the CA bundle for client certificates."""
+    def offer(self, certificate: str, key: str) -> None:
+        """Use this pair (PEM) if it is valid, with the CA bundle for client certificates that the settings name."""
+        clients = self.read("--clientCAFile", self._settings.client_ca_file)
         if self._settings.client_ca_file and not clients:
             return  # already noted as a problem
         offered = (certificate, key, clients)

@@ -35,12 +35,7 @@ class CertificateInfo:
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
     """Return a Service's DNS names; the API server uses the first."""
-    return (
-        f"{service}.{namespace}.svc",
-        f"{service}.{namespace}.svc.cluster.local",
-        f"{service}.{namespace}",
-        service,
-    )
+    return f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", f"{service}.{namespace}", service
 
 
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
@@ -53,43 +48,29 @@ def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    since = dt.datetime.fromtimestamp(now - _SKEW_SECONDS, dt.UTC)
-    until = dt.datetime.fromtimestamp(now + seconds, dt.UTC)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    number = x509.random_serial_number()
-    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"netinit webhook authority {number:x}"[:64])])
-    own_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    authority_name = f"netinit webhook authority {x509.random_serial_number():x}"
 
-    def begin(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder(issuer_name=authority_name, subject_name=subject, public_key=public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(since)
-            .not_valid_after(until)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-            )
-        )
+    def sign(name: str, own: Any, *extensions: tuple[Any, bool]) -> str:
+        subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one[:64])]) for one in (name, authority_name))
+        since, until = (dt.datetime.fromtimestamp(one, dt.UTC) for one in (now - _SKEW_SECONDS, now + seconds))
+        of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        builder = x509.CertificateBuilder(issuer, subject, own.public_key(), x509.random_serial_number(), since, until)
+        of_subject = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+        for extension, is_critical in ((of_subject, False), (of_issuer, False), *extensions):
+            builder = builder.add_extension(extension, is_critical)
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
-    authority = (
-        begin(authority_name, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    own = (
-        begin(own_name, key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage("digital_signature"), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    is_authority, is_none = x509.BasicConstraints(ca=True, path_length=0), x509.BasicConstraints(ca=False, path_length=None)
+    alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+    serves = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Pair(
-        authority=authority.public_bytes(pem).decode(), certificate=own.public_bytes(pem).decode(), key=secret.decode()
+        authority=sign(authority_name, authority_key, (is_authority, True), (_usage("key_cert_sign", "crl_sign"), True)),
+        certificate=sign(
+            names[0], key, (is_none, True), (_usage("digital_signature"), True), (serves, False), (alternatives, False)
+        ),
+        key=secret.decode(),
     )
 
 
@@ -97,16 +78,9 @@ def _usage(*allowed: str) -> Any:
     from cryptography import x509
 
     every = (
-        "digital_signature",
-        "content_commitment",
-        "key_encipherment",
-        "data_encipherment",
-        "key_agreement",
-        "key_cert_sign",
-        "crl_sign",
-        "encipher_only",
-        "decipher_only",
-    )
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign",
+        "crl_sign", "encipher_only", "decipher_only",
+    )  # fmt: skip
     return x509.KeyUsage(**{name: name in allowed for name in every})
 
 
@@ -124,16 +98,12 @@ def describe(text: str) -> CertificateInfo:
     try:
         found = _load(text)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        listed = tuple(names.get_values_for_type(x509.DNSName)) + tuple(
-            map(str, names.get_values_for_type(x509.IPAddress))
-        )
+        listed = (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
     except x509.ExtensionNotFound:
         listed = ()
     except ValueError as error:
         raise ConfigError(f"it is no certificate in PEM: {error}") from error
-    return CertificateInfo(
-        since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed
-    )
+    return CertificateInfo(since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed)
 
 
 def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:

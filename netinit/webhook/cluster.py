@@ -1,24 +1,23 @@
 """The controller's cluster tasks: watch objects, renew the Secret, update caBundles.
 
-API errors are noted in `problems` by object, and retried.
+API errors are noted in `ServingState.cluster_problems` by object, and retried.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.kubelets import runs_native_sidecars
+from netinit.inject.kubelets import Kubelets, runs_native_sidecars
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
-from netinit.inject.proxy_configs import ProxyConfigResource
+from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
-from netinit.kube.cache import Cache
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.kube.events import write_event
+from netinit.kube.cache import Cache, follow
+from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
 from netinit.kube.resources import (
     CONFIG_MAPS,
     NAMESPACES,
@@ -28,106 +27,167 @@ from netinit.kube.resources import (
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from netinit.webhook.certificate_loader import CertificateLoader
+from netinit.webhook.certificates import make_pair, service_names
+from netinit.webhook.config_loader import ConfigLoader, read_files
 from netinit.webhook.configuration import Texts
-from netinit.webhook.registration import bundle_patch
-from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, next_state, to_data
-from netinit.webhook.serving_state import Problems
-from netinit.webhook.settings import ServeSettings
+from netinit.webhook.renewal import CertificateState, RenewalPlan, bundle_patch, from_secret, next_state, to_data
+from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
+from netinit.webhook.settings import SECOND, ServeSettings
 
 _RETRY_SECONDS = 1.0
 _RESYNC_SECONDS = 30.0
+_PUBLISH_SECONDS = 0.1  # publish once for many changes
 _COMPONENT = "netinit-webhook"
-
-OfferCallback = Callable[[Texts | str, list[Tree]], Any]
-"""Takes the texts of a configuration, or why there are none, and the ConfigMaps that changed."""
+_TEXTS = ("config", "values", "mesh")
 
 
 class WatchedCluster:
-    """The cluster tasks and their state; callbacks get results. `follow_*`, `renew`, `keep_bundles` run until cancelled."""
+    """What the server keeps up to date from the cluster, and in it; each of `tasks` runs until cancelled."""
 
-    def __init__(self, client: Client, settings: ServeSettings, problems: Problems) -> None:
-        self.client = client
-        self.settings = settings
-        self.namespace = settings.namespace or client.access.namespace
-        self._problems = problems
+    def __init__(
+        self, client: Client, settings: ServeSettings, state: ServingState, *, config: ConfigLoader, certificates: CertificateLoader
+    ) -> None:
         self.bundle = ""
         self.announced = not settings.webhook_config
+        self._client = client
+        self._settings = settings
+        self._namespace = settings.namespace or client.access.namespace
+        self._state = state
+        self._problems = state.cluster_problems
+        self._config = config
+        self._certificates = certificates
         self._wake = asyncio.Event()
         self._certificate_state: CertificateState | None = None
         self._versions: dict[str, Any] = {}  # of the last offer, by ConfigMap
+        self._saved: Texts | None = None  # the last good configuration, as stored
+
+    def tasks(self, rejections: asyncio.Queue[str]) -> list[Coroutine[Any, Any, None]]:
+        """Return the tasks that the settings ask for. `rejections`: why files were rejected, for events."""
+        settings = self._settings
+        if settings.watch_namespaces:
+            self._state.namespaces_source = "a watch of the API"
+        wanted = (
+            (settings.config_map or settings.mesh_map, self._follow_config_maps),
+            (settings.values_map, lambda: self._report_rejections(rejections)),
+            (settings.watch_namespaces, self._follow_namespaces),
+            (settings.watch_proxy_configs, self._follow_proxy_configs),
+            (settings.watches_nodes, self._follow_nodes),
+            (settings.certificate_secret, self._renew),
+            (settings.webhook_config, self._keep_bundles),
+            (settings.webhook_config and settings.ca_cert_file, self._announce_file),
+        )
+        return [task() for is_wanted, task in wanted if is_wanted]
+
+    def _watch(self, resource: Resource, name: str, changed: asyncio.Event, namespace: str = "") -> Cache:
+        """Return the cache of one object."""
+        return Cache(self._client, resource, namespace, fields=f"metadata.name={name}", changed=changed.set)
 
     # ---- ConfigMaps
 
-    async def follow_config_maps(self, offer: OfferCallback, files: Callable[[], Texts]) -> None:
-        """Call `offer` whenever a watched ConfigMap changes; `files` reads the other texts."""
+    async def _follow_config_maps(self) -> None:
         changed = asyncio.Event()
-        caches = {
-            name: Cache(self.client, CONFIG_MAPS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
-            for name in (self.settings.config_map, self.settings.mesh_map)
-            if name
-        }
-        async with asyncio.TaskGroup() as group:
-            for cache in caches.values():
-                group.create_task(cache.run())
-            while True:
-                await _wait_for(changed, _RESYNC_SECONDS)
-                changed.clear()
-                for name, cache in caches.items():
-                    self._problems.note(f"ConfigMap {self.namespace}/{name}", cache.error)
-                if all(cache.synced for cache in caches.values()):
-                    await self._offer(caches, offer, files)
+        names = filter(None, (self._settings.config_map, self._settings.mesh_map))
+        caches = {name: self._watch(CONFIG_MAPS, name, changed, self._namespace) for name in names}
 
-    async def _offer(self, caches: dict[str, Cache], offer: OfferCallback, files: Callable[[], Texts]) -> None:
-        current: dict[str, Tree] = {}
-        for name, cache in caches.items():
-            tree = cache.get(name, self.namespace)
-            self._problems.note(f"ConfigMap {self.namespace}/{name}", "" if tree else "it does not exist")
-            if tree is None:
-                return
-            current[name] = tree
-        texts = files()
-        config, mesh = current.get(self.settings.config_map), current.get(self.settings.mesh_map)
+        async def react() -> None:
+            for name, cache in caches.items():
+                self._problems.note(self._config_map(name), cache.error)
+            if all(cache.synced for cache in caches.values()):
+                await self._offer(caches)
+
+        await follow(caches.values(), changed, react, seconds=_RESYNC_SECONDS)
+
+    def _config_map(self, name: str) -> str:
+        return f"ConfigMap {self._namespace}/{name}"
+
+    async def _offer(self, caches: dict[str, Cache]) -> None:
+        """Load the configuration of the ConfigMaps, and of files for what they lack."""
+        current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
+        for name, tree in current.items():
+            self._problems.note(self._config_map(name), "" if tree else "it does not exist")
+        if not all(current.values()):
+            return
+        texts = read_files(self._settings)
         versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in current.items()}
         changed = [tree for name, tree in current.items() if versions[name] != self._versions.get(name)]
         self._versions = versions
-        for tree, key in ((config, "config"), (mesh, "mesh")):
-            if tree is not None and key not in strings(tree.get("data")):
-                problem = f"ConfigMap {self.namespace}/{mapping(tree['metadata']).get('name')}: it has no key {key}"
-                await offer(problem, [tree])
+        data = {}
+        for name, key in ((self._settings.config_map, "config"), (self._settings.mesh_map, "mesh")):
+            found = data[key] = strings(mapping(current.get(name)).get("data"))
+            if name and key not in found:
+                await self._take(f"{self._config_map(name)}: it has no key {key}", [current[name]])
                 return
-        data = strings(mapping(config).get("data"))
         target = Texts(
-            config=data.get("config", texts.config),
-            values=texts.values if texts.values is not None else data.get("values"),
-            mesh=strings(mesh.get("data"))["mesh"] if mesh else texts.mesh,
-            origin=f"ConfigMap {self.namespace}/{self.settings.config_map}" if config else texts.origin,
+            config=data["config"].get("config", texts.config),
+            values=texts.values if texts.values is not None else data["config"].get("values"),
+            mesh=data["mesh"].get("mesh", texts.mesh),
+            origin=self._config_map(self._settings.config_map) if self._settings.config_map else texts.origin,
         )
-        await offer(target, changed or list(current.values()))
+        await self._take(target, changed or list(current.values()))
 
-    async def find_config_map(self, name: str) -> Tree:
-        """Return a ConfigMap, or only its name if it cannot be read."""
+    async def _take(self, texts: Texts | str, about: list[Tree]) -> None:
+        """Load the texts, or note why there are none; report a new problem on the ConfigMaps that changed."""
+        is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
+        problem = self._state.configuration_problem
+        if self._settings.last_good_map:
+            await self._restore_or_save()
+        if is_new and problem:
+            for tree in about:
+                await self._write_event(tree, problem)
+
+    async def _restore_or_save(self) -> None:
+        """After a restart use the last good configuration if the newest is invalid; save a valid one."""
+        name = self._settings.last_good_map
+        label = self._config_map(name)
         try:
-            return await self.client.get(CONFIG_MAPS, name, self.namespace)
-        except ClusterError:
-            return {"metadata": {"name": name, "namespace": self.namespace}}
+            if self._state.configuration_problem and not self._state.served:
+                stored = strings((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+                if stored:
+                    origin = f"{label}, the last good one of {stored.get('origin')}"
+                    await self._config.restore(Texts(**{key: stored.get(key) for key in _TEXTS}, origin=origin))
+            served = self._state.served
+            if served and not served.is_restored and served.texts != self._saved:
+                await self._save(served.texts)
+                self._problems.note(label, "")
+        except ClusterError as error:
+            self._problems.note(label, f"the last good configuration is not kept: {error}")
 
-    async def write_event(self, about: Tree, message: str) -> None:
+    async def _save(self, texts: Texts) -> None:
+        name, target = self._settings.last_good_map, {**{key: getattr(texts, key) for key in _TEXTS}, "origin": texts.origin}
+        found = mapping((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+        if any(found.get(key) != value for key, value in target.items()):
+            await self._client.patch(CONFIG_MAPS, name, {"data": target}, self._namespace)
+        self._saved = texts
+
+    async def _report_rejections(self, rejections: asyncio.Queue[str]) -> None:
+        """Write an event for each problem of the files, which are mounted from a ConfigMap."""
+        name = self._settings.values_map
+        while True:
+            problem = await rejections.get()
+            try:
+                about = await self._client.get(CONFIG_MAPS, name, self._namespace)
+            except ClusterError:
+                about = {"metadata": {"name": name, "namespace": self._namespace}}
+            await self._write_event(about, problem)
+
+    async def _write_event(self, about: Tree, problem: str) -> None:
         """Write a warning event on a ConfigMap."""
+        served = self._state.served
+        stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
+        if served and served.is_restored:
+            stays = f"the webhook was restarted, and goes on with {served.origin}"
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
-        involved = {"kind": "ConfigMap", "apiVersion": "v1", **own}
-        try:
-            await write_event(
-                self.client, involved, reason="InvalidConfiguration", message=message, component=_COMPONENT, namespace=self.namespace
-            )
-        except ClusterError as error:
-            self._problems.note("event", str(error))
-        else:
-            self._problems.note("event", "")
+        error = await write_event(
+            self._client, {"kind": "ConfigMap", "apiVersion": "v1", **own}, reason="InvalidConfiguration",
+            message=f"{stays}: {problem}", component=_COMPONENT, namespace=self._namespace,
+        )  # fmt: skip
+        self._problems.note("event", error)
 
     # ---- objects that affect the injection of pods
 
-    async def follow_namespaces(self, publish: Callable[[dict[str, Any]], None]) -> None:
+    async def _follow_namespaces(self) -> None:
         """Publish the namespaces with OpenShift annotations for user and group ids."""
 
         def keep(tree: Tree) -> Any:
@@ -135,13 +195,23 @@ class WatchedCluster:
             kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
             return {"annotations": kept} if kept else None
 
-        await self._follow("namespaces", NAMESPACES, keep, lambda items: publish(_by_name(items)))
+        def publish(items: dict[str, Any]) -> None:
+            self._state.namespaces = items
 
-    async def follow_nodes(self, publish: Callable[[dict[str, bool]], None]) -> None:
+        await self._follow("namespaces", NAMESPACES, keep, publish)
+
+    async def _follow_nodes(self) -> None:
         """Publish for each node whether its kubelet supports native sidecars."""
-        await self._follow("nodes", NODES, runs_native_sidecars, lambda items: publish(_by_name(items)))
 
-    async def follow_proxy_configs(self, publish: Callable[[list[ProxyConfigResource]], None]) -> None:
+        def publish(items: dict[str, Any]) -> None:
+            kubelets = Kubelets(by_node=items)
+            older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+            use = "native sidecars" if kubelets.run_native_sidecars() else older
+            self._change_settings(AWAITED_NODES, f"{len(items)} nodes: {use}", kubelets=kubelets)
+
+        await self._follow("nodes", NODES, runs_native_sidecars, publish)
+
+    async def _follow_proxy_configs(self) -> None:
         """Publish the ProxyConfig resources; none if the cluster lacks the CRD."""
 
         def keep(tree: Tree) -> Any:
@@ -150,58 +220,64 @@ class WatchedCluster:
             except ConfigError as error:  # the CRD may be of another Istio release
                 return error
 
-        def take(items: dict[tuple[str, str], Any]) -> None:
+        def publish(items: dict[Any, Any]) -> None:
             refused = [str(one) for one in items.values() if isinstance(one, ConfigError)]
             self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
-            publish([one for one in items.values() if not isinstance(one, ConfigError)])
+            found = [one for one in items.values() if not isinstance(one, ConfigError)]
+            configs = ProxyConfigs.of(found, self._settings.revision)
+            self._change_settings(AWAITED_CONFIGS, f"{len(found)} ProxyConfig resources", proxy_configs=configs)
 
-        await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, take, optional=True)
+        await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, publish, is_namespaced=True)
+
+    def _change_settings(self, kind: str, message: str, **changes: Any) -> None:
+        self._config.change_settings(message, **changes)
+        self._state.awaited.discard(kind)
 
     async def _follow(
-        self,
-        label: str,
-        resource: Resource,
-        keep: Callable[[Tree], Any],
-        publish: Callable[[dict[tuple[str, str], Any]], None],
-        *,
-        optional: bool = False,
-    ) -> None:
-        """Watch a resource in all namespaces; publish what `keep` returns for each object.
+        self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,
+        is_namespaced: bool = False,
+    ) -> None:  # fmt: skip
+        """Watch a resource, in all namespaces if `is_namespaced`, and publish what `keep` returns for each object.
 
-        `optional`: the cluster may lack the resource.
+        A resource of namespaces is one of a CRD, which the cluster may lack.
         """
         changed = asyncio.Event()
-        cache = Cache(self.client, resource, keep=keep, changed=changed.set, optional=optional)
+        cache = Cache(self._client, resource, keep=keep, changed=changed.set, optional=is_namespaced)
         published: dict[tuple[str, str], Any] | None = None
-        async with asyncio.TaskGroup() as group:
-            group.create_task(cache.run())
-            while True:
-                await changed.wait()
-                changed.clear()
-                self._problems.note(label, cache.error)
-                if cache.synced and cache.items != published:
-                    published = dict(cache.items)
-                    publish(published)
-                await asyncio.sleep(0.1)  # publish once for many changes
+
+        async def react() -> None:
+            nonlocal published
+            self._problems.note(label, cache.error)
+            if cache.synced and cache.items != published:
+                published = dict(cache.items)
+                publish(published if is_namespaced else {name: value for (_, name), value in published.items()})
+            await asyncio.sleep(_PUBLISH_SECONDS)
+
+        await follow([cache], changed, react)
 
     # ---- the certificate
 
-    async def renew(self, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
+    async def _renew(self) -> None:
         """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
-        name = self.settings.certificate_secret
+        name = self._settings.certificate_secret
+        names = service_names(self._settings.service, self._namespace)
+        plan = RenewalPlan(
+            lifetime=self._settings.certificate_lifetime / SECOND,
+            make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
+        )
         changed = asyncio.Event()
-        cache = Cache(self.client, SECRETS, self.namespace, fields=f"metadata.name={name}", changed=changed.set)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(cache.run())
-            while True:
-                self._problems.note(f"Secret {self.namespace}/{name}", cache.error)
-                if cache.synced:
-                    await self._renew_step(cache.get(name, self.namespace), plan, serve)
-                await _wait_for(changed, min(_RESYNC_SECONDS, plan.overlap / 4))
-                changed.clear()
+        cache = self._watch(SECRETS, name, changed, self._namespace)
 
-    async def _renew_step(self, secret: Tree | None, plan: RenewalPlan, serve: Callable[[CertificateState], None]) -> None:
-        label = f"Secret {self.namespace}/{self.settings.certificate_secret}"
+        async def react() -> None:
+            self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
+            if cache.synced:
+                await self.renew_step(cache.get(name, self._namespace), plan)
+
+        await follow([cache], changed, react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
+
+    async def renew_step(self, secret: Tree | None, plan: RenewalPlan) -> None:
+        """Do what is due for the Secret, and serve its certificate."""
+        label = f"Secret {self._namespace}/{self._settings.certificate_secret}"
         current = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
         target = await asyncio.to_thread(next_state, current, time.time(), plan, announced=self.announced)
         if target is not current or secret is None:
@@ -213,87 +289,63 @@ class WatchedCluster:
                 return
         self._problems.note(label, "")
         self._certificate_state = target
-        self.announce(target.bundle)
-        serve(target)
+        self._announce(target.bundle)
+        self._certificates.offer(target.current.certificate, target.current.key)
 
     async def _write_secret(self, secret: Tree | None, target: CertificateState) -> None:
-        name = self.settings.certificate_secret
-        body: Tree = {
-            "type": "Opaque",
-            "data": to_data(target),
-            "metadata": {"name": name, "namespace": self.namespace},
-        }
+        name = self._settings.certificate_secret
         if secret is None:
-            owner = find_service_account(self.client.access)
-            body["metadata"]["ownerReferences"] = [owner] if owner else []
-            await self.client.create(SECRETS, body, self.namespace)
+            owner = find_service_account(self._client.access)
+            metadata = {"name": name, "namespace": self._namespace, "ownerReferences": [owner] if owner else []}
+            await self._client.create(SECRETS, {"type": "Opaque", "data": to_data(target), "metadata": metadata}, self._namespace)
             return
-        metadata = mapping(secret.get("metadata"))
-        body["type"] = secret.get("type") or "Opaque"
-        body["metadata"] = {key: value for key, value in metadata.items() if key != "managedFields"}
-        await self.client.replace(SECRETS, body, name, self.namespace)
+        metadata = {key: value for key, value in mapping(secret.get("metadata")).items() if key != "managedFields"}
+        body = {"type": secret.get("type") or "Opaque", "data": to_data(target), "metadata": metadata}
+        await self._client.replace(SECRETS, body, name, self._namespace)
 
     # ---- caBundles
 
-    def announce(self, bundle: str) -> None:
-        """Set the bundle (PEM) for every caBundle; `announced` is True once `keep_bundles` has written it everywhere."""
+    def _announce(self, bundle: str) -> None:
+        """Set the bundle (PEM) for every caBundle; `announced` is True once `_keep_bundles` has written it everywhere."""
         if bundle != self.bundle:
             self.bundle = bundle
-            self.announced = not self.settings.webhook_config
+            self.announced = not self._settings.webhook_config
             self._wake.set()
 
-    async def keep_bundles(self) -> None:
+    async def _announce_file(self) -> None:
+        while True:
+            if text := self._certificates.read("--caCertFile", self._settings.ca_cert_file):
+                self._announce(text)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _keep_bundles(self) -> None:
         """Patch the caBundle of our webhooks whenever it differs."""
-        names = [name.strip() for name in self.settings.webhook_config.split(",") if name.strip()]
-        caches = {
-            name: Cache(self.client, WEBHOOK_CONFIGURATIONS, fields=f"metadata.name={name}", changed=self._wake.set)
-            for name in names
-        }
-        async with asyncio.TaskGroup() as group:
-            for cache in caches.values():
-                group.create_task(cache.run())
-            while True:
-                await _wait_for(self._wake, _RESYNC_SECONDS)
-                self._wake.clear()
-                bundle = self.bundle
-                if bundle:
-                    done = [await self._patch(name, cache, bundle) for name, cache in caches.items()]
-                    self.announced = all(done) and bundle == self.bundle
-                    if not all(done):
-                        await asyncio.sleep(_RETRY_SECONDS)
-                        self._wake.set()
+        names = [name.strip() for name in self._settings.webhook_config.split(",") if name.strip()]
+        caches = {name: self._watch(WEBHOOK_CONFIGURATIONS, name, self._wake) for name in names}
+
+        async def react() -> None:
+            if bundle := self.bundle:
+                done = [await self._patch(name, cache, bundle) for name, cache in caches.items()]
+                self.announced = all(done) and bundle == self.bundle
+                if not all(done):
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    self._wake.set()
+
+        await follow(caches.values(), self._wake, react, seconds=_RESYNC_SECONDS)
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
         """Return whether the caBundle was already correct."""
-        label = f"MutatingWebhookConfiguration {name}"
-        if not cache.synced:
-            self._problems.note(label, cache.error)
-            return False
-        tree = cache.get(name)
+        label, settings, tree = f"MutatingWebhookConfiguration {name}", self._settings, cache.get(name)
         if tree is None:
-            self._problems.note(label, "it does not exist")
+            self._problems.note(label, "it does not exist" if cache.synced else cache.error)
             return False
-        patch = bundle_patch(
-            tree, bundle, service=self.settings.service, namespace=self.namespace, name=self.settings.webhook_name
-        )
+        patch = bundle_patch(tree, bundle, service=settings.service, namespace=self._namespace, name=settings.webhook_name)
         try:
             if patch:
-                await self.client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
+                await self._client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
         except ClusterError as error:
             # conflict or 422: the object changed, and the watch delivers it
             self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
             return False
         self._problems.note(label, "")
         return not patch
-
-
-def _by_name(items: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    return {name: value for (_, name), value in items.items()}
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most `seconds`."""
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return

@@ -54,11 +54,12 @@ class ConfigLoader:
         self._publish(dataclasses.replace(served, is_restored=True))
         self._state.configuration_problem = problem
 
-    def change_settings(self, **changes: Any) -> None:
-        """Replace injection settings, such as those from cluster objects."""
+    def change_settings(self, message: str, **changes: Any) -> None:
+        """Replace injection settings, such as those from cluster objects, and log the message."""
         self._settings = self._settings.replace(**changes)
         if self._state.served:
             self._state.served = dataclasses.replace(self._state.served, settings=self._settings)
+        self._log("info", message)
 
     def _publish(self, served: Served) -> None:
         self._state.served = dataclasses.replace(served, settings=self._settings)  # may have changed meanwhile

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
+from math import prod
 from typing import Any
 
-from netinit.base.errors import NetinitError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
-from netinit.webhook.bundle_linting import check_bundle, check_writer
-from netinit.webhook.installation_findings import ERROR, WARNING, Hook, InstallationFinding, find_hooks
-from netinit.webhook.prerequisites import find_missing
+from netinit.inject.selectors import Selector
+from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Webhook
+from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
+from netinit.webhook.installation_findings import (
+    HOOKS,
+    ByKind,
+    Hook,
+    InstallationFinding,
+    by_severity,
+    find_hooks,
+    finding,
+    labels_of,
+    metadata_of,
+    name_of,
+    sort_findings,
+    subject_of,
+    template_of,
+)
 
-__all__ = ["arguments_of", "lint"]
+__all__ = ["CA_CONFIG_MAP", "arguments_of", "find_missing", "join_some", "lint"]
+
+CA_CONFIG_MAP = "istio-ca-root-cert"
+"""The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
 
 _INJECTOR = "injector"
 _COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
 _WATCHES = "--watchProxyConfigs=true"
-_NAME = "kubernetes.io/metadata.name"
 _SYSTEM = "kube-system"
 _SLICE_OF = "kubernetes.io/service-name"
 _MAX_SECONDS = 10
 _MAX_CASES = 20_000
+_MIN_REPLICAS = 2
+_WITH_IMAGES = (  # kind, name label, and the chart's value for the image
+    ("Deployment", _OURS, "image.repository"),
+    ("DaemonSet", "netinit-node", "node.image.repository"),
+)
+_SOON = 7 * 86400.0
+_PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
+_Found = Iterator[InstallationFinding]
 
 
 def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
@@ -35,264 +65,267 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
-    hooks = list(find_hooks(by_kind.get("MutatingWebhookConfiguration", [])))
-    template_findings = list(_check_templates(by_kind.get("ConfigMap", [])))
-    if not hooks and template_findings and not whole:
-        return tuple(template_findings)
+    hooks = list(find_hooks(by_kind.get(HOOKS, [])))
+    found = list(_check_templates(by_kind.get("ConfigMap", [])))
     if not hooks:
-        none = "there is no webhook that injects sidecars"
-        return (InstallationFinding(ERROR, "no-webhook", "the installation", none, "netinit webhook manifests prints one"),)
-    found: list[InstallationFinding] = template_findings
+        return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        found += [*_check_webhook(hook, by_kind), *check_bundle(hook, now, by_kind, whole=whole)]
-        found += [*check_writer(hook, by_kind, whole=whole), *_check_service(hook, by_kind, whole=whole)]
+        pods = _HookServer(hook, by_kind, whole)
+        found += [*_check_webhook(hook, pods), *_check_bundle(hook, now, by_kind, whole=whole)]
+        found += [*_check_writer(hook, by_kind, whole=whole), *pods.check()]
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
-    missing = find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
-    found += [InstallationFinding(WARNING, *parts) for parts in missing]
-    found += _check_overlaps(hooks)
-    unique = list(dict.fromkeys(found))
-    return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
+    found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
+    return sort_findings([*found, *_check_overlaps(hooks)])
 
 
-def _check_templates(config_maps: list[Tree]) -> Iterator[InstallationFinding]:
+def _check_templates(config_maps: list[Tree]) -> _Found:
     """Check the injector configurations among the ConfigMaps."""
     for tree in config_maps:
-        data = strings(tree.get("data"))
-        metadata = mapping(tree.get("metadata"))
-        if _INJECTOR not in string(metadata.get("name")) or "config" not in data:
+        if _INJECTOR not in name_of(tree) or "config" not in strings(tree.get("data")):
             continue
-        subject = f"ConfigMap {metadata.get('namespace')}/{metadata.get('name')}"
+        subject = subject_of("ConfigMap", tree)
         try:
             config = load_config(tree)
             try_canary(config, Settings())
         except NetinitError as error:
-            remedy = "correct it, and test it with netinit inject --check-config"
-            yield InstallationFinding(ERROR, "configuration", subject, str(error), remedy)
+            yield finding("configuration", subject, problem=error)
             continue
         for problem in find_template_problems(config, Settings()):
-            severity = ERROR if problem.stops_pods else WARNING
-            yield InstallationFinding(severity, "template", subject, problem.message, "correct the template")
+            yield finding("template", subject, severity=by_severity(problem.stops_pods), problem=problem.message)
 
 
-def _is_ours(deployment: Tree) -> bool:
-    return _pod_labels(deployment).get(_COMPONENT) == _OURS
-
-
-def _pod_labels(workload: Tree) -> dict[str, str]:
-    return strings(mapping(mapping(mapping(workload.get("spec")).get("template")).get("metadata")).get("labels"))
-
-
-def _check_proxy_configs(by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
+def _check_proxy_configs(by_kind: ByKind) -> _Found:
     """Warn about ProxyConfig resources that our webhook ignores because it does not watch them."""
-    ignores_them = any(_is_ours(tree) and _WATCHES not in arguments_of(tree) for tree in by_kind.get("Deployment", []))
-    for metadata in [mapping(tree.get("metadata")) for tree in by_kind.get("ProxyConfig", []) if ignores_them]:
-        subject = f"ProxyConfig {metadata.get('namespace')}/{metadata.get('name')}"
-        message = f"it applies to pods that istiod injects, but not to those of this webhook, which runs without {_WATCHES}"
-        yield InstallationFinding(WARNING, "proxy-config", subject, message, "set injection.proxyConfigs=true")
+    ours = [tree for tree in by_kind.get("Deployment", []) if labels_of(template_of(tree)).get(_COMPONENT) == _OURS]
+    if any(_WATCHES not in arguments_of(tree) for tree in ours):
+        for tree in by_kind.get("ProxyConfig", []):
+            yield finding("proxy-config", subject_of("ProxyConfig", tree), flag=_WATCHES)
 
 
 def arguments_of(workload: Tree) -> list[str]:
     """Return the arguments of all containers of a workload's pods."""
-    pod = mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
-    return [string(word) for one in sequence(pod.get("containers")) for word in sequence(mapping(one).get("args"))]
+    return [string(word) for one in _containers_of(workload) for word in sequence(one.get("args"))]
 
 
-def _check_webhook(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
-    namespace = hook.service[0]
-    own = {_NAME: namespace, "istio-injection": "enabled"}
-    pods = [labels for _, labels in _find_deployments(hook, by_kind)] or [{}, {"app.kubernetes.io/name": "netinit-webhook"}]
-    if namespace and hook.fails and all(_matches(hook, own, labels) for labels in pods):
-        yield InstallationFinding(
-            ERROR,
-            "own-namespace",
-            hook.subject,
-            f"it takes pods of its own namespace {namespace} once that is labelled: with failurePolicy Fail the webhook's "
-            "own pods then cannot be created while it is down",
-            f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{namespace}]}}",
-        )
-    if hook.fails and _matches(hook, {_NAME: _SYSTEM, "istio-injection": "enabled"}, {}):
-        yield InstallationFinding(
-            WARNING,
-            "system-namespace",
-            hook.subject,
-            f"it takes pods of {_SYSTEM} once that is labelled",
-            f"add to namespaceSelector: {{key: {_NAME}, operator: NotIn, values: [{_SYSTEM}]}}",
-        )
+def _containers_of(workload: Tree) -> list[Tree]:
+    return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
+
+
+def _check_webhook(hook: Hook, server: _HookServer) -> _Found:
+    namespace, matches = hook.service[0], hook.parsed.matches
+    own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
+    pods = [labels for _, labels in server.deployments] or [{}, {_COMPONENT: _OURS}]
+    if namespace and hook.fails and all(matches(own, labels) for labels in pods):
+        yield finding("own-namespace", hook.subject, namespace=namespace)
+    if hook.fails and matches(system, {}):
+        yield finding("system-namespace", hook.subject, namespace=_SYSTEM)
     seconds = hook.tree.get("timeoutSeconds", _MAX_SECONDS)
     if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
-        yield InstallationFinding(
-            WARNING,
-            "timeout",
-            hook.subject,
-            f"the API server waits up to {seconds:.0f} s for it, and so does the creation of every pod",
-            "set timeoutSeconds to 5; an answer takes milliseconds",
-        )
+        yield finding("timeout", hook.subject, seconds=seconds)
     if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-        yield InstallationFinding(
-            WARNING,
-            "side-effects",
-            hook.subject,
-            "the API server refuses dry runs, because the webhook does not declare that it has no side effects",
-            "set sideEffects: None",
-        )
+        yield finding("side-effects", hook.subject)
 
 
-def _matches(hook: Hook, namespace: Mapping[str, str], pod: Mapping[str, str]) -> bool:
-    return hook.parsed.matches(namespace, pod)
+@dataclass(frozen=True, slots=True)
+class _HookServer:
+    """What stands behind a webhook: its Service, endpoints and Deployments."""
+
+    hook: Hook
+    by_kind: ByKind
+    whole: bool
+
+    def _services(self) -> list[Tree]:
+        return [tree for tree in self.by_kind.get("Service", []) if self._is_named(tree)]
+
+    def _is_named(self, tree: Tree) -> bool:
+        return (metadata_of(tree).get("namespace"), metadata_of(tree).get("name")) == self.hook.service
+
+    @property
+    def deployments(self) -> list[tuple[Tree, dict[str, str]]]:
+        """The Deployments of the Service's pods, each with the pods' labels."""
+        selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in self._services()]
+        near = [tree for tree in self.by_kind.get("Deployment", []) if metadata_of(tree).get("namespace") == self.hook.service[0]]
+        found = [(tree, labels_of(template_of(tree))) for tree in near]
+        return [(tree, labels) for tree, labels in found if any(one and one.items() <= labels.items() for one in selectors)]
+
+    def check(self) -> _Found:
+        """Find a Service or pods that are missing, and what would stop all pods at once."""
+        hook, (namespace, name) = self.hook, self.hook.service
+        service, severity = f"Service {namespace}/{name}", by_severity(hook.fails)
+        if not name:
+            return
+        if not self._services():
+            if self.whole or self.by_kind.get("Service"):
+                yield finding("no-service", hook.subject, severity=severity, service=service)
+            return
+        if self.whole and not self._has_ready_pods():
+            effect = "no pod can be created" if hook.fails else "pods are created without a sidecar"
+            yield finding("no-endpoints", hook.subject, severity=severity, service=service, effect=effect, namespace=namespace)
+        for deployment, labels in self.deployments if hook.fails else ():
+            yield from _check_replicas(deployment, labels, self.by_kind)
+
+    def _has_ready_pods(self) -> bool:
+        """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
+        namespace, name = self.hook.service
+        slices = [tree for tree in self.by_kind.get("EndpointSlice", []) if metadata_of(tree).get("namespace") == namespace]
+        ends = [mapping(one) for tree in slices if labels_of(tree).get(_SLICE_OF) == name for one in sequence(tree.get("endpoints"))]
+        is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
+        old = [tree for tree in self.by_kind.get("Endpoints", []) if self._is_named(tree)]
+        return is_ready or any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
 
 
-def _check_service(hook: Hook, by_kind: Mapping[str, list[Tree]], *, whole: bool) -> Iterator[InstallationFinding]:
-    namespace, name = hook.service
-    if not name:
-        return
-    label = f"Service {namespace}/{name}"
-    services = [tree for tree in by_kind.get("Service", []) if _has_name(tree, namespace, name)]
-    if not services:
-        if whole or by_kind.get("Service"):
-            severity = ERROR if hook.fails else WARNING
-            message = f"there is no {label}"
-            yield InstallationFinding(severity, "no-service", hook.subject, message, "install it, or remove the webhook")
-        return
-    if whole and not _has_ready_pods(namespace, name, by_kind):
-        yield InstallationFinding(
-            ERROR if hook.fails else WARNING,
-            "no-endpoints",
-            hook.subject,
-            f"{label} leads to no ready pod: {'no pod can be created' if hook.fails else 'pods are created without a sidecar'}",
-            f"kubectl -n {namespace} get pods, and their readiness: /readyz?verbose says what is missing",
-        )
-    for deployment, labels in _find_deployments(hook, by_kind) if hook.fails else ():
-        yield from _check_replicas(deployment, labels, by_kind)
-
-
-def _find_deployments(hook: Hook, by_kind: Mapping[str, list[Tree]]) -> list[tuple[Tree, dict[str, str]]]:
-    """Return the Deployments behind the webhook's Service, each with its pods' labels."""
-    namespace, name = hook.service
-    services = [tree for tree in by_kind.get("Service", []) if _has_name(tree, namespace, name)]
-    selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in services]
-    found = []
-    for tree in by_kind.get("Deployment", []):
-        labels = _pod_labels(tree)
-        is_near = mapping(tree.get("metadata")).get("namespace") == namespace
-        if is_near and any(one and one.items() <= labels.items() for one in selectors):
-            found.append((tree, labels))
-    return found
-
-
-def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: Mapping[str, list[Tree]]) -> Iterator[InstallationFinding]:
-    metadata = mapping(deployment.get("metadata"))
-    label = f"Deployment {metadata.get('namespace')}/{metadata.get('name')}"
+def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: ByKind) -> _Found:
+    subject = subject_of("Deployment", deployment)
     replicas = mapping(deployment.get("spec")).get("replicas", 1)
-    scaled = any(
-        mapping(mapping(tree.get("spec")).get("scaleTargetRef")).get("name") == metadata.get("name")
-        for tree in by_kind.get("HorizontalPodAutoscaler", [])
-    )
-    if not scaled and isinstance(replicas, int | float) and replicas < 2:  # noqa: PLR2004 - one is too few
-        yield InstallationFinding(
-            WARNING,
-            "one-replica",
-            label,
-            f"failurePolicy Fail and {replicas:.0f} replica: no pod can be created while it is replaced",
-            "set replicas: 2",
-        )
-    if not any(
-        mapping(tree.get("metadata")).get("namespace") == metadata.get("namespace")
-        and strings(mapping(mapping(mapping(tree.get("spec")).get("selector")).get("matchLabels"))).items()
-        <= labels.items()
-        for tree in by_kind.get("PodDisruptionBudget", [])
-    ):
-        yield InstallationFinding(
-            WARNING,
-            "no-disruption-budget",
-            label,
-            "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once",
-            "add a PodDisruptionBudget with minAvailable: 1",
-        )
+    scalers = [mapping(mapping(tree.get("spec")).get("scaleTargetRef")) for tree in by_kind.get("HorizontalPodAutoscaler", [])]
+    is_scaled = any(one.get("name") == name_of(deployment) for one in scalers)
+    if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
+        yield finding("one-replica", subject, replicas=replicas)
+    namespace = metadata_of(deployment).get("namespace")
+    budgets = [tree for tree in by_kind.get("PodDisruptionBudget", []) if metadata_of(tree).get("namespace") == namespace]
+    selectors = [strings(mapping(mapping(tree.get("spec")).get("selector")).get("matchLabels")) for tree in budgets]
+    if not any(one.items() <= labels.items() for one in selectors):
+        yield finding("no-disruption-budget", subject)
 
 
-def _has_name(tree: Tree, namespace: str, name: str) -> bool:
-    metadata = mapping(tree.get("metadata"))
-    return metadata.get("namespace") == namespace and metadata.get("name") == name
-
-
-def _has_ready_pods(namespace: str, name: str, by_kind: Mapping[str, list[Tree]]) -> bool:
-    """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
-    for tree in by_kind.get("EndpointSlice", []):
-        metadata = mapping(tree.get("metadata"))
-        if metadata.get("namespace") == namespace and mapping(metadata.get("labels")).get(_SLICE_OF) == name:
-            conditions = [mapping(mapping(one).get("conditions")) for one in sequence(tree.get("endpoints"))]
-            if any(one.get("ready") is not False for one in conditions):
-                return True
-    old = [tree for tree in by_kind.get("Endpoints", []) if _has_name(tree, namespace, name)]
-    return any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
-
-
-def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> Iterator[InstallationFinding]:
+def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> _Found:
     """Warn about configurations whose namespace selectors match no namespace."""
-    labels = [strings(mapping(tree.get("metadata")).get("labels")) for tree in namespaces]
+    labels = [labels_of(tree) for tree in namespaces]
     for configuration in dict.fromkeys(hook.configuration for hook in hooks):
         selectors = [hook.parsed.namespace_selector for hook in hooks if hook.configuration == configuration]
         selectors = [one for one in selectors if not one.matches({})]  # the others select pods by their own labels
-        if selectors and not any(one.matches(labels_of) for one in selectors for labels_of in labels):
-            message = " or ".join(dict.fromkeys(map(str, selectors)))
-            yield InstallationFinding(
-                WARNING,
-                "matches-nothing",
-                configuration,
-                f"no webhook in it matches any of the {len(labels)} namespaces ({message})",
-                "label a namespace accordingly, or remove the webhook",
-            )
+        if selectors and not any(one.matches(of_one) for one in selectors for of_one in labels):
+            text = " or ".join(dict.fromkeys(map(str, selectors)))
+            yield finding("matches-nothing", configuration, count=len(labels), selectors=text)
 
 
-def _check_overlaps(hooks: list[Hook]) -> Iterator[InstallationFinding]:
+def _check_overlaps(hooks: list[Hook]) -> _Found:
     """Report pairs of webhooks of different servers that match the same pod."""
     for left, right in combinations(hooks, 2):
         if left.service == right.service and left.service[1]:
             continue
-        labels = _find_common_labels(left, right)
-        if labels is not None:
-            namespace, pod = labels
-            example = f"a pod labelled {_format_labels(pod)} in a namespace labelled {_format_labels(namespace)}"
-            yield InstallationFinding(
-                ERROR,
-                "two-injectors",
-                left.subject,
-                f"{right.subject} takes the same pods: {example} would be injected twice",
-                "give each its own revision (istio.io/rev), or remove one",
-            )
+        both = (left.parsed, right.parsed)
+        namespace = _find_common_labels([one.namespace_selector for one in both])
+        pod = _find_common_labels([one.object_selector for one in both])
+        if namespace is not None and pod is not None:
+            yield finding("two-injectors", left.subject, other=right.subject, pod=_format(pod), namespace=_format(namespace))
 
 
-def _format_labels(labels: Mapping[str, str]) -> str:
+def _format(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
 
 
-def _find_common_labels(left: Hook, right: Hook) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Return labels of a namespace and of a pod that both webhooks match; None if none are found.
+def _find_common_labels(selectors: list[Selector]) -> dict[str, str] | None:
+    """Return labels that all selectors match; None if none are found among combinations of the keys and values they name."""
+    values: dict[str, list[Any]] = {}
+    for selector in selectors:
+        for requirement in selector.requirements:
+            values.setdefault(requirement.key, [None, "x"]).extend(requirement.values)
+    choices = [list(dict.fromkeys(found)) for found in values.values()]
+    if prod(map(len, choices)) > _MAX_CASES:
+        return None
+    cases = ({key: value for key, value in zip(values, case, strict=True) if value is not None} for case in product(*choices))
+    return next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
 
-    Tries each combination of the keys and values that the selectors name.
-    """
-    parts = []
-    for pick in ("namespace_selector", "object_selector"):
-        values: dict[str, list[Any]] = {}
-        for hook in (left, right):
-            for requirement in getattr(hook.parsed, pick).requirements:
-                values.setdefault(requirement.key, [None, "x"]).extend(requirement.values)
-        keys = list(values)
-        choices = [list(dict.fromkeys(values[key])) for key in keys]
-        size = 1
-        for choice in choices:
-            size *= len(choice)
-        if size > _MAX_CASES:
-            return None
-        cases = [
-            {key: value for key, value in zip(keys, case, strict=True) if value is not None}
-            for case in product(*choices)
-        ]
-        selectors = [getattr(hook.parsed, pick) for hook in (left, right)]
-        match = next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
-        if match is None:
-            return None
-        parts.append(match)
-    return parts[0], parts[1]
+
+# ---- what makes the API server trust a webhook: its CA bundle, and who writes it ------------------------------------------
+
+
+def _check_bundle(hook: Hook, now: float, by_kind: ByKind, *, whole: bool) -> _Found:
+    """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
+    text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
+    if not text:
+        if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
+            yield finding("no-bundle", hook.subject)
+        return
+    try:
+        bundle = base64.b64decode(text, validate=True).decode()
+        ends = [describe(one).until for one in split_pem(bundle)]
+    except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
+        yield finding("bad-bundle", hook.subject, problem=f": {error}")
+        return
+    if not ends:
+        yield finding("bad-bundle", hook.subject, problem="")
+    elif max(ends) <= now:
+        yield finding("expired-bundle", hook.subject)
+    elif max(ends) <= now + _SOON:
+        yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
+    served = _find_served_certificates(hook, by_kind)
+    if served and not any(leads_to(chain, bundle) for chain in served.values()):
+        yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
+
+
+def _check_writer(hook: Hook, by_kind: ByKind, *, whole: bool) -> _Found:
+    """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
+    revision, service = hook.parsed.revision, hook.service[1]
+    if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
+        return
+    labels = [labels_of(tree) for tree in by_kind.get("Deployment", [])]
+    may_run = not whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
+    who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
+    yield finding(
+        "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who, configuration=hook.configuration
+    )
+
+
+def _find_served_certificates(hook: Hook, by_kind: ByKind) -> dict[str, str]:
+    """Return the certificates that are valid for the webhook's Service, by Secret."""
+    namespace, service = hook.service
+    found = {}
+    for secret in by_kind.get("Secret", []):
+        try:
+            chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
+            is_near = metadata_of(secret).get("namespace") == namespace
+            if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                found[f"{namespace}/{name_of(secret)}"] = chain
+        except (binascii.Error, UnicodeDecodeError, ConfigError):
+            continue  # not a TLS Secret
+    return found
+
+
+# ---- what injected pods need ------------------------------------------------------------------------------------------
+
+
+def find_missing(by_kind: ByKind, hooks: Sequence[Webhook], *, whole: bool) -> _Found:
+    """Yield what injected pods lack: the control plane's CA in their namespace, and images that can be pulled."""
+    if whole and "ConfigMap" in by_kind:
+        yield from _find_namespaces_without_ca(by_kind, hooks)
+    for kind, name, value in _WITH_IMAGES:
+        for tree in by_kind.get(kind, []):
+            if labels_of(tree).get(_COMPONENT) == name:
+                images = [string(one.get("image")) for one in _containers_of(tree)]
+                yield from _check_images(subject_of(kind, tree), images, value)
+    for tree in by_kind.get("ConfigMap", []):
+        if labels_of(tree).get(_COMPONENT) == _OURS:
+            image = _read_init_image(strings(tree.get("data")).get("values", ""))
+            yield from _check_images(subject_of("ConfigMap", tree), [image], "initImage.repository")
+
+
+def join_some(names: Sequence[str], limit: int) -> str:
+    """Return the first `limit` names, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _find_namespaces_without_ca(by_kind: ByKind, hooks: Sequence[Webhook]) -> _Found:
+    served = {metadata_of(tree).get("namespace") for tree in by_kind["ConfigMap"] if name_of(tree) == CA_CONFIG_MAP}
+    unserved = [tree for tree in by_kind.get("Namespace", []) if name_of(tree) not in served]
+    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
+    if missing:
+        yield finding("no-authority", f"namespace {join_some(missing, 5)}", name=CA_CONFIG_MAP, namespace=missing[0])
+
+
+def _check_images(subject: str, images: Sequence[str], value: str) -> _Found:
+    for image in images:
+        host = image.partition("/")[0] if "/" in image else ""
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # how runtimes recognize a registry
+            yield finding("short-image", subject, image=image, value=value, path=image.partition("@")[0].partition(":")[0])
+
+
+def _read_init_image(text: str) -> str:
+    try:
+        values = mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return ""
+    return string(mapping(mapping(values.get("global")).get("proxy_init")).get("image"))

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from netinit.webhook.serving_state import ServingState
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+_GAUGES: dict[str, tuple[str, Callable[[ServingState], float]]] = {
+    "netinit_webhook_configuration_generation": (
+        "The configuration in use, counted from 1.", lambda state: state.served.generation if state.served else 0,
+    ),
+    "netinit_webhook_configuration_error": (
+        "1 while the newest configuration is not taken and an older one is in use.",
+        lambda state: int(bool(state.configuration_problem)),
+    ),
+    "netinit_webhook_configuration_restored": (
+        "1 while a configuration from before a restart is in use, since the newest one is invalid.",
+        lambda state: int(state.served.is_restored) if state.served else 0,
+    ),
+    "netinit_webhook_broken_templates": (
+        "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
+        lambda state: len(state.served.config.broken) if state.served else 0,
+    ),
+    "netinit_webhook_certificate_expiry_timestamp_seconds": (
+        "When the serving certificate ends.", lambda state: state.certificate_expires,
+    ),
+    "netinit_webhook_cluster_error": (
+        "1 while the cluster's API cannot be asked, or refuses.", lambda state: int(state.has_cluster_error()),
+    ),
+}  # fmt: skip
 
 
 class Metrics:
@@ -25,23 +50,15 @@ class Metrics:
         self.success = Counter("sidecar_injection_success_total", "Reviews that injected a pod.", **own)
         self.failure = Counter("sidecar_injection_failure_total", "Reviews of pods that cannot be injected.", **own)
         self.skip = Counter("sidecar_injection_skip_total", "Reviews of pods that are not to be injected.", **own)
-        self.seconds = Histogram(
-            "sidecar_injection_time_seconds", "From the request's head to the answer.", buckets=_BUCKETS, **own
-        )
-        self.reviews = Counter(
-            "netinit_webhook_reviews_total", "Reviews by what came of them.", ["outcome", "reason"], **own
-        )
+        self.seconds = Histogram("sidecar_injection_time_seconds", "From the request's head to the answer.", buckets=_BUCKETS, **own)
+        self.reviews = Counter("netinit_webhook_reviews_total", "Reviews by what came of them.", ["outcome", "reason"], **own)
         self.heavy = Counter("netinit_webhook_heavy_reviews_total", "Reviews computed beside the event loop.", **own)
         self.in_flight = Gauge("netinit_webhook_reviews_in_flight", "Reviews being answered.", **own)
-        self.dropped = Counter(
-            "netinit_webhook_connections_dropped_total",
-            "Connections that made room for others, by their stage; or refused.",
-            ["stage"],
-            **own,
-        )
+        dropped = "Connections that made room for others, by their stage; or refused."
+        self.dropped = Counter("netinit_webhook_connections_dropped_total", dropped, ["stage"], **own)
         Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
-        for name, text, read in _gauges(state):
-            Gauge(name, text, **own).set_function(read)
+        for name, (text, read) in _GAUGES.items():
+            Gauge(name, text, **own).set_function(partial(read, state))
         self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
@@ -62,37 +79,3 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
-
-
-def _gauges(state: ServingState) -> Iterator[tuple[str, str, Callable[[], float]]]:
-    """Yield name, description and reader of each gauge."""
-    yield (
-        "netinit_webhook_configuration_generation",
-        "The configuration in use, counted from 1.",
-        lambda: state.served.generation if state.served else 0,
-    )
-    yield (
-        "netinit_webhook_configuration_error",
-        "1 while the newest configuration is not taken and an older one is in use.",
-        lambda: int(bool(state.configuration_problem)),
-    )
-    yield (
-        "netinit_webhook_configuration_restored",
-        "1 while a configuration from before a restart is in use, since the newest one is invalid.",
-        lambda: int(state.served.is_restored) if state.served else 0,
-    )
-    yield (
-        "netinit_webhook_broken_templates",
-        "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
-        lambda: len(state.served.config.broken) if state.served else 0,
-    )
-    yield (
-        "netinit_webhook_certificate_expiry_timestamp_seconds",
-        "When the serving certificate ends.",
-        lambda: state.certificate_expires,
-    )
-    yield (
-        "netinit_webhook_cluster_error",
-        "1 while the cluster's API cannot be asked, or refuses.",
-        lambda: int(state.has_cluster_error()),
-    )

@@ -1,4 +1,4 @@
-"""Renew the self-signed serving certificate in a Secret. Pure.
+"""Renew the self-signed serving certificate in a Secret, and patch the caBundle of webhooks. Pure.
 
 A CA must be in every caBundle before its certificate is served. So a renewal first adds the next pair to the Secret and
 its CA to the bundle; after an overlap the next pair becomes current. Each step is one write, which fails if another
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.webhook.certificates import Pair, check, describe, split_pem
 
 _OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
@@ -91,41 +91,59 @@ def _is_valid(text: str, now: float) -> bool:
 # ---- the Secret --------------------------------------------------------------------------------------------------------
 
 
+_CURRENT, _NEXT = ("authority.crt", "tls.crt", "tls.key"), ("next-authority.crt", "next.crt", "next.key")
+_PARTS = ("authority", "certificate", "key")
+
+
 def to_data(state: CertificateState) -> dict[str, str]:
     """Encode the state as the Secret's `data`."""
-    texts = {
-        "ca.crt": state.bundle,
-        "tls.crt": state.current.certificate,
-        "tls.key": state.current.key,
-        "authority.crt": state.current.authority,
-        "older.crt": "".join(state.earlier),
-    }
+    texts = {"ca.crt": state.bundle, "older.crt": "".join(state.earlier)}
+    for keys, pair in ((_CURRENT, state.current), (_NEXT, state.next_pair)):
+        texts |= {key: getattr(pair, part) for key, part in zip(keys, _PARTS, strict=True)} if pair else {}
     if state.next_pair is not None:
-        texts |= {
-            "next-authority.crt": state.next_pair.authority,
-            "next.crt": state.next_pair.certificate,
-            "next.key": state.next_pair.key,
-            "next-since": str(int(state.waiting_since)),
-        }
+        texts["next-since"] = str(int(state.waiting_since))
     return {key: base64.b64encode(text.encode()).decode("ascii") for key, text in texts.items()}
 
 
 def from_secret(secret: Tree) -> CertificateState | None:
     """Decode the state from a Secret; None if it is empty or invalid."""
     try:
-        texts = {
-            key: base64.b64decode(string(value), validate=True).decode()
-            for key, value in mapping(secret.get("data")).items()
-        }
-        if not all(texts.get(key) for key in ("tls.crt", "tls.key", "authority.crt")):
-            return None
-        current = Pair(authority=texts["authority.crt"], certificate=texts["tls.crt"], key=texts["tls.key"])
-        next_pair = None
-        if all(texts.get(key) for key in ("next.crt", "next.key", "next-authority.crt")):
-            next_pair = Pair(
-                authority=texts["next-authority.crt"], certificate=texts["next.crt"], key=texts["next.key"]
-            )
+        data = mapping(secret.get("data"))
+        texts = {key: base64.b64decode(string(value), validate=True).decode() for key, value in data.items()}
         since, earlier = float(texts.get("next-since") or 0), tuple(split_pem(texts.get("older.crt", "")))
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
-    return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier)
+    current, next_pair = (
+        Pair(**{part: texts[key] for key, part in zip(keys, _PARTS, strict=True)}) if all(map(texts.get, keys)) else None
+        for keys in (_CURRENT, _NEXT)
+    )
+    return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier) if current else None
+
+
+# ---- caBundles ---------------------------------------------------------------------------------------------------------
+
+
+def is_ours(webhook: Tree, *, service: str, namespace: str, name: str = "") -> bool:
+    """Whether a webhook has this `name` or, if that is empty, calls our Service."""
+    if name:
+        return webhook.get("name") == name
+    target = mapping(mapping(webhook.get("clientConfig")).get("service"))
+    return target.get("name") == service and target.get("namespace") == namespace
+
+
+def bundle_patch(configuration: Tree, bundle: str, *, service: str, namespace: str, name: str = "") -> list[Tree]:
+    """Return the JSON patch that sets our webhooks' caBundle (PEM); empty if it is set.
+
+    It tests the resourceVersion, since JSON patches address webhooks by index.
+    """
+    encoded = base64.b64encode(bundle.encode()).decode("ascii")
+    operations = [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}  # add also replaces
+        for index, webhook in enumerate(map(mapping, sequence(configuration.get("webhooks"))))
+        if is_ours(webhook, service=service, namespace=namespace, name=name)
+        and mapping(webhook.get("clientConfig")).get("caBundle") != encoded
+    ]
+    if not operations:
+        return []
+    version = mapping(configuration.get("metadata")).get("resourceVersion")
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]

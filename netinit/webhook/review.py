@@ -15,16 +15,22 @@ from urllib.parse import unquote
 
 from netinit.base.errors import ConfigError, NetinitError, TemplateError
 from netinit.base.sanitize import escape, shorten
-from netinit.base.tree import Tree, mapping, string
-from netinit.inject.admission_warnings import advise
+from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.inject.author_warnings import advise
 from netinit.inject.decision import decide
 from netinit.inject.owner import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
-from netinit.webhook.bounds import MAX_REVIEW_BYTES, find_excess, is_too_dense
 from netinit.webhook.configuration import Served
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+MAX_REVIEW_BYTES = 6 << 20
+"""Twice the API server's request limit, since a review holds the new and the old object."""
+_MAX_POD_BYTES = 3 << 20  # the API server's MaxRequestBodyBytes
+_MAX_CONTAINERS = 1000  # a node runs about a hundred
+_MAX_ANNOTATION_BYTES = 256 << 10  # TotalAnnotationSizeLimitB in apimachinery
+_MAX_VALUES = 300_000  # twice those of a pod of 1.5 MiB, etcd's limit
+_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _MAX_VARIABLES = 32
 _MAX_PATH = 4096
 _MAX_UID = 256
@@ -137,9 +143,7 @@ def answer(
         import traceback
 
         kind = type(error).__name__
-        denied = _deny(
-            review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid"
-        )
+        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid")
         return replace(denied, detail=traceback.format_exc())
 
 
@@ -195,9 +199,7 @@ def _read(body: bytes | bytearray) -> _Review:
     request = tree.get("request")
     uid = mapping(request).get("uid")
     if not isinstance(request, dict) or not isinstance(uid, str) or not 0 < len(uid) <= _MAX_UID:
-        raise Fault(
-            400, "no-review", f"the AdmissionReview has no request with a uid of at most {_MAX_UID} characters"
-        )
+        raise Fault(400, "no-review", f"the AdmissionReview has no request with a uid of at most {_MAX_UID} characters")
     return _Review(api_version=version, uid=uid, request=request)
 
 
@@ -208,9 +210,7 @@ def _answer(
     review.namespace = string(request.get("namespace"))
     kind = mapping(request.get("kind"))
     resource = mapping(request.get("resource"))
-    is_pod = (
-        kind.get("kind") == "Pod" and string(kind.get("group")) == "" and resource.get("resource", "pods") == "pods"
-    )
+    is_pod = kind.get("kind") == "Pod" and string(kind.get("group")) == "" and resource.get("resource", "pods") == "pods"
     if not is_pod or request.get("subResource"):
         return review.respond("skipped", "other-kind", "only pods themselves are injected")
     if request.get("operation", "CREATE") != "CREATE":
@@ -235,9 +235,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     owner = PodOwner.of_pod(pod, review.namespace)
     review.owner = f"{owner.kind}/{owner.name}"
     try:
-        injected = inject_pod(
-            pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner
-        )
+        injected = inject_pod(pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner)
     except NetinitError as error:
         reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
@@ -246,6 +244,29 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     if not patch:
         return review.respond("unchanged", "injected-before", "the pod has everything already")
     return review.respond("injected", decision.step.value, decision.reason, patch=patch)
+
+
+# ---- size limits, checked before templates are rendered ------------------------------------------------------------------
+
+
+def is_too_dense(body: bytes | bytearray) -> bool:
+    """Whether a body may hold more JSON values than any stored pod, and so be too expensive to parse."""
+    return body.count(b",") + body.count(b"{") + body.count(b"[") > _MAX_VALUES
+
+
+def find_excess(pod: Tree, size: int) -> str:
+    """Return which API server limit a pod of `size` bytes exceeds; empty if none."""
+    if size > _MAX_POD_BYTES:
+        return f"its {size} bytes are more than the {_MAX_POD_BYTES >> 20} MiB that the API server takes"
+    spec = mapping(pod.get("spec"))
+    containers = sum(len(sequence(spec.get(name))) for name in _LISTS)
+    if containers > _MAX_CONTAINERS:
+        return f"its {containers} containers are more than {_MAX_CONTAINERS}"
+    annotations = mapping(mapping(pod.get("metadata")).get("annotations"))
+    size = sum(len(key) + len(value) for key, value in annotations.items() if isinstance(value, str))
+    if size > _MAX_ANNOTATION_BYTES:
+        return f"its annotations have {size} characters, and the API server takes {_MAX_ANNOTATION_BYTES >> 10} KiB of them"
+    return ""
 
 
 # ---- the path ---------------------------------------------------------------------------------------------------------

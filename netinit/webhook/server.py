@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from typing import Any
 
 from netinit.base.logs import level_of
+from netinit.serving.background import reply_monitoring
 from netinit.serving.events import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener
 from netinit.serving.resources import allow_descriptors, listen, memory_limit
-from netinit.webhook.application import Application, Monitoring
+from netinit.webhook.application import Application
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.controller import Controller
 from netinit.webhook.metrics import Metrics
@@ -28,8 +30,6 @@ _MIN_BYTES, _MAX_BYTES = 8 << 20, 32 << 20  # for request bodies: 1/16 of the me
 def run(settings: ServeSettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError if a port cannot be opened."""
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
-    for notice in settings.notices():
-        log.event("warn", notice)
     reviews, monitoring = listen(settings.address, settings.port), listen(settings.address, settings.monitoring_port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     asyncio.run(_Server(settings, log).run(reviews, monitoring))
@@ -51,15 +51,15 @@ class _Server:
         self._controller = Controller(settings, state, self._certificates, log)
         metrics = Metrics(state, lambda: self._reviews.connections)
         application = Application(
-            state,
-            log=log,
-            metrics=metrics,
-            max_reviews=settings.max_reviews,
-            max_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
+            state, log=log, metrics=metrics, max_reviews=settings.max_reviews, max_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
             wants_certificate=bool(settings.client_ca_file),
-        )
+        )  # fmt: skip
+
+        async def monitor(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
+            await reply_monitoring(scope, send, metrics.text, state.report, close=state.draining)
+
         self._reviews = HttpListener(application, max_connections=max_connections, dropped=metrics.count_dropped)
-        self._monitoring = HttpListener(Monitoring(state, metrics), max_connections=_MONITORING_CONNECTIONS)
+        self._monitoring = HttpListener(monitor, max_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:
         adopt_library_logs(self._log)

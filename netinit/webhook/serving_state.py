@@ -10,6 +10,8 @@ from netinit.base.tree import Tree, mapping
 from netinit.inject.pod import Namespace
 from netinit.webhook.configuration import Served
 
+AWAITED_CONFIGS, AWAITED_NODES = "ProxyConfig resources", "nodes"
+
 
 class Problems(dict[str, str]):
     """Current problems by subject."""
@@ -58,18 +60,18 @@ class ServingState:
         """Whether every check of /readyz passes."""
         return all(passed for _, passed, _ in self._checks())
 
-    def report(self, *, verbose: bool) -> str:
-        """Return the text of /readyz: `ok`, or details if not ready or `verbose`."""
+    def report(self, verbose: bool) -> tuple[bool, str]:
+        """Return whether it is ready, and the text of /readyz: `ok`, or details if not ready or `verbose`."""
         checks = self._checks()
         is_ready = all(passed for _, passed, _ in checks)
         if is_ready and not verbose:
-            return "ok\n"
+            return True, "ok\n"
         lines = [f"[{'+' if passed else '-'}]{name}: {detail}" for name, passed, detail in checks]
         if self.configuration_problem:
             lines.append(f"[!]configuration: {self.configuration_problem}")
         lines += [f"[!]{subject}: {problem}" for subject, problem in sorted({**self.problems, **self.cluster_problems}.items())]
         lines.append(f"[ ]namespaces: known from {self.namespaces_source}")
-        return "\n".join([*lines, "ready" if is_ready else "not ready", ""])
+        return is_ready, "\n".join([*lines, "ready" if is_ready else "not ready", ""])
 
     def _checks(self) -> list[tuple[str, bool, str]]:
         """Return name, result and detail of each check."""

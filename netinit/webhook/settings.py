@@ -23,12 +23,6 @@ from netinit.options.kinds import (
     write_duration,
 )
 
-REMOVED = {
-    "processes": "Has no effect since the server is one process; run more replicas. The next release refuses it.",
-    "state_folder": "Has no effect since the server is one process, which writes no files. The next release refuses it.",
-}
-"""Notices for flags without effect, which are accepted for one more release, by field."""
-
 SECOND = 10**9
 _HOUR = 3600 * SECOND
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(h|ms|us|ns|m|s)")
@@ -140,8 +134,6 @@ class ServeSettings(DeclaredOptions):
         "--log_output_level", LOG_LEVELS, default="info",
         help_text="The log level: error, warn, info or debug, also as default:debug.")
     log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log one JSON object per line.")
-    processes: int | None = plain("--processes", COUNT, default=None, help_text=REMOVED["processes"])
-    state_folder: str | None = plain("--stateFolder", PATH, default=None, help_text=REMOVED["state_folder"])
 
     @property
     def injection(self) -> InjectionSettings:
@@ -150,10 +142,6 @@ class ServeSettings(DeclaredOptions):
             revision=self.revision, native_sidecars=self.native_sidecars is True, compliance_policy=self.compliance_policy,
             kubelets=Kubelets() if self.watches_nodes else None, proxy_metadata=self._proxy_metadata(),
         )
-
-    def notices(self) -> list[str]:
-        """Return a notice for each flag that is set but has no effect."""
-        return [f"{self.flag(field).label}: {text}" for field, text in REMOVED.items() if getattr(self, field) is not None]
 
     def _proxy_metadata(self) -> dict[str, str]:
         found = {DUAL_STACK: "true"} if self.dual_stack else {}

@@ -7,30 +7,20 @@ import contextlib
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.kube import resources
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
-from netinit.kube.resources import (
-    CONFIG_MAPS,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    ENDPOINT_SLICES,
-    ENDPOINTS,
-    JOBS,
-    NAMESPACES,
-    PODS,
-    PROXY_CONFIGS,
-    SECRETS,
-    SERVICES,
-    STATEFUL_SETS,
-    WEBHOOK_CONFIGURATIONS,
-    Resource,
-)
-from netinit.webhook.prerequisites import CA_CONFIG_MAP
+from netinit.kube.resources import Resource
+from netinit.webhook.installation_findings import find_hooks, metadata_of
+from netinit.webhook.linting import CA_CONFIG_MAP
 
-_LINTED = (WEBHOOK_CONFIGURATIONS, SERVICES, ENDPOINT_SLICES, ENDPOINTS, DEPLOYMENTS, DISRUPTION_BUDGETS, NAMESPACES, PROXY_CONFIGS)
-_WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, JOBS, PODS)
+_LINTED = (
+    resources.WEBHOOK_CONFIGURATIONS, resources.SERVICES, resources.ENDPOINT_SLICES, resources.ENDPOINTS, resources.DEPLOYMENTS,
+    resources.DISRUPTION_BUDGETS, resources.NAMESPACES, resources.PROXY_CONFIGS,
+)  # fmt: skip
+_WORKLOADS = (
+    resources.DEPLOYMENTS, resources.STATEFUL_SETS, resources.DAEMON_SETS, resources.CRON_JOBS, resources.JOBS, resources.PODS,
+)  # fmt: skip
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
 
@@ -44,18 +34,16 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
     async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
         for resource in _LINTED:
             try:
-                found, _ = await client.list(resource)
+                trees += await _list(client, resource)
             except ClusterError as error:
-                if resource is WEBHOOK_CONFIGURATIONS or not error.status:
+                if resource is resources.WEBHOOK_CONFIGURATIONS or not error.status:
                     raise
-                continue
-            trees += _typed(resource, found)
         with contextlib.suppress(ClusterError):
-            trees += _typed(CONFIG_MAPS, (await client.list(CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}"))[0])
-        for namespace in sorted(_namespaces(trees)):
-            for resource in (SECRETS, CONFIG_MAPS):
+            trees += await _list(client, resources.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+        for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
+            for resource in (resources.SECRETS, resources.CONFIG_MAPS):
                 with contextlib.suppress(ClusterError):
-                    trees += _typed(resource, (await client.list(resource, namespace))[0])
+                    trees += await _list(client, resource, namespace)
     return trees
 
 
@@ -65,22 +53,14 @@ def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
 
 
 async def _find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
-    found: list[Tree] = []
     async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
-        for resource in _WORKLOADS:
-            found += _typed(resource, (await client.list(resource, namespace))[0])
+        found = [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
     return [tree for tree in found if not _CONTROLLERS & _owner_kinds(tree)]
 
 
 def _owner_kinds(tree: Tree) -> set[str]:
-    return {string(mapping(owner).get("kind")) for owner in sequence(mapping(tree.get("metadata")).get("ownerReferences"))}
+    return {string(mapping(owner).get("kind")) for owner in sequence(metadata_of(tree).get("ownerReferences"))}
 
 
-def _typed(resource: Resource, found: list[Tree]) -> list[Tree]:
-    return [{"kind": resource.kind, "apiVersion": resource.api_version, **tree} for tree in found]
-
-
-def _namespaces(trees: list[Tree]) -> set[str]:
-    """Return the namespaces of the webhooks' Services."""
-    hooks = [mapping(hook) for tree in trees for hook in sequence(tree.get("webhooks"))]
-    return {string(mapping(mapping(hook.get("clientConfig")).get("service")).get("namespace")) for hook in hooks} - {""}
+async def _list(client: Client, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
+    return [resource.typed(tree) for tree in (await client.list(resource, namespace, fields=fields))[0]]

@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from inject_data import CLASSIC, CURRENT, DATA
+from lab_state import list_rules
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.config import default_config
 from netinit.inject.containers import find
-from netinit.lab import APP_ID, PROXY_ID, list_rules, start_servers
+from netinit.lab import APP_ID, PROXY_ID, start_servers
 
 pytestmark = pytest.mark.netns
 

@@ -9,7 +9,8 @@ import pytest
 
 from containers import Image
 from engine import Engine
-from netinit.lab import Pod, describe_state
+from lab_state import describe_state
+from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
 MOST = 45 * MEGABYTE

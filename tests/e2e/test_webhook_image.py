@@ -14,7 +14,7 @@ import pytest
 
 from containers import Image
 from engine import Engine
-from netinit.cli.webhook.command import command as commands
+from netinit.cli.group import make_group
 from netinit.lab import Pod
 from netinit.webhook.certificates import make_pair
 
@@ -113,7 +113,7 @@ LINES = {  # words behind `webhook`, exit code, and what is said
 @pytest.mark.netns
 @pytest.mark.parametrize("user", ["0:0", "65532:65532"])
 def test_every_command_of_the_server_works_in_its_image(webhook: Image, pod: Pod, tmp_path: Path, user):
-    known = set(commands.list_commands(click.Context(commands)))
+    known = set(make_group("webhook").list_commands(click.Context(make_group("webhook"))))
     assert known == {*SERVED, *(words[0] for words in LINES)}
     tmp_path.chmod(0o755)
     for words, (code, said) in LINES.items():

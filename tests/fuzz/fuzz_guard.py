@@ -248,7 +248,7 @@ def spellings(place, texts):
 def is_of_the_pod(key, value):
     """Whether all of the value comes from the pod."""
     if isinstance(value, str):
-        return bool(WORD.search(value) if key[:1] == "w" else WORD.fullmatch(value))
+        return bool(WORD.search(value) or value.isdigit() if key[:1] == "w" else WORD.fullmatch(value))  # digits: a length
     told = json.dumps(value)
     return key[:1] == "w" and bool(WORD.search(told)) and "fixed" not in told
 

@@ -15,11 +15,11 @@ from netinit.kernel.nf_tables import dump_tables
 from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
-from netinit.rules.expressions.building import settle
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.nft import TABLE_NAMES, render_tables
 from netinit.rules.nft import write_plan as write_native
+from netinit.rules.rule_builder import settle
 from netinit.rules.xtables import building
 from programming import needs
 from rule_encodings import form_of

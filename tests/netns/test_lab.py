@@ -14,20 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from lab_state import describe_state, drop_empty_tables, list_rules
 from netinit.base.errors import LabError
-from netinit.lab import (
-    APP_ID,
-    PROXY_ID,
-    Listener,
-    NetworkNamespace,
-    Pod,
-    Probe,
-    describe_state,
-    drop_empty_tables,
-    find_obstacle,
-    list_rules,
-    start_servers,
-)
+from netinit.lab import APP_ID, PROXY_ID, Listener, NetworkNamespace, Pod, Probe, find_obstacle, start_servers
 from programming import needs
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab_state import describe_state, drop_empty_tables
 from legacy import (
     DEFAULT,
     LEGACY,
@@ -27,7 +28,7 @@ from netinit.backends.legacy import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.lab import Pod, describe_state, drop_empty_tables
+from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.pods.apply import apply, remove
 from netinit.rules.layouts import plan

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import netinit
+from lab_state import describe_state
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError
 from netinit.kernel import run as programs
-from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, describe_state, start_servers
+from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers
 from netinit.options import Options
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan

@@ -19,7 +19,6 @@ import pytest
 from netinit.base.net import IPV4
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
-from netinit.node.programmer import IDLE
 from netinit.node.unix_server import open_socket
 from netinit.options import Options
 from node_agent import Api, Node, make_pod
@@ -232,20 +231,6 @@ def test_a_pod_of_another_user_namespace_is_programmed_as_its_root(node, api, re
         assert pod.connect("198.51.100.7", 80, uid=pod.first_uid + 1000, gid=pod.first_uid + 1000).server == "proxy"
         assert node.ask("DEL", netns=pod.path) == (0, None)
         assert pod.connect("198.51.100.7", 80, uid=pod.first_uid + 1000, gid=pod.first_uid + 1000).server == "outside"
-
-
-@pytest.mark.parametrize("killed", range(IDLE + 1))
-def test_idle_children_wait_for_the_next_pod_and_are_not_missed_where_they_were_killed(node, api, pod, killed):
-    node.until(lambda: len(node.children()) == 1 + IDLE, "the idle children")
-    _, *idle = node.children()
-    for pid in idle[:killed]:
-        os.kill(int(pid), signal.SIGKILL)
-    start_servers(pod)
-    api.put(make_pod("web"))
-    status, tree = node.ask("ADD", netns=pod.path, configuration=previous(V4))
-    assert status == 0, tree
-    assert pod.connect("198.51.100.7", 80).server == "proxy"
-    node.until(lambda: len(node.children()) == 1 + IDLE and len({*node.children()} - {*idle}) >= 2, "a new one for each that is gone")
 
 
 def test_metrics_count_requests_and_what_answers_has_no_capability(node, api, pod):

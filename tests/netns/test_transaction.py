@@ -15,6 +15,7 @@ import signal
 
 import pytest
 
+from lab_state import describe_state
 from netinit.backends import lock
 from netinit.backends.ipset import SetsBackend
 from netinit.backends.iptables import XtablesBackend
@@ -22,7 +23,7 @@ from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
 from netinit.kernel.nf_tables import NFT_MSG_DELTABLE, NfTables, Refusal
-from netinit.lab import Pod, describe_state
+from netinit.lab import Pod
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from programming import (

@@ -10,7 +10,7 @@ from netinit.base.errors import OptionError
 from netinit.cli import apply
 from netinit.cli.config import read_options
 from netinit.options import FLAGS, Options
-from netinit.options.argv import parse_flags, take_flags
+from netinit.options.declare import parse_flags, take_flags
 from netinit.options.kinds import SWITCH
 from randomness import some
 from strategies import made_options

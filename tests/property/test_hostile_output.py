@@ -23,12 +23,11 @@ from netinit.base.net import IPV4, number_of
 from netinit.base.output import to_json
 from netinit.base.sanitize import Lines, escape
 from netinit.base.snapshot import HeldChain, NftRule, NftTable, Snapshot
-from netinit.cli import doctor, lint, start
+from netinit.cli import doctor, findings, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
 from netinit.cli.explain import Answered
-from netinit.cli.findings import formats as findings
-from netinit.cli.findings.codes import Issue
+from netinit.cli.findings import Issue
 from netinit.cli.inject import check as check_inject
 from netinit.cli.rule_sources import RuleSource
 from netinit.inject.injection_report import StepResult, Verdict

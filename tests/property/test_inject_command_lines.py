@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netinit.base.errors import OptionError
 from netinit.cli.inject import command as inject
 from netinit.cli.inject.flags import STDIN, InjectFlags
-from netinit.options.argv import parse_flags
+from netinit.options.declare import parse_flags
 from netinit.options.kinds import SWITCH
 from randomness import some
 

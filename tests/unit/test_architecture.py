@@ -35,7 +35,7 @@ PURE = tuple(  # what may not import `os` by contract
     if {"os", "pathlib"} <= set(contract.get("forbidden_modules", ()))
     for module in contract["source_modules"]
 )
-READS_ITS_OWN_DATA = {"netinit/inject/data_files.py"}  # the configuration and templates that are part of the package
+READS_ITS_OWN_DATA = {"netinit/inject/schema.py"}  # the configuration and templates that are part of the package
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 FORKS = {"fork", "forkpty"}
 STARTS = {"posix_spawn", "posix_spawnp", "system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnve", "fork_exec"}
@@ -189,7 +189,7 @@ def test_children_are_forked_and_programs_started_in_one_file_each():
 
 
 def test_pure_packages_open_no_file():
-    assert {"golang", "inject", "options", "rules", "simulate", "webhook/values", "node/decision"} <= set(PURE)
+    assert {"golang", "inject", "options", "rules", "simulate", "webhook/chart", "node/decision"} <= set(PURE)
     problems = gather_calls(OPENERS, READS_ITS_OWN_DATA, PURE)
     assert not problems, "\n".join(["a pure package is given what it reads:", *problems])
 

@@ -15,11 +15,11 @@ HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in i
     "simulate/host_probes.py", "pods/host_probes.py", "node/host_probe_check.py", "node/metrics.py", "node/settings.py",
 )  # fmt: skip
 MOST_FILES = [  # these numbers may only go down
-    ("a match", "AddressType", (), 7),
-    ("a match", "TcpFlags", (), 11),
-    ("a match that layouts use", "Owner", (), 14),
-    ("a target", "Tproxy", (), 12),
-    ("a target", "TrackZone", (), 8),
+    ("a match", "AddressType", (), 4),
+    ("a match", "TcpFlags", (), 5),
+    ("a match that layouts use", "Owner", (), 11),
+    ("a target", "Tproxy", (), 7),
+    ("a target", "TrackZone", (), 5),
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
     ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),

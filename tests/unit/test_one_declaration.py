@@ -24,7 +24,7 @@ RULE = """    if options.exclude_telemetry:
         otlp = Port(protocol="tcp", ports=(4317,))
         builder.append(NAT, ISTIO_OUTPUT, otlp, to=Return(), why="telemetry is not captured", origin="exclude_telemetry")
     to_proxy = """
-SCHEMA = "import json, pathlib; from netinit.options.file import SCHEMA, make_schema; pathlib.Path(SCHEMA).write_text(json.dumps(make_schema()))"
+SCHEMA = f"import sys, json, pathlib; sys.path.append({str(ROOT / 'tests')!r}); from config_schema import make_schema; from netinit.options.file import SCHEMA; pathlib.Path(SCHEMA).write_text(json.dumps(make_schema()))"
 USUAL = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-d", "15090,15021,15020", "-e", "0")
 
 

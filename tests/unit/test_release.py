@@ -78,7 +78,7 @@ def test_the_same_sources_make_the_same_bytes(made, tmp_path):
 def test_the_plugin_works_from_its_archive_alone(made, tmp_path):
     with tarfile.open(made / NAMES["plugin"]) as archive:
         assert not [name for name in archive.getnames() if name.endswith((".so", ".pyc"))]
-        archive.extractall(tmp_path)
+    subprocess.run(["tar", "-xf", made / NAMES["plugin"], "-C", tmp_path], check=True, timeout=60)
     link = tmp_path / "bin"
     link.mkdir()
     (link / "kubectl-netinit").symlink_to(tmp_path / "kubectl-netinit")  # as krew does

@@ -1,1 +1,1 @@
-"""`netinit audit`: `command` runs it, `report` collects the results, `text` and `page` (HTML) format them."""
+"""`netinit audit`: `command` runs it, `report` collects the results, `formats` writes them."""

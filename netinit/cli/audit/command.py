@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError
+from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.cli.audit.assertions import read_assertions
-from netinit.cli.audit.page import render_page
+from netinit.cli.audit.formats import render_markdown, render_page, render_text
 from netinit.cli.audit.report import Audited, examine, fails, list_issues, read_fail_on, to_object
-from netinit.cli.audit.text import render_markdown, render_text
 from netinit.cli.console import answer, color_option, count, note, warn
-from netinit.cli.findings.formats import FORMATS, JSON, TEXT, format_options, render
-from netinit.cli.findings.ignored import ignore_options
+from netinit.cli.findings import FORMATS, JSON, TEXT, format_options, ignore_options, render
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import (
     LIVE,
@@ -23,10 +22,79 @@ from netinit.cli.rule_sources import (
     RuleSource,
     find_rule_source,
     find_rule_sources,
+    is_file,
+    name_manifests,
+    read_file,
     rule_source_options,
 )
+from netinit.golang import goyaml
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
+from netinit.options.kinds import quote_value
+from netinit.simulate.audit.grammar import Assertion, parse_assertion
+
+SENTENCE = " is "
+MAX_ASSERTIONS = 500  # per run: each is a proof over all packets
+
+
+def read_assertions(given: Sequence[str]) -> list[Assertion]:
+    """Parse all assertions of the sentences and files. Raises one OptionError with all problems."""
+    found: list[Assertion] = []
+    problems: list[str] = []
+    for text in given:
+        sentences = [(text, "", 0)] if SENTENCE in text and not is_file(text) else [*_read_sentences(text)]
+        for sentence, name, line in sentences:
+            try:
+                found.append(parse_assertion(sentence, name=name, line=line))
+            except OptionError as error:
+                problems += error.problems
+    if problems:
+        raise OptionError(*problems)
+    if len(found) > MAX_ASSERTIONS:
+        raise OptionError(f"--assert: {len(found)} assertions are more than {MAX_ASSERTIONS} for one run; give them to several")
+    return found
+
+
+def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
+    """Yield each sentence of a file with its name and line; the format is netinit/data/assertions.schema.json."""
+    import yaml
+
+    try:
+        text = read_file(file, "--assert")
+    except OptionError as error:
+        hint = f'; a sentence has the word "is": "outbound tcp{SENTENCE}captured"'
+        raise OptionError(*[f"{problem}{hint}" for problem in error.problems]) from None
+    try:
+        goyaml.load(text)  # rejects excessive depth or size before the composer, which alone provides line numbers
+        tree = yaml.compose(text, yaml.SafeLoader)
+    except (ParseError, yaml.YAMLError) as error:
+        raise OptionError(f"--assert: {quote_value(file)} is not YAML: {getattr(error, 'problem', None) or error}") from None
+    items = tree
+    if isinstance(tree, yaml.MappingNode) and [key.value for key, _ in tree.value] == ["assertions"]:
+        items = tree.value[0][1]
+    if not isinstance(items, yaml.SequenceNode):
+        raise _wrong(file, "is neither a list of assertions nor an object with the one field assertions", tree and tree.start_mark)
+    for item in items.value:
+        fields = dict(_fields(file, item)) if isinstance(item, yaml.MappingNode) else {"assert": item}
+        sentence = fields.get("assert")
+        if not isinstance(sentence, yaml.ScalarNode):
+            raise _wrong(file, "an assertion is a sentence, or an object with the fields assert and name", item.start_mark)
+        yield sentence.value, fields["name"].value if "name" in fields else "", sentence.start_mark.line + 1
+
+
+def _fields(file: str, item: Any) -> Iterator[tuple[str, Any]]:
+    import yaml
+
+    for key, value in item.value:
+        if key.value not in ("assert", "name") or not isinstance(value, yaml.ScalarNode):
+            raise _wrong(file, f"{quote_value(str(key.value))} is not a field of an assertion; it has assert and name", key.start_mark)
+        yield key.value, value
+
+
+def _wrong(file: str, what: str, mark: Any) -> OptionError:
+    place = f", line {mark.line + 1}" if mark else ""
+    return OptionError(f"--assert: {quote_value(file)}{place} {what}")
+
 
 MARKDOWN, HTML = "markdown", "html"
 FOUND = 4
@@ -54,7 +122,7 @@ def command(
 
     Exit codes: 0; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
-    choice = replace(choice, pod=(*choice.pod, *files))
+    choice = replace(choice, pod=(*choice.pod, *files), label=name_manifests(choice.pod, files))
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     if full and form in FORMATS:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV6
 from netinit.cli.explain import shown_steps
-from netinit.cli.findings.codes import CODES, ERROR, NOTE, WARNING, Issue
-from netinit.cli.findings.ignored import without_ignored
+from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
 from netinit.cli.rule_sources import RuleSource, format_options
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds

@@ -17,7 +17,8 @@ from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.config import InjectionConfig
-from netinit.inject.injection_report import Verdict, judge, judge_manually
+from netinit.inject.configuration_check import find_template_problems, try_canary
+from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
@@ -69,7 +70,7 @@ def explain(flags: CheckFlags) -> int:
     settings = inject_inputs.settings_of(flags)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:
-        return judge_manually(workload, config, namespace=Namespace(name=namespace), settings=settings)
+        return judge(workload, config, None, namespace=Namespace(name=namespace), settings=settings)
 
     return _show(flags, _judged(flags, list(inject_inputs.read_trees(flags)), verdict), webhooks=False)
 
@@ -174,3 +175,22 @@ def _details(verdict: Verdict) -> list[str]:
     ):  # fmt: skip
         printed += [f"  {title}: {item}" for item in items]
     return printed
+
+
+def check_config(flags: CheckFlags) -> int:
+    """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""
+    config = inject_inputs.read_config(flags)
+    settings = inject_inputs.settings_of(flags)
+    try_canary(config, settings)
+    problems = list(find_template_problems(config, settings))
+    known = {problem.message for problem in problems}
+    others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]
+    inject_inputs.warn([f"warning: {line}" for line in others])
+    for problem in problems:
+        ending = "; pods that ask for it are refused" if problem.stops_pods else ""
+        label = "error" if problem.stops_pods else "warning"
+        inject_inputs.warn([f"{label}: {line}" for line in split_message(problem.message + ending)])
+    broken = sum(problem.stops_pods for problem in problems)
+    defaults = ", ".join(map(shorten, config.default_templates))
+    show_artefact(f"{len(config.sources)} templates, {broken} broken; a pod was injected with the default: {defaults}\n")
+    return 1 if broken else 0

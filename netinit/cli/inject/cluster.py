@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 
-Found = TypeVar("Found")
 _NOT_FOUND = 404
 
 
@@ -17,27 +16,29 @@ class Cluster:
 
     def __init__(self, *, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
-            from netinit.kube import resources, single_requests
+            from netinit.kube import client, resources
             from netinit.kube.access import find_access
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        self._asking: Any = single_requests
+        self._ask_once: Any = client.ask_once
         self._resources: Any = resources
         self._access = find_access(kubeconfig=kubeconfig or "", context=context or "")
 
-    def _read(self, what: str, ask: Callable[[], Found]) -> Found:
+    def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
         try:
-            return ask()
+            return self._ask_once(self._access, ask)
         except ClusterError as error:
+            if optional and error.status == _NOT_FOUND:
+                return [], ""
             if error.status:
                 raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
             raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
 
     def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
-        return self._read(what, lambda: mapping(self._asking.ask_one(self._access, resource, name, namespace)))
+        return mapping(self._read(what, lambda client: client.get(resource, name, namespace)))
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Data of a ConfigMap. Raises ConfigError."""
@@ -58,16 +59,8 @@ class Cluster:
         return self._list("the ProxyConfig resources", self._resources.PROXY_CONFIGS, optional=True)
 
     def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
-        def ask() -> list[Tree]:
-            try:
-                found: list[Tree] = self._asking.ask_list(self._access, resource)
-            except ClusterError as error:
-                if optional and error.status == _NOT_FOUND:
-                    return []
-                raise
-            return found
-
-        return self._read(what, ask)
+        found: list[Tree] = self._read(what, lambda client: client.list(resource), optional=optional)[0]
+        return found
 
     def webhook_configurations(self) -> list[Tree]:
         """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""

@@ -24,7 +24,7 @@ def run(flags: InjectFlags) -> int:
 
         return explain(flags)
     if flags.check_config:
-        from netinit.cli.inject.check_config import check_config
+        from netinit.cli.inject.check import check_config
 
         return check_config(flags)
     config = inject_inputs.read_config(flags, lazily=True)

@@ -13,8 +13,7 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
-from netinit.cli.flags import HELP_NAMES, Decorator, add_options, add_value
-from netinit.cli.kubectl.command import COMMANDS
+from netinit.cli.flags import Decorator, add_options, add_value
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
@@ -72,18 +71,6 @@ def object_options(choices: tuple[str, ...], text: str) -> Decorator:
         )(with_pods)
 
     return decorate
-
-
-def make_remote_command(
-    verb: str, text: str, choices: tuple[str, ...], function: Callable[..., int], *options: Decorator
-) -> click.Command:  # fmt: skip
-    """Make the command that runs `netinit VERB` for pods; unknown options are passed on. `text` ends the help."""
-    who = "Who reads the rules: the first that can, or one alone."
-    words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
-    settings = {**HELP_NAMES, "ignore_unknown_options": True}
-    decorated = add_options(*options, object_options(choices, who), words)(function)
-    made: click.Command = click.command(verb, help=f"{COMMANDS[verb][1]}\n\n{text}", context_settings=settings)(decorated)
-    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.output import show_artefact
+from netinit.cli.commands import KUBECTL
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import find_kubectl
 
@@ -29,19 +30,18 @@ def command(words: tuple[str, ...]) -> int:
 
 
 def _propose(before: list[str], last: str) -> Iterator[str]:
-    from netinit.cli.kubectl.command import COMMANDS
-    from netinit.cli.kubectl.command import command as group
-
     if not before:
-        yield from [f"{name}\t{what}" for name, (_, what) in COMMANDS.items() if name != "complete"]
+        yield from [f"{name}\t{what}" for name, (_, what) in KUBECTL.items() if name != "complete"]
         return
     if before[-1] in OF_NAMESPACES:
         yield from [name.partition("/")[2] for name in _lines("get", "namespaces", *NAMES)]
     elif before[-1] == "--context":
         yield from _lines("config", "get-contexts", *NAMES)
     elif last.startswith("-"):
-        context = click.Context(group)
-        chosen = group.get_command(context, before[0])
+        from netinit.cli.group import make_group  # imports every command's help
+
+        group = make_group("kubectl")
+        chosen = group.get_command(click.Context(group), before[0])
         for param in chosen.params if chosen else ():
             yield from [name for name in param.opts if name.startswith("--")]
     elif before[0] != "check":

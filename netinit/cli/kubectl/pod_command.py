@@ -1,26 +1,41 @@
-"""Runs a netinit command for a pod in the cluster, or for every pod of a workload."""
+"""Runs a netinit command for a pod in the cluster: for every pod of a workload, or until Ctrl-C (watch, trace) for one."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import click
 
-from netinit.base.errors import ClusterError, OptionError
+from netinit.base.errors import ClusterError, NetinitError, OptionError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.sanitize import lines
+from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
-from netinit.cli.console import answer
-from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, make_remote_command
+from netinit.cli.commands import KUBECTL
+from netinit.cli.console import answer, note
+from netinit.cli.flags import HELP_NAMES, add_options
+from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.sources import PodAnswer, PodQuestion, PodSource, ask_first
-from netinit.inject.podfile import read_object
+from netinit.cli.kubectl.program import describe_errors
+from netinit.cli.kubectl.sources import (
+    EphemeralSource,
+    LiveAnswer,
+    ManifestSource,
+    PodAnswer,
+    PodQuestion,
+    PodSource,
+    ask_first,
+)
+from netinit.cli.watch import AUTO as ANY_FORM
+from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
+from netinit.inject import podfile
 
+TEXT = "text"
+FOLLOWING = ("watch", "trace")
 WITH_TARGET = ("explain", "draw")
-WITH_JSON = ("explain", "audit", "verify", "doctor")
-TEXT, JSON = "text", "json"
 MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, those that differ from most first. The
 other options are those of netinit's command of this name; those that kubectl has too (-n, -o) by their long names. The live
 rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the
@@ -29,7 +44,28 @@ node can pull.
 OF_TARGET = """--to takes an address, service.namespace:port, pod/name:port or host:port. A Service has an answer for its ClusterIP and
 for each of its endpoints.
 """
+OF_FOLLOWING = """The other options are those of netinit's command of this name; those that kubectl has too by their long names. The
+rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the
+node can pull. Ctrl-C ends the command in the cluster too.
+"""
+IN_JSON = (
+    click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
+                 help="The format; json is one object with the answer of each pod."),
+    click.option("--json", "form", flag_value=JSON, help="Short for -o json."),
+)  # fmt: skip
+TO = click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes, by name or address.")
+OPTIONS = {  # of our own; others are passed on
+    "explain": (*IN_JSON, TO), "audit": IN_JSON, "verify": IN_JSON, "doctor": IN_JSON, "draw": (TO,),
+    "trace": (click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes; of a Service its ClusterIP."),),
+    "watch": (
+        click.option("-o", "--output", "--format", "form", type=click.Choice((ANY_FORM, TABLE, LINES, JSON)), default=ANY_FORM,
+                     show_default=True, help="The format; auto is a table on a terminal, else lines."),
+    ),
+}  # fmt: skip
+MAX_LOOKS = 3600  # of an ephemeral container: it ends by itself if this command was killed
 _COUNTERS = re.compile(r'  \[\d+ packets\]|"packets": \d+')
+_KUBECTL_SAYS = ("command terminated with exit code", "If you don't see a command prompt", "All commands and output from this session")
+Show = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +87,30 @@ class _PodStatus:
 
 
 def make_command(verb: str) -> click.Command:
-    """Create the command of this name."""
+    """Create the command that runs `netinit VERB` for pods; unknown options are passed on."""
+    follows = verb in FOLLOWING
 
-    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", output: str = TEXT) -> int:
-        return _run(verb, words, pods, sources, to, as_json=output == JSON)
+    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", form: str = TEXT) -> int:
+        return (_follow_one if follows else _ask_all)(verb, words, pods, sources, to=to, form=form)
 
-    in_json = (
-        click.option("-o", "--output", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
-                     help="The format; json is one object with the answer of each pod."),
-        click.option("--json", "output", flag_value=JSON, help="Short for -o json."),
-    )  # fmt: skip
-    target = click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes, by name or address.")
-    more = (*(in_json if verb in WITH_JSON else ()), *((target,) if verb in WITH_TARGET else ()))
-    text = f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
-    return make_remote_command(verb, text, (AUTO, AGENT, EPHEMERAL, MANIFEST), command, *more)
+    text = OF_FOLLOWING if follows else f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
+    choices = (AUTO, AGENT, EPHEMERAL) if follows else (AUTO, AGENT, EPHEMERAL, MANIFEST)
+    chosen = object_options(choices, "Who reads the rules: the first that can, or one alone.")
+    passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
+    decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
+    settings = {**HELP_NAMES, "ignore_unknown_options": True}
+    made: click.Command = click.command(verb, help=f"{KUBECTL[verb][1]}\n\n{text}", context_settings=settings)(decorated)
+    return made
 
 
-def _run(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str, *, as_json: bool) -> int:
+def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
     targets: list[NamedDestination] = find_destinations(sources.kubectl, to, pods[0].namespace) if to else []
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
+    as_json = form == JSON
     words = (*words, *["--json"] * as_json)
     to_each: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
-    options = [read_object(pod.tree, sources.base(pod)).options for pod in pods]
+    options = [podfile.read_object(pod.tree, sources.base(pod)).options for pod in pods]
     asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
@@ -131,3 +168,63 @@ def _arrange(statuses: list[_PodStatus]) -> list[str]:
     return printed
 
 
+def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
+    if len(pods) > 1:
+        named = click.get_current_context().params["named"]
+        raise OptionError(f"{verb}: {named} has {len(pods)} pods; name one of them: {', '.join(sorted(pod.name for pod in pods))}")
+    (pod,) = pods
+    if to:
+        destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
+        words = ("--to", destination.endpoint, *words)
+        note([f"{destination.title}: {destination.endpoint}"] if destination.title else [])
+    refused: list[str] = []
+    for source in sources.of(pod):
+        if isinstance(source, ManifestSource):
+            continue
+        more = _of_ephemeral(verb, words) if isinstance(source, EphemeralSource) else ()
+        question = PodQuestion(verb, (*words, *(("--format", "json") if verb == "watch" else ()), *more))
+        try:
+            live = source.follow(pod, question)
+        except NetinitError as error:
+            refused.append(str(error))
+            continue
+        note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
+        return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
+    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+
+
+def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Further words for the container: it ends with its input, and a watch after MAX_LOOKS."""
+    bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
+    return ("--until-input", *(() if bounded else ("--count", str(MAX_LOOKS))))
+
+
+def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
+    if verb == "trace":
+        return lambda line: answer(lines([line]), now=True)
+    writer = CounterSnapshotWriter(form, everything=everything)
+
+    def show(line: str) -> None:
+        try:
+            snapshot = read_object(json.loads(line))
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            raise ClusterError(f"{pod.title}: its watch gave a line that cannot be read; is it another version?") from None
+        writer.show(snapshot, pod.title)
+
+    return show
+
+
+def _follow(live: LiveAnswer, show: Show) -> int:
+    """Print lines until the command ends or Ctrl-C stops it; return its exit code."""
+    with live.followed as followed:
+        try:
+            for line in followed.lines():
+                show(line)
+        except KeyboardInterrupt:
+            followed.ask_to_end()
+            for line in followed.lines():
+                show(line)
+    if live.find_code and followed.status:
+        raise ClusterError(f"kubectl debug: {describe_errors(followed.errors, followed.status)}")
+    note([said for said in split_message(followed.errors) if said and not said.startswith(_KUBECTL_SAYS)])
+    return live.find_code() if live.find_code else abs(followed.status)

@@ -18,15 +18,15 @@ from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import render_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.webhook.installation_findings import ERROR, WARNING, InstallationFinding
+from netinit.webhook.installation_findings import ERROR, HOOKS, WARNING, InstallationFinding, finding, sort_findings
+from netinit.webhook.linting import CA_CONFIG_MAP
 from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
-from netinit.webhook.prerequisites import CA_CONFIG_MAP
 
 JSON, TEXT = "json", "text"
 READ = {  # kind -> kubectl resource
     "Namespace": ("namespaces",),
     "Node": ("nodes",),
-    "MutatingWebhookConfiguration": ("mutatingwebhookconfigurations",),
+    HOOKS: ("mutatingwebhookconfigurations",),
     "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
 }
 
@@ -50,18 +50,17 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)
     by_kind, unread = _read(kubectl)
-    found = [
+    found = sort_findings([
         *preflight(planned, ClusterState(version=version, by_kind=by_kind), namespace),
         *_compare_platforms(planned, by_kind.get("Node", []), render),
         *_ask_rights(kubectl, planned, namespace),
         *unread,
-    ]
-    found.sort(key=lambda finding: finding.severity != ERROR)
+    ])  # fmt: skip
     if form == JSON:
-        show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
+        show_artefact(to_json(with_version({"findings": [asdict(one) for one in found]})))
     else:
         answer(render_findings(found))
-    return 1 if any(finding.severity == ERROR for finding in found) else 0
+    return 1 if any(one.severity == ERROR for one in found) else 0
 
 
 def _read_version(kubectl: Kubectl) -> str:
@@ -87,8 +86,7 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
         try:
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
-            said = f"not read, so nothing is known about them: {error}"
-            unread.append(InstallationFinding(WARNING, "not-read", f"{kind}s", said, "ask an administrator who may list them"))
+            unread.append(finding("not-read", f"{kind}s", problem=error))
     return by_kind, unread
 
 
@@ -97,8 +95,8 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
     for platform, node in detect_platforms(nodes).items() if folders else ():
         expected = _find_host_paths(render(f"node.platform={platform}"))
         if folders != expected:
-            said = f"{node} looks like {platform}, whose runtime looks into {', '.join(sorted(expected - folders))}"
-            yield InstallationFinding(ERROR, "platform", "DaemonSet", said, f"set node.platform={platform}")
+            missing = ", ".join(sorted(expected - folders))
+            yield finding("platform", "DaemonSet", node=node, platform=platform, folders=missing)
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
@@ -114,7 +112,6 @@ def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> It
     refused = [resource for resource, one in answers.items() if one.output.strip().startswith("no")]
     failed = [describe_failure(one) for resource, one in answers.items() if one.status and resource not in refused]
     if refused:
-        said = f"you may not create {', '.join(refused)}"
-        yield InstallationFinding(ERROR, "no-right", "RBAC", said, "install with an account that may, such as cluster-admin")
+        yield finding("no-right", "RBAC", resources=", ".join(refused))
     if failed:
         yield InstallationFinding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")

@@ -20,13 +20,13 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
+from netinit.kernel.processes import count_cores
 from netinit.kernel.snapshot import cgroups
 from netinit.node.attachments import Attachments
 from netinit.node.pod_namespaces import find_cgroups, find_namespaces
 from netinit.node.settings import CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value
-from netinit.serving.resources import count_cores
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these run until they are stopped

@@ -36,7 +36,7 @@ def command(options: InstallSettings, as_json: bool) -> int:
 
 def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     """The problem of each part (empty if none), and the agent's own status."""
-    from netinit.node.installation import make_installer
+    from netinit.node.installer import make_installer
 
     status = _read(Path(options.socket).parent / STATUS_FILE)
     silence = now - float(status.get("time", 0))

@@ -13,10 +13,9 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES, add_value
-from netinit.cli.inject.files import RefusedFileError, read
+from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
-from netinit.webhook.chart import merge_values, render, set_value
-from netinit.webhook.values import find_problems
+from netinit.webhook.chart import find_problems, merge_values, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
@@ -79,8 +78,8 @@ def write(trees: list[Tree]) -> str:
 
 def _read_values(name: str) -> Tree:
     try:
-        tree = goyaml.load(read(name).decode())
-    except (OSError, ParseError, UnicodeDecodeError, RefusedFileError) as error:
+        tree = goyaml.load(read_text(name))
+    except ParseError as error:
         raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"--values: {quote(name)} must be a mapping")

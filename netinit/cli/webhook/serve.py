@@ -6,10 +6,10 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.cli.flags import FlagCommand
-from netinit.webhook.settings import REMOVED, ServeSettings
+from netinit.webhook.settings import ServeSettings
 
 
-@click.command("serve", cls=FlagCommand, settings=ServeSettings, hides=tuple(REMOVED))
+@click.command("serve", cls=FlagCommand, settings=ServeSettings)
 def command(options: ServeSettings) -> int:
     """Answer the API server's reviews: inject pods as they are created.
 

@@ -63,8 +63,8 @@ def as_key(value: Any) -> Any:
 
 
 class _Frame:
-    def __init__(self, value: Any, anchor: str | None, start: int) -> None:
-        self.value, self.anchor, self.start = value, anchor, start
+    def __init__(self, value: Any, event: Any, start: int) -> None:
+        self.value, self.event, self.start = value, event, start
         self.keyed = False
         self.key: Any = None
         self.merges: list[Any] | None = None
@@ -84,7 +84,6 @@ class TreeBuilder:
     def __init__(self) -> None:
         self.documents: list[Any] = []
         self.duplicates: list[str] = []
-        self.merges = False
         self.nodes = 0
         self.aliased = 0
         self._stack: list[_Frame] = []
@@ -130,17 +129,16 @@ class TreeBuilder:
             raise ParseError(f"{_at(event.start_mark)}: a key must be a scalar, not a mapping or a list")
         if event.anchor:
             self._anchors[event.anchor] = _UNFINISHED
-        self._stack.append(_Frame(value, event.anchor, self.nodes))
+        self._stack.append(_Frame(value, event, self.nodes))
 
     def _close(self, event: Any) -> None:
         frame = self._stack.pop()
         if frame.merges:
-            self.merges = True
             for merged in frame.merges:
                 for key, value in merged.items():
                     frame.value.setdefault(key, value)
-        if frame.anchor:
-            self._anchors[frame.anchor] = _Anchor(frame.value, self.nodes - frame.start + 1)
+        if anchor := frame.event.anchor:
+            self._anchors[anchor] = _Anchor(frame.value, self.nodes - frame.start + 1)
         self._add(frame.value, event)
 
     def _alias(self, event: Any) -> None:

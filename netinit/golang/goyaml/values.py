@@ -12,8 +12,8 @@ from typing import Any, Final
 from netinit.golang.gojson import json_float
 from netinit.golang.goyaml.text import go_text
 from netinit.golang.goyaml.writer import write
-from netinit.golang.template.floats import format_float
 from netinit.golang.template.limits import measure
+from netinit.golang.template.literals import format_float
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
 
 _DIGITS: Final = r"[0-9]+"
@@ -92,7 +92,7 @@ def _scalar(value: Any, indent: str) -> str:
         # Go converts by way of JSON, which turns whole floats into integers
         text = json_float(value)
         whole = text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64
-        return text if whole else format_float(value, "g", -1)
+        return text if whole else format_float(value, "g")
     if isinstance(value, str):
         if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")

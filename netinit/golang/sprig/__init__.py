@@ -11,12 +11,10 @@ from typing import Final
 
 from netinit.golang.sprig import (
     dates,
-    defaults,
     encodings,
     lists,
     mappings,
     numbers,
-    paths,
     reflection,
     refused,
     regexes,
@@ -29,9 +27,7 @@ from netinit.golang.template.values import Function
 
 __all__ = ["FUNCTIONS"]
 
-_MODULES: Final = (
-    text, words, defaults, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, paths, urls, refused,
-)  # fmt: skip
+_MODULES: Final = (text, words, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, urls, refused)
 
 FUNCTIONS: Final = {name: Function.of(call) for module in _MODULES for name, call in module.FUNCTIONS.items()}
 """sprig's functions by name."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from netinit.golang.durations import NANOSECONDS, format_duration, parse_duration
 from netinit.golang.sprig.numbers import from_decimal
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.values import ANY, Function, FunctionError, Int32, Int64, kind_of, typed
 from netinit.golang.times import Time, parse_time, zone
@@ -30,12 +31,7 @@ def date_in_zone(layout: str, moment: Any, place: str) -> str:
 
 def modify(change: str, moment: Any) -> Any:
     """Add a duration to a time; an invalid duration changes nothing."""
-    try:
-        return moment.moved(parse_duration(change))
-    except FunctionError as error:
-        if str(error).startswith("time: "):
-            return moment
-        raise
+    return unless("time: ", moment, lambda: moment.moved(parse_duration(change)))
 
 
 def duration(seconds: Any) -> str:
@@ -50,10 +46,7 @@ def rounded(span: Any) -> str:
         raise FunctionError("durationRound of a time depends on the time of day")
     nanoseconds = int(span) if type(span) is Int64 else 0
     if kind_of(span) == "string":
-        try:
-            nanoseconds = parse_duration(span)
-        except FunctionError:
-            nanoseconds = 0
+        nanoseconds = unless("time: ", 0, parse_duration, span)
     size = abs(nanoseconds)
     for seconds, unit in _SPANS:
         if size > seconds * NANOSECONDS:
@@ -63,10 +56,8 @@ def rounded(span: Any) -> str:
 
 def to_date(layout: str, text: str) -> Time:
     """Parse a time; the start of the year 1 for an invalid text."""
-    try:
-        return parse_time(layout, text)
-    except FunctionError:
-        return Time()
+    found: Time = unless("", Time(), parse_time, layout, text)
+    return found
 
 
 _IN_ZONE: Final = Function.of(date_in_zone, cost=text_cost)

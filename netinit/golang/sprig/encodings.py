@@ -7,20 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.gojson import from_json, to_json
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.values import Function, FunctionError, OwnMap, Shaped, from_bytes, to_bytes, typed
 
 _HTML: Final = {"\\u003c": "<", "\\u003e": ">", "\\u0026": "&"}
 _BASE32: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 _BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-
-
-def parse_json(text: str) -> Any:
-    """Decode JSON; nil for an invalid text."""
-    try:
-        return _owned(from_json(text))
-    except ValueError:
-        return None
 
 
 def must_parse_json(text: str) -> Any:
@@ -37,14 +30,9 @@ def _owned(value: Any) -> Any:
     return [_owned(item) for item in value] if isinstance(value, list) else value
 
 
-def must_json(value: Any) -> str:
+def must_json(value: Any, indent: str = "") -> str:
     """Encode the value as JSON. Raises FunctionError if Go cannot encode it."""
-    return Shaped(to_json(value), form="json", tree=value)
-
-
-def must_pretty_json(value: Any) -> str:
-    """Encode the value as indented JSON. Raises FunctionError if Go cannot encode it."""
-    return Shaped(to_json(value, indent="  "), form="json", tree=value)
+    return Shaped(to_json(value, indent=indent), form="json", tree=value)
 
 
 def raw_json(value: Any) -> str:
@@ -53,16 +41,6 @@ def raw_json(value: Any) -> str:
     for escape, character in _HTML.items():
         parts = [part.replace(escape, character) for part in parts]
     return Shaped("\\\\".join(parts), form="json", tree=value)
-
-
-def _or_nothing(write: Callable[[Any], str], value: Any) -> str:
-    """Encode the value; "" if Go cannot encode it."""
-    try:
-        return write(value)
-    except FunctionError as error:
-        if str(error).startswith("json: unsupported"):
-            return ""
-        raise
 
 
 def encode_base32(text: str) -> str:
@@ -76,28 +54,23 @@ def decode_base32(text: str) -> str:
     """Decode base32; for an invalid text return Go's error message, as sprig does."""
     import base64
 
-    raw = text.replace("\r", "").replace("\n", "")
-    try:
-        return from_bytes(base64.b32decode(raw))
-    except (binascii.Error, ValueError):
-        return f"illegal base32 data at input byte {_first_bad_byte(text, _BASE32, 8)}"
+    return _decoded(text, "base32", base64.b32decode, _BASE32, 8)
 
 
 def decode_base64(text: str) -> str:
     """Decode base64; for an invalid text return Go's error message, as sprig does."""
+    return _decoded(text, "base64", lambda raw: binascii.a2b_base64(raw, strict_mode=True), _BASE64, 4)
+
+
+def _decoded(text: str, name: str, decode: Callable[[str], bytes], alphabet: frozenset[str], group: int) -> str:
     raw = text.replace("\r", "").replace("\n", "")
     try:
-        return from_bytes(binascii.a2b_base64(raw, strict_mode=True))
+        return from_bytes(decode(raw))
     except (binascii.Error, ValueError):
-        return f"illegal base64 data at input byte {_first_bad_byte(text, _BASE64, 4)}"
-
-
-def _first_bad_byte(text: str, alphabet: frozenset[str], group: int) -> int:
-    """Return the byte that Go reports: the first character outside the alphabet, or the start of the last group."""
-    for place, character in enumerate(text):
-        if character not in alphabet and character not in "\r\n":
-            return len(to_bytes(text[:place]))
-    return len(text) - len(text.replace("\r", "").replace("\n", "")) % group
+        # Go reports the first byte outside the alphabet, or the start of the last group
+        strange = (place for place, character in enumerate(text) if character not in alphabet and character not in "\r\n")
+        first = next((len(to_bytes(text[:place])) for place in strange), len(text) - len(raw) % group)
+        return f"illegal {name} data at input byte {first}"
 
 
 def _digest(name: str) -> Function:
@@ -118,10 +91,10 @@ def adler32sum(text: str) -> str:
 
 _JSON_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "mustToJson": must_json,
-    "mustToPrettyJson": must_pretty_json,
+    "mustToPrettyJson": lambda value: must_json(value, "  "),
     "mustToRawJson": raw_json,
-    "toJson": lambda value: _or_nothing(must_json, value),
-    "toPrettyJson": lambda value: _or_nothing(must_pretty_json, value),
+    "toJson": lambda value: unless("json: unsupported", "", must_json, value),
+    "toPrettyJson": lambda value: unless("json: unsupported", "", must_json, value, "  "),
     "toRawJson": raw_json,
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
@@ -131,7 +104,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "b32enc": encode_base32,
     "b64dec": decode_base64,
     "b64enc": typed(lambda text: binascii.b2a_base64(to_bytes(text), newline=False).decode(), "string"),
-    "fromJson": Function.of(parse_json, cost=text_cost),
+    "fromJson": typed(lambda text: unless("the text is not JSON", None, must_parse_json, text), "string", cost=text_cost),
     "mustFromJson": Function.of(must_parse_json, cost=text_cost),
     "sha1sum": _digest("sha1"),
     "sha256sum": _digest("sha256"),

@@ -1,4 +1,4 @@
-"""Sprig's functions on types and kinds, and Go's deep equality."""
+"""Sprig's functions on any value: types and kinds, Go's deep equality, defaults for what may be missing, and fail."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from netinit.golang.template.values import (
     NO_VALUE,
     SLICE,
     Function,
+    FunctionError,
     Struct,
     kind_of,
     type_name,
@@ -46,10 +47,23 @@ def _type_of(value: Any) -> str:
     return "<nil>" if value is None else type_name(value)
 
 
+def fail(message: str) -> Any:
+    """Raise FunctionError with the message, which stops the template."""
+    raise FunctionError(message)
+
+
+# "Empty" means nil, false, 0, "", or a map or list without elements: Python's falsehood.
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
+    "all": lambda *values: all(values),
+    "any": lambda *values: any(values),
+    "coalesce": lambda *values: next(filter(None, values), None),
     "deepEqual": Function.of(deep_equal, cost=measure_all),
+    "default": lambda fallback, *given: given[0] if given and given[0] else fallback,
+    "empty": lambda value: not value,
+    "fail": fail,
     "kindIs": typed(lambda kind, value: go_kind(value) == kind, "string", ANY),
     "kindOf": go_kind,
+    "ternary": typed(lambda yes, no, test: yes if test else no, ANY, ANY, "bool"),
     "typeIs": typed(lambda name, value: _type_of(value) == name, "string", ANY),
     "typeIsLike": typed(lambda name, value: _type_of(value) in (name, f"*{name}"), "string", ANY),
     "typeOf": _type_of,

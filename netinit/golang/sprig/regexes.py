@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes, typed
 
@@ -88,12 +89,7 @@ def _matches(pattern: Any, text: bytes) -> Iterator[Any]:
 
 def matches(expression: str, text: str) -> bool:
     """Whether the expression matches anywhere in the text; False for an invalid expression."""
-    try:
-        return must_match(expression, text)
-    except FunctionError as error:
-        if str(error).startswith("error parsing"):
-            return False
-        raise
+    return bool(unless("error parsing", None, must_match, expression, text))
 
 
 def must_match(expression: str, text: str) -> bool:

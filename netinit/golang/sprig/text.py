@@ -36,6 +36,16 @@ def texts_of(values: Any) -> list[str]:
     return [] if values is None else [text_of(values)]
 
 
+def unless(failure: str, otherwise: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function whose form with `must` reports an error; return `otherwise` if it fails with this message."""
+    try:
+        return call(*arguments)
+    except FunctionError as error:
+        if str(error).startswith(failure):
+            return otherwise
+        raise
+
+
 def _spaced(convert: Callable[[Any], str], values: tuple[Any, ...]) -> str:
     return " ".join(convert(value) for value in values if value is not None)
 

@@ -1,4 +1,4 @@
-"""Sprig's functions on URLs, which behave like Go's package net/url."""
+"""Sprig's functions on URLs and on slash-separated paths, as Go's packages net/url and path define them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from netinit.golang.sprig.reflection import go_kind
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
-from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes
+from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes, typed
 
 _PLAIN: Final = r"A-Za-z0-9_.~\-"
 _KEPT: Final = {
@@ -136,7 +136,37 @@ def _text(parts: dict[str, Any], name: str) -> str:
     return str(value)
 
 
+def clean_path(path: str) -> str:
+    """Return the shortest equivalent path, without reading the file system."""
+    kept: list[str] = []
+    rooted = path.startswith("/")
+    for part in path.split("/"):
+        if part == ".." and kept and kept[-1] != "..":
+            kept.pop()
+        elif part not in ("", ".") and not (part == ".." and rooted):
+            kept.append(part)
+    return "/" * rooted + "/".join(kept) or "."
+
+
+def extension(path: str) -> str:
+    """Return the last element from its last point on."""
+    name = path.rpartition("/")[2]
+    return name[name.rfind(".") :] if "." in name else ""
+
+
+_OF_PATHS: Final = {
+    "Base": lambda path: (path.rstrip("/").rpartition("/")[2] or "/") if path else ".",
+    "Clean": clean_path,
+    "Dir": lambda path: clean_path(path[: path.rfind("/") + 1]),
+    "Ext": extension,
+    "IsAbs": lambda path: path.startswith("/"),
+}
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "urlJoin": Function.of(join_url, cost=lambda parts: text_cost(*(parts or {}).values())),
     "urlParse": Function.of(parse_url, cost=text_cost),
+    **{
+        name: typed(call, "string", cost=text_cost)
+        for word, call in _OF_PATHS.items()
+        for name in (word[0].lower() + word[1:], f"os{word}")
+    },
 }

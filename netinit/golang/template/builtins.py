@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from netinit.golang.template import access
 from netinit.golang.template.limits import check_size
-from netinit.golang.template.printf import sprintf
-from netinit.golang.template.printing import printable, sprint, sprintln
+from netinit.golang.template.printing import printable, sprint, sprintf, sprintln
 from netinit.golang.template.values import (
     ANY,
     BOOL,

@@ -67,7 +67,7 @@ def compile_trees(
     """Return the compiled templates by name.
 
     `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks. `constants`: fields of
-    the root by which values are kept (see `folding`).
+    the root by which values are kept (see `scope`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():

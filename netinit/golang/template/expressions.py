@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins, calls
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
-from netinit.golang.template.folding import fold
 from netinit.golang.template.limits import Run
-from netinit.golang.template.scope import Frame, last_visited
-from netinit.golang.template.values import ANY, MAP, NO_VALUE, POINTER, STRUCT, VALUE, Function, FunctionError, kind_of
+from netinit.golang.template.literals import Number
+from netinit.golang.template.scope import Frame, fold, last_visited
+from netinit.golang.template.values import (
+    ANY,
+    MAP,
+    NO_VALUE,
+    POINTER,
+    STRUCT,
+    VALUE,
+    Function,
+    FunctionError,
+    kind_of,
+    type_name,
+)  # fmt: skip
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
-
-_CONSTANTS: Final = (syntax.Bool, syntax.NumberLiteral, syntax.StringLiteral, syntax.Nil)
 
 
 def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> Expr:
@@ -106,7 +115,7 @@ def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, p
     if given:
         blamed = previous if isinstance(first, syntax.Pipe) else first
         return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
-    if isinstance(first, syntax.Nil):
+    if isinstance(first, syntax.Literal) and first.value is None:
         return _failing(frame, first, "nil is not a command")
     return compile_operand(frame, first)
 
@@ -125,8 +134,12 @@ def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
         return compile_call(frame, node, node, [], None)
     if isinstance(node, syntax.Variable):
         return _variable(frame, node)
+    return _literal(frame, node, ANY)
+
+
+def _literal(frame: Frame, node: syntax.Literal, go_type: str) -> Expr:
     try:
-        return _constant(literal(node, ANY))
+        return _constant(literal(node, go_type))
     except FunctionError as problem:
         return _failing(frame, node, str(problem))
 
@@ -191,10 +204,7 @@ def _method_call(
 ) -> Expr:
     *names, last = node.names
     base, holder = _base(frame, node)
-    prepared = [
-        (argument, None if isinstance(argument, _CONSTANTS) else compile_operand(frame, argument))
-        for argument in arguments
-    ]
+    prepared = [(argument, compile_operand(frame, argument)) for argument in arguments]
     at = last_visited(arguments[-1]) if arguments else last_visited(node)
 
     def call_method(run: Run, dot: Any) -> Any:
@@ -213,7 +223,10 @@ def _method_call(
             for number, (argument, expr) in enumerate(prepared):
                 place = last_visited(argument)
                 go_type = function.type_of(number)
-                args.append(literal(argument, go_type) if expr is None else check_argument(expr(run, dot), go_type))
+                if isinstance(argument, syntax.Literal):
+                    args.append(literal(argument, go_type))
+                else:
+                    args.append(check_argument(expr(run, dot), go_type))
             place = at
             args.extend(check_argument(value, function.type_of(len(args))) for value in piped)
             return access.invoke(function, last, args)
@@ -247,32 +260,28 @@ def _word_no_method(value: Any, name: str, holder: Any) -> str:
     return word_missing_field(NoFieldError(nil=nil), name, value, holder)
 
 
-def literal(node: syntax.Expression, go_type: str) -> Any:
+def literal(node: syntax.Literal, go_type: str) -> Any:
     """Return the constant as a value of this type. Raises FunctionError if Go rejects it."""
-    if isinstance(node, syntax.Nil):
+    value = node.value
+    if value is None:
         if access.can_be_nil(go_type):
             return NO_VALUE if go_type == VALUE else None
         raise FunctionError(f"cannot assign nil to {go_type}")
     if go_type in (ANY, VALUE):
-        if isinstance(node, syntax.NumberLiteral):
-            if node.number.ideal is None:
-                raise FunctionError(f"{node} overflows int")
-            return node.number.ideal
-        return node.value  # type: ignore[union-attr]
+        if not isinstance(value, Number):
+            return value
+        if value.ideal is None:
+            raise FunctionError(f"{node} overflows int")
+        return value.ideal
     wanted = calls.CONSTANT_KINDS.get(go_type)
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
-    value: bool | str | float | None = None
-    if (wanted == "bool" and isinstance(node, syntax.Bool)) or (
-        wanted == "string" and isinstance(node, syntax.StringLiteral)
-    ):
-        value = node.value
-    elif isinstance(node, syntax.NumberLiteral):
-        number = node.number
-        value = {"integer": number.as_int, "unsigned integer": number.as_uint, "float": number.as_float}.get(wanted)
-    if value is None:
+    found: Any = value if wanted == type_name(value) else None
+    if isinstance(value, Number):
+        found = {"integer": value.as_int, "unsigned integer": value.as_uint, "float": value.as_float}.get(wanted)
+    if found is None:
         raise FunctionError(f"expected {wanted}; found {node}")
-    return value
+    return found
 
 
 def compile_call(
@@ -283,12 +292,12 @@ def compile_call(
     final: Expr | None,
 ) -> Expr:
     """Compile a function call; `blamed`: the node at which failures of the function are reported."""
-    function = frame.functions[name.name]
+    function = frame.functions[name.text]
     piped = 0 if final is None else 1
-    if name.name in ("and", "or") and name.name not in frame.own:
+    if name.text in ("and", "or") and name.text not in frame.own:
         return _short_circuit(frame, name, arguments, final)
     try:
-        access.check_count(function, name.name, len(arguments), piped)
+        access.check_count(function, name.text, len(arguments), piped)
     except FunctionError as problem:
         return _after(final, _failing(frame, name, str(problem)))
     prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
@@ -297,9 +306,9 @@ def compile_call(
         at = last_visited(arguments[-1]) if arguments else name
         last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
-    if name.name == "call" and "call" not in frame.own:
+    if name.text == "call" and "call" not in frame.own:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
-    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.name), function.cost)
+    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.text), function.cost)
 
 
 def _failure(
@@ -318,12 +327,8 @@ def _unchanged(value: Any) -> Any:
 
 
 def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> calls.Argument:
-    if isinstance(node, _CONSTANTS):
-        try:
-            value = literal(node, go_type)
-        except FunctionError as problem:
-            return _failing(frame, node, str(problem)), None, _unchanged
-        return _constant(value), None, _unchanged
+    if isinstance(node, syntax.Literal):
+        return _literal(frame, node, go_type), None, _unchanged
     expr = (
         compile_pipe(frame, node, keep_nil=go_type == ANY)
         if isinstance(node, syntax.Pipe)
@@ -351,7 +356,7 @@ def _short_circuit(
     if not arguments and final is None:
         return _failing(frame, name, f"wrong number of args for {name}: want at least 1 got 0")
     exprs = [_argument(frame, node, VALUE)[0] for node in arguments]
-    stops = name.name == "or"
+    stops = name.text == "or"
 
     def decide(run: Run, dot: Any) -> Any:
         piped = None if final is None else final(run, dot)

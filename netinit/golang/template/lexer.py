@@ -112,9 +112,7 @@ def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[
         |(?P<name>(?:\$|\.?[A-Za-z_])[A-Za-z0-9_]*+(?={after}))
         |(?P<raw>`[^`]*`)
         |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
-        |(?P<word>\w+)
-        |(?P<field>\.(?=[^0-9])\w*)
-        |(?P<variable>\$\w*)
+        |(?P<word>\w+|\.(?=[^0-9])\w*|\$\w*)
         |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
         |(?P<sign>:=|.))"""
     return re.compile(delimiter), re.compile(tokens, re.VERBOSE | re.DOTALL), re.compile(after)
@@ -132,12 +130,8 @@ class _Lexer:
         self.spaced = False
         self.depth = 0
         self.cutters: dict[str, Callable[[str], None]] = {
-            "word": self.cut_word,
-            "field": self.cut_field,
-            "variable": self.cut_variable,
-            "char": self.cut_char,
-            "sign": self.cut_sign,
-        }
+            "word": self.cut_word, "char": self.cut_char, "sign": self.cut_sign,
+        }  # fmt: skip
 
     def cut(self) -> None:
         text, tokens, left = self.text, self.tokens, self.left
@@ -231,25 +225,13 @@ class _Lexer:
             return
         if not (value[0].isascii() or is_identifier_character(value[0])):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
-        value = self.name(value)
-        self.take(self.names.get(value, IDENTIFIER), value)
-
-    def cut_field(self, value: str) -> None:
-        value = self.name(value)
-        self.take(DOT if value == "." else FIELD, value)
-
-    def cut_variable(self, value: str) -> None:
-        self.take(VARIABLE, self.name(value))
-
-    def name(self, value: str) -> str:
-        """Return the name that starts here. Raises _LexError if it is followed by a character that cannot follow a name."""
         if not value.isascii():
             end = next((i for i, c in enumerate(value) if i and not is_identifier_character(c)), len(value))
             value = value[:end]
         end = self.at + len(value)
         if not self.after_name.match(self.text, end):
             raise _LexError(f"bad character {_show(self.text[end])}", self.at)
-        return value
+        self.take(DOT if value == "." else _NAMES.get(value[0]) or self.names.get(value, IDENTIFIER), value)
 
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes

@@ -45,7 +45,7 @@ class Run:
         self.depth = limits.depth
         self.vars: dict[int, Any] = {}
         self.root: Any = _NOWHERE
-        """The rendering's data, if it may have constants (see `folding`)."""
+        """The rendering's data, if it may have constants (see `scope`)."""
         self.different: frozenset[str] = frozenset()
         """The constants that are other objects than in the template's first rendering."""
 

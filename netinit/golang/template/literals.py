@@ -1,18 +1,19 @@
-"""Go's literals: quote and unquote strings and characters, parse numbers.
+"""Go's literals: quote and unquote strings and characters, parse and format numbers.
 
 Source: the Go specification (sections Integer literals to String literals) and package strconv.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import Final
 
 from netinit.golang.template.values import from_bytes, to_bytes
 
-_SHORT: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
+_SHORT: Final = {character: f"\\{letter}" for letter, character in _SIMPLE.items()} | {'"': '\\"'}
 _ESCAPED: Final = re.compile(r"[^ !#-\[\]-~]")
 _ESCAPE: Final = re.compile(
     r"\\(?:(?P<octal>[0-7]{3})|x(?P<byte>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})"
@@ -25,6 +26,9 @@ _FEW_DIGITS: Final = 18
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
+_SHORTEST_EXPONENT: Final = 6
+_PLAIN_END: Final = 10**_SHORTEST_EXPONENT
+_MIN_PLAIN_EXPONENT: Final = -4
 _INT: Final = (
     r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
     r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
@@ -44,37 +48,29 @@ def is_identifier_character(character: str) -> bool:
     return category[0] == "L" or category == "Nd"
 
 
-def quote(text: str, *, ascii_only: bool = False) -> str:
-    """Quote a text like strconv.Quote, or with `ascii_only` like QuoteToASCII."""
+def quote(text: str) -> str:
+    """Quote a text like strconv.Quote."""
     if text.isascii() and not _ESCAPED.search(text):
         return f'"{text}"'
-    escaped = _ESCAPED.sub(lambda found: _escape(found[0], '"', ascii_only=ascii_only), text)
-    return f'"{escaped}"'
+    return f'"{_ESCAPED.sub(lambda found: escape(found[0]), text)}"'
 
 
-def quote_rune(code: int, *, ascii_only: bool = False) -> str:
+def quote_rune(code: int) -> str:
     """Quote a character like strconv.QuoteRune; an invalid code is U+FFFD."""
-    if code < 0 or code > _MAX_RUNE or code in _SURROGATES:
-        code = 0xFFFD
-    character = chr(code)
-    if character == '"':
-        return "'\"'"
-    if " " <= character <= "~" and character not in "'\\":
-        return f"'{character}'"
-    return f"'{_escape(character, chr(39), ascii_only=ascii_only)}'"
+    character = chr(code) if 0 <= code <= _MAX_RUNE and code not in _SURROGATES else "\ufffd"
+    return {'"': "'\"'", "'": "'\\''"}.get(character) or f"'{quote(character)[1:-1]}'"
 
 
-def _escape(character: str, mark: str, *, ascii_only: bool) -> str:
-    if character in (mark, "\\"):
-        return "\\" + character
+def escape(character: str, *, ascii_only: bool = False) -> str:
+    """Return the character as it stands in a quoted text: escaped unless it is printable."""
     code = ord(character)
-    if code in _ESCAPED_BYTES:
-        return f"\\x{code - 0xDC00:02x}"
-    if character.isprintable() and not (ascii_only and not character.isascii()):
-        return character
     if character in _SHORT:
         return _SHORT[character]
-    if code < ord(" ") or code == 0x7F:  # noqa: PLR2004 - DEL
+    if code in _ESCAPED_BYTES:
+        return f"\\x{code - 0xDC00:02x}"
+    if character.isprintable() and not ascii_only:
+        return character
+    if character.isascii():
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the end of the basic plane
 
@@ -179,3 +175,29 @@ def _parse_float(text: str) -> float | None:
     except OverflowError:
         return None
     return None if value in (float("inf"), float("-inf")) else value
+
+
+def float_text(value: float) -> str:
+    """Format a number like fmt.Print: 15020, 1e+06, 0.25."""
+    if abs(value) < _PLAIN_END and value == (whole := int(value)) and (whole or math.copysign(1, value) > 0):
+        return str(whole)
+    return format_float(value, "g")
+
+
+def format_float(value: float, form: str, precision: int = -1) -> str:
+    """Format a number like strconv.FormatFloat in form e, f or g; precision -1: the fewest digits that are exact."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    if precision >= 0:
+        return f"{value:.{precision}{form}}"
+    sign = "-" if math.copysign(1, value) < 0 else ""
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(digits) - len(fraction) + int(exponent or 0) if digits else 1
+    digits = digits.rstrip("0") or "0"
+    if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT < point <= _SHORTEST_EXPONENT):
+        return f"{value:.{len(digits) - 1}e}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    return f"{sign}{digits[:point].ljust(point, '0')}{'.' if len(digits) > point else ''}{digits[point:]}"

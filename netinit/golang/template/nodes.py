@@ -12,70 +12,34 @@ from netinit.golang.template.lexer import SPACES
 from netinit.golang.template.literals import Number, quote
 
 
-class _Word:
-    def __init__(self, pos: int) -> None:
-        self.pos = pos
+class _Node:
+    """A node at a position; `text` is what stands there."""
 
-
-class Text:
-    """Text to be copied."""
-
-    def __init__(self, pos: int, text: str) -> None:
+    def __init__(self, pos: int, text: str = "") -> None:
         self.pos, self.text = pos, text
 
-
-class Bool:
-    """true or false."""
-
-    def __init__(self, pos: int, value: bool) -> None:
-        self.pos, self.value = pos, value
-
     def __str__(self) -> str:
-        return "true" if self.value else "false"
+        return self.text
 
 
-class Nil(_Word):
-    """The constant nil."""
-
-    def __str__(self) -> str:
-        return "nil"
+class Text(_Node):
+    """Text to be copied."""
 
 
-class Dot(_Word):
+class Dot(_Node):
     """The cursor."""
 
-    def __str__(self) -> str:
-        return "."
 
-
-class NumberLiteral:
-    """A number or a character."""
-
-    def __init__(self, pos: int, number: Number) -> None:
-        self.pos, self.number = pos, number
-
-    def __str__(self) -> str:
-        return self.number.text
-
-
-class StringLiteral:
-    """A string: the literal and its value."""
-
-    def __init__(self, pos: int, literal: str, value: str) -> None:
-        self.pos, self.literal, self.value = pos, literal, value
-
-    def __str__(self) -> str:
-        return self.literal
-
-
-class Identifier:
+class Identifier(_Node):
     """The name of a function."""
 
-    def __init__(self, pos: int, name: str) -> None:
-        self.pos, self.name = pos, name
 
-    def __str__(self) -> str:
-        return self.name
+class Literal(_Node):
+    """A constant: a bool, a number or character, a string, or nil (None)."""
+
+    def __init__(self, pos: int, text: str, value: bool | Number | str | None) -> None:
+        super().__init__(pos, text)
+        self.value = value
 
 
 class Field:
@@ -136,9 +100,7 @@ class Pipe:
         return head + " | ".join(map(str, self.commands))
 
 
-Expression: TypeAlias = (
-    "Bool | Nil | Dot | NumberLiteral | StringLiteral | Identifier | Field | Variable | FieldChain | Pipe"
-)
+Expression: TypeAlias = "Literal | Dot | Identifier | Field | Variable | FieldChain | Pipe"
 
 
 class Action:
@@ -151,11 +113,11 @@ class Action:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-class Break(_Word):
+class Break(_Node):
     """{{break}}."""
 
 
-class Continue(_Word):
+class Continue(_Node):
     """{{continue}}."""
 
 

@@ -16,7 +16,7 @@ from netinit.golang.template import nodes as syntax
 Trusted: TypeAlias = "Mapping[str, frozenset[str]]"
 """The operator's fields of the root, each with its own fields that are foreign."""
 
-_CONSTANT = frozenset((syntax.Bool, syntax.Identifier, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral))
+_CONSTANT = frozenset((syntax.Identifier, syntax.Literal))
 """Nodes that are always the operator's."""
 CHANGING = frozenset(("merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "set"))
 """Functions that put a value into a map."""
@@ -154,7 +154,7 @@ class _OriginWalk:
 
 
 def _changes(args: Sequence[syntax.Expression]) -> bool:
-    return isinstance(args[0], syntax.Identifier) and args[0].name in CHANGING
+    return isinstance(args[0], syntax.Identifier) and args[0].text in CHANGING
 
 
 def _within(origin: int | bool) -> int:

@@ -1,102 +1,166 @@
-"""Parse tokens into syntax trees, with Go's grammar and messages."""
+"""Parse tokens into syntax trees, with Go's grammar and messages.
+
+Nesting is limited to MAX_NESTING, so that hostile text causes an error instead of exhausting Python's stack.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final, NoReturn
 
+from netinit.base.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template import nodes as syntax
-from netinit.golang.template.cursor import Cursor, ParserState
 from netinit.golang.template.lexer import Token, tokenize
 from netinit.golang.template.literals import parse_number, quote, unquote
 
-_OPERANDS: Final = frozenset(
-    (
-        lexer.BOOL,
-        lexer.CHAR_CONSTANT,
-        lexer.COMPLEX,
-        lexer.DOT,
-        lexer.FIELD,
-        lexer.IDENTIFIER,
-        lexer.NUMBER,
-        "nil",
-        lexer.RAW_STRING,
-        lexer.STRING,
-        lexer.VARIABLE,
-        lexer.OPEN,
-    )
-)
+MAX_NESTING: Final = 100
+
+_OPERANDS: Final = frozenset((
+    lexer.BOOL, lexer.CHAR_CONSTANT, lexer.COMPLEX, lexer.DOT, lexer.FIELD, lexer.IDENTIFIER, lexer.NUMBER, "nil",
+    lexer.RAW_STRING, lexer.STRING, lexer.VARIABLE, lexer.OPEN,
+))  # fmt: skip
 _CONTROLS: Final = lexer.KEYWORDS - {"nil", "define"}
-_LITERALS: Final = (syntax.Bool, syntax.Dot, syntax.Nil, syntax.NumberLiteral, syntax.StringLiteral)
+_LITERALS: Final = (syntax.Dot, syntax.Literal)
+_LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
+"""Kinds of tokens that are never consumed, because no other follows."""
 
 
 def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, syntax.Tree]:
     """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
     left, right = delimiters
     words = frozenset(word for word in ("break", "continue") if word in functions)
-    shared = ParserState(name, text, tokenize(text, left, right, words), delimiters, functions)
-    _Parser(shared, name).parse_text()
-    return shared.trees
+    parser = _Parser(name, text, tokenize(text, left, right, words), delimiters, functions)
+    parser.parse_text()
+    return parser.trees
 
 
-class _End:
-    """{{end}} or {{else}}, which close a list of nodes."""
+class _Parser:
+    """A position in the tokens, and the state of the tree that is parsed there.
 
-    def __init__(self, word: str, delimiters: tuple[str, str]) -> None:
-        self.word = word
-        self.shown = f"{delimiters[0]}{word}{delimiters[1]}"
+    Errors are reported at the line of the last token that was looked at for this tree.
+    """
 
+    def __init__(
+        self, name: str, text: str, tokens: list[Token], delimiters: tuple[str, str], functions: Collection[str]
+    ) -> None:
+        self.name, self.text, self.tokens = name, text, tokens
+        self.delimiters, self.functions = delimiters, functions
+        self.trees: dict[str, syntax.Tree] = {}
+        self.at, self.read, self.nesting = 0, -1, 0
+        self.begin_tree(name)
 
-class _Parser(Cursor):
-    """The parser of one tree; {{define}} and {{block}} start another one on the same tokens."""
-
-    def __init__(self, shared: ParserState, name: str) -> None:
-        super().__init__(shared)
-        self.tree = syntax.Tree(name, shared.name, shared.text)
+    def begin_tree(self, name: str) -> dict[str, Any]:
+        """Begin another tree; return the state of this one."""
+        before = vars(self).copy()
+        self.looked_at: Token | None = None
+        self.action_at: Token | None = None
+        self.tree = syntax.Tree(name, self.name, self.text)
         self.variables = ["$"]
         self.ranges = 0
+        return before
+
+    def resume_tree(self, before: dict[str, Any]) -> None:
+        """Continue with the tree that another one interrupted."""
+        vars(self).update({**before, "at": self.at, "read": self.read, "nesting": self.nesting})
+
+    # --- tokens ---
+
+    def peek(self) -> Token:
+        """Return the next token without consuming it."""
+        token = self.tokens[self.at]
+        if self.at > self.read:
+            self.read, self.looked_at = self.at, token
+        return token
+
+    def next(self) -> Token:
+        """Consume and return the next token."""
+        token = self.peek()
+        if token.kind not in _LAST:
+            self.at += 1
+        return token
+
+    def skip(self) -> None:
+        """Consume the token that `peek` returned."""
+        self.at += 1
+
+    def expect(self, kind: str, context: str) -> Token:
+        """Consume the next token. Raises TemplateError if it is of another kind."""
+        token = self.next()
+        if token.kind != kind:
+            self.unexpected(token, context)
+        return token
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise TemplateError at the line of the last token that was looked at."""
+        raise TemplateError(f"template: {self.name}:{self.line_of(self.looked_at)}: {message}")
+
+    def line_of(self, token: Token | None) -> int:
+        """Return a token's line, counted from 1; 0 for None."""
+        return 0 if token is None else self.text.count("\n", 0, token.pos) + 1
+
+    def unexpected(self, token: Token, context: str) -> NoReturn:
+        """Raise TemplateError about the token."""
+        if token.kind != lexer.ERROR:
+            self.fail(f"unexpected {token} in {context}")
+        extra = ""
+        action_line = self.line_of(self.action_at)
+        if action_line not in (0, self.line_of(token)):
+            started = f" started at {self.name}:{action_line}"
+            extra = started if token.text.endswith(" action") else f" in action{started}"
+        self.fail(f"{token}{extra}")
+
+    def enter(self) -> None:
+        """Enter a block or parenthesis. Raises TemplateError if the nesting is too deep."""
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            self.fail(f"blocks and parentheses are nested deeper than {MAX_NESTING} levels")
+
+    def leave(self) -> None:
+        """Leave a block or parenthesis."""
+        self.nesting -= 1
 
     # --- lists ---
 
     def parse_text(self) -> None:
         while (token := self.peek()).kind != lexer.EOF:
             if token.kind == lexer.LEFT:
-                before = self.shared.at
+                before = self.at
                 self.skip()
                 if self.next().kind == "define":
-                    _Parser(self.shared, "definition").parse_definition()
+                    self.parse_definition()
                     continue
-                self.shared.at = before
+                self.at = before
             node = self.text_or_action(token)
-            if isinstance(node, _End):
-                self.fail(f"unexpected {node.shown}")
+            if isinstance(node, str):
+                self.fail(f"unexpected {self.shown(node)}")
             self.tree.body.append(node)
         self.add()
 
     def parse_definition(self) -> None:
         context = "define clause"
+        outer = self.begin_tree("definition")
         token = self.next()
         self.tree.name = self.template_name(token, context)
         self.expect(lexer.RIGHT, context)
-        self.parse_body(self.tree.body, context, self)
+        self.tree.body, end = self.item_list()
+        if end != "end":
+            self.fail(f"unexpected {self.shown(end)} in {context}")
         self.add()
+        self.resume_tree(outer)
 
-    def parse_body(self, body: list[syntax.Node], context: str, blame: _Parser) -> None:
-        nodes, end = self.item_list()
-        if end.word != "end":
-            blame.fail(f"unexpected {end.shown} in {context}")
-        body.extend(nodes)
+    def shown(self, word: str) -> str:
+        return f"{self.delimiters[0]}{word}{self.delimiters[1]}"
 
     def add(self) -> None:
-        trees, tree = self.shared.trees, self.tree
-        old = trees.get(tree.name)
+        old = self.trees.get(self.tree.name)
         if old is None or syntax.is_empty(old.body):
-            trees[tree.name] = tree
-        elif not syntax.is_empty(tree.body):
-            self.fail(f"template: multiple definition of template {quote(tree.name)}")
+            self.trees[self.tree.name] = self.tree
+        elif not syntax.is_empty(self.tree.body):
+            self.fail(f"template: multiple definition of template {quote(self.tree.name)}")
 
-    def item_list(self) -> tuple[list[syntax.Node], _End]:
+    def item_list(self) -> tuple[list[syntax.Node], str]:
+        """Parse nodes up to {{end}} or {{else}}; return them and that word."""
         self.peek()
         self.enter()
         nodes: list[syntax.Node] = []
@@ -105,13 +169,13 @@ class _Parser(Cursor):
             if token.kind == lexer.EOF:
                 self.fail("unexpected EOF")
             node = self.text_or_action(token)
-            if isinstance(node, _End):
+            if isinstance(node, str):
                 self.leave()
                 return nodes, node
             nodes.append(node)
 
-    def text_or_action(self, token: Token) -> syntax.Node | _End:
-        """Parse the node that starts with this token."""
+    def text_or_action(self, token: Token) -> syntax.Node | str:
+        """Parse the node that starts with this token; return "end" or "else" for those."""
         if token.kind == lexer.TEXT:
             self.skip()
             return syntax.Text(token.pos, token.text)
@@ -125,13 +189,13 @@ class _Parser(Cursor):
 
     # --- actions ---
 
-    def action(self) -> syntax.Node | _End:
+    def action(self) -> syntax.Node | str:
         token = self.peek()
         if token.kind in _CONTROLS:
             self.skip()
-            found: syntax.Node | _End = getattr(self, f"{token.kind}_control")(token)
+            found: syntax.Node | str = getattr(self, f"{token.kind}_control")(token)
             return found
-        return syntax.Action(token.pos, self.pipeline("command", lexer.RIGHT), self.shared.delimiters)
+        return syntax.Action(token.pos, self.pipeline("command", lexer.RIGHT), self.delimiters)
 
     def break_control(self, token: Token) -> syntax.Break:
         self.close_loop_word("{{break}}")
@@ -148,14 +212,14 @@ class _Parser(Cursor):
         if not self.ranges:
             self.fail(f"{word} outside {{{{range}}}}")
 
-    def end_control(self, _token: Token) -> _End:
+    def end_control(self, token: Token) -> str:
         self.expect(lexer.RIGHT, "end")
-        return _End("end", self.shared.delimiters)
+        return token.kind
 
-    def else_control(self, _token: Token) -> _End:
+    def else_control(self, token: Token) -> str:
         if self.peek().kind not in ("if", "with"):
             self.expect(lexer.RIGHT, "else")
-        return _End("else", self.shared.delimiters)
+        return token.kind
 
     def if_control(self, _token: Token) -> syntax.If:
         return syntax.If(*self.branches("if"))
@@ -172,7 +236,7 @@ class _Parser(Cursor):
             pipe = self.pipeline(word, lexer.RIGHT)
             body, end = self.item_list()
             found.append(syntax.Branch(pipe, body))
-            if end.word == "else":
+            if end == "else":
                 if self.peek().kind == word:
                     self.next()
                     continue
@@ -183,8 +247,8 @@ class _Parser(Cursor):
 
     def else_list(self) -> list[syntax.Node]:
         nodes, end = self.item_list()
-        if end.word != "end":
-            self.fail(f"expected end; found {end.shown}")
+        if end != "end":
+            self.fail(f"expected end; found {self.shown(end)}")
         return nodes
 
     def range_control(self, _token: Token) -> syntax.Range:
@@ -193,7 +257,7 @@ class _Parser(Cursor):
         self.ranges += 1
         body, end = self.item_list()
         self.ranges -= 1
-        otherwise = self.else_list() if end.word == "else" else []
+        otherwise = self.else_list() if end == "else" else []
         del self.variables[mark:]
         return syntax.Range(pipe, body, otherwise)
 
@@ -202,10 +266,14 @@ class _Parser(Cursor):
         token = self.next()
         name = self.template_name(token, context)
         pipe = self.pipeline(context, lexer.RIGHT)
-        inner = _Parser(self.shared, name)
-        inner.parse_body(inner.tree.body, context, self)
-        inner.add()
-        return syntax.Invoke(token.pos, name, pipe, self.shared.delimiters)
+        outer = self.begin_tree(name)
+        self.tree.body, end = self.item_list()
+        if end == "end":
+            self.add()
+        self.resume_tree(outer)
+        if end != "end":
+            self.fail(f"unexpected {self.shown(end)} in {context}")
+        return syntax.Invoke(token.pos, name, pipe, self.delimiters)
 
     def template_control(self, _token: Token) -> syntax.Invoke:
         context = "template clause"
@@ -216,7 +284,7 @@ class _Parser(Cursor):
             self.next()
         else:
             pipe = self.pipeline(context, lexer.RIGHT)
-        return syntax.Invoke(token.pos, name, pipe, self.shared.delimiters)
+        return syntax.Invoke(token.pos, name, pipe, self.delimiters)
 
     def template_name(self, token: Token, context: str) -> str:
         if token.kind not in (lexer.STRING, lexer.RAW_STRING):
@@ -249,12 +317,12 @@ class _Parser(Cursor):
 
     def declarations(self, pipe: syntax.Pipe, context: str) -> None:
         while (variable := self.peek()).kind == lexer.VARIABLE:
-            before = self.shared.at
+            before = self.at
             self.skip()
             follower = self.peek()
             comma = follower.kind == lexer.CHAR and follower.text == ","
             if not comma and follower.kind not in (lexer.ASSIGN, lexer.DECLARE):
-                self.shared.at = before
+                self.at = before
                 return
             self.next()
             pipe.variables.append(syntax.Variable(variable.pos, variable.text))
@@ -317,7 +385,7 @@ class _Parser(Cursor):
         if kind == lexer.FIELD:
             return syntax.Field(pos, (text[1:],))
         if kind == lexer.IDENTIFIER:
-            if text not in self.shared.functions:
+            if text not in self.functions:
                 self.fail(f"function {quote(text)} not defined")
             return syntax.Identifier(pos, text)
         if kind == lexer.VARIABLE:
@@ -333,16 +401,14 @@ class _Parser(Cursor):
 
     def literal(self, kind: str, pos: int, text: str) -> syntax.Expression:
         if kind == lexer.DOT:
-            return syntax.Dot(pos)
-        if kind == "nil":
-            return syntax.Nil(pos)
-        if kind == lexer.BOOL:
-            return syntax.Bool(pos, text == "true")
+            return syntax.Dot(pos, text)
+        if kind in ("nil", lexer.BOOL):
+            return syntax.Literal(pos, text, None if kind == "nil" else text == "true")
         if kind in (lexer.STRING, lexer.RAW_STRING):
-            return syntax.StringLiteral(pos, text, self.unquote(text))
+            return syntax.Literal(pos, text, self.unquote(text))
         if kind == lexer.COMPLEX or (kind == lexer.NUMBER and text.endswith("i")):
             self.fail(f"complex constants are not supported: {text}")
         try:
-            return syntax.NumberLiteral(pos, parse_number(text))
+            return syntax.Literal(pos, text, parse_number(text))
         except ValueError as problem:
             self.fail(str(problem))

@@ -1,16 +1,17 @@
-"""Format Go values like package fmt: Sprint, Sprintln, and the verbs of Sprintf.
+"""Format Go values like package fmt: Sprint, Sprintln, and Sprintf with the verbs, flags and error texts of templates.
 
-A `_Buffer` limits the size of the text.
+Not supported, and a FunctionError: the flags `#` and space, `*`, argument numbers, and the verbs b, e, o, p, U and w,
+which no template of Istio's releases and known charts has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
 
-from netinit.golang.template.floats import float_text, format_float
 from netinit.golang.template.limits import check_size
-from netinit.golang.template.literals import quote, quote_rune
+from netinit.golang.template.literals import escape, float_text, format_float, quote, quote_rune
 from netinit.golang.template.values import (
     BOOL,
     FLOAT,
@@ -33,15 +34,6 @@ from netinit.golang.template.values import (
     type_name,
 )
 
-_VERBS: Final = {
-    BOOL: "tv",
-    INT: "vdxcq",
-    UINT: "vdxcq",
-    FLOAT: "vgf",
-    STRING: "vsxq",
-}
-
-
 _PLAIN: Final[dict[type, Callable[[Any], str]]] = {
     str: str,
     int: str,
@@ -49,6 +41,9 @@ _PLAIN: Final[dict[type, Callable[[Any], str]]] = {
     float: float_text,
 }
 """Fast path for the most frequent types."""
+_Put: TypeAlias = "Callable[[str], object]"
+_MAX_WIDTH: Final = 1_000_000
+_VERB: Final = re.compile(r"%(?:%|([-+0]*)([0-9]*)(?:\.([0-9]*))?([sdvqtxcfgT]))")
 
 
 def to_text(value: Any) -> str:
@@ -60,7 +55,7 @@ def to_text(value: Any) -> str:
 
 def printable(value: Any) -> Any:
     """Return the value that Go prints: of a pointer without a String method, what it points to."""
-    if isinstance(value, Struct) and value.go_type.startswith("*") and value and own_text(value) is None:
+    if isinstance(value, Struct) and value.go_type.startswith("*") and value and _own_text(value) is None:
         return Struct(value.go_type[1:], value.fields)
     return "<no value>" if value is None or value is NO_VALUE else value
 
@@ -70,35 +65,61 @@ def sprint(*values: Any) -> str:
     if len(values) == 1 and type(values[0]) in _PLAIN:
         return _PLAIN[type(values[0])](values[0])
     buffer = _Buffer()
-    flags = Flags()
-    before_text = True
-    for index, value in enumerate(values):
+    was_text = True
+    for value in values:
         is_text = kind_of(value) == STRING
-        if index and not is_text and not before_text:
-            buffer.add(" ")
-        print_value(buffer, value, "v", flags, 0)
-        before_text = is_text
+        buffer.put("" if was_text or is_text else " ")
+        _print(buffer.put, value, _V)
+        was_text = is_text
     return buffer.text()
 
 
 def sprintln(*values: Any) -> str:
     """Format the values like fmt.Sprintln."""
     buffer = _Buffer()
-    flags = Flags()
-    for index, value in enumerate(values):
-        if index:
-            buffer.add(" ")
-        print_value(buffer, value, "v", flags, 0)
-    buffer.add("\n")
+    _print_items(buffer.put, ("", "\n"), (("", value) for value in values), _V, 0)
+    return buffer.text()
+
+
+def sprintf(template: str, *values: Any) -> str:
+    """Format values like fmt.Sprintf. Raises FunctionError for an unsupported verb and for too long a text."""
+    if template.count("%") == template.count("%s") == len(values) and all(type(value) is str for value in values):
+        pieces = template.split("%s")  # what most templates print
+        check_size(sum(map(len, pieces)) + sum(map(len, values)))
+        return "".join([part for pair in zip(pieces, (*values, ""), strict=True) for part in pair])
+    buffer = _Buffer()
+    at, used = 0, 0
+    while (percent := template.find("%", at)) >= 0:
+        buffer.put(template[at:percent])
+        found = _VERB.match(template, percent)
+        if found is None:
+            raise FunctionError(
+                f"{template[percent:][:12]!r} is not supported; use %s %d %v %q %t %x %c %f %g %T, with - + 0, a width, a precision"
+            )
+        at = found.end()
+        if not found[4]:
+            buffer.put("%")
+        elif used == len(values):
+            buffer.put(f"%!{found[4]}(MISSING)")
+        else:
+            _print(buffer.put, values[used], _Verb.of(found))
+            used += 1
+    buffer.put(template[at:])
+    if used < len(values):
+        rest = (None if value is NO_VALUE else value for value in values[used:])
+        extra = (("<nil>", "") if value is None else (f"{type_name(value)}=", value) for value in rest)
+        _print_items(buffer.put, ("%!(EXTRA ", ")"), extra, _V, 0, separator=", ")
     return buffer.text()
 
 
 class _Buffer:
+    """Collects a text. `put` raises FunctionError when it becomes too long."""
+
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.size = 0
 
-    def add(self, text: str) -> None:
+    def put(self, text: str) -> None:
         self.size += len(text)
         check_size(self.size)
         self.parts.append(text)
@@ -107,187 +128,178 @@ class _Buffer:
         return "".join(self.parts)
 
 
-class Flags:
-    """The flags, width and precision of a verb.
+class _Verb:
+    """A verb with its flags, width and precision; `names` is %+v."""
 
-    `names` is %+v. `erring`: an error text is being printed, in which no method is called.
-    """
+    is_in_error = False
+    """Whether an error's text is being printed, in which no method is called."""
 
-    def __init__(self) -> None:
-        self.minus = self.plus = self.zero = self.names = self.erring = False
-        self.width: int | None = None
-        self.precision: int | None = None
+    def __init__(self, letter: str = "v", flags: str = "", width: int = 0, precision: int | None = None) -> None:
+        self.letter, self.width, self.precision = letter, width, precision
+        self.minus, self.zero = "-" in flags, "0" in flags
+        self.plus, self.names = "+" in flags and letter != "v", "+" in flags and letter == "v"
+
+    @classmethod
+    def of(cls, found: re.Match[str]) -> _Verb:
+        """Return a verb of a template. Raises FunctionError for a width or precision beyond Go's limit."""
+        flags, width, precision, letter = found.groups(default="")
+        numbers = [int(number[:8] or 0) for number in (width, precision)]
+        if max(numbers) > _MAX_WIDTH:
+            raise FunctionError(f"{found[0][:20]!r}: a width or precision is {_MAX_WIDTH} at most")
+        return cls(letter, flags, numbers[0], numbers[1] if found[3] is not None else None)
 
     def pad(self, text: str, *, zeros: bool = True) -> str:
         """Pad the text to the width, with spaces or, if `zeros` allows it, zeros."""
-        if not self.width or len(text) >= self.width:
-            return text
         check_size(self.width)
-        if self.minus:
-            return text.ljust(self.width)
-        return text.rjust(self.width, "0" if zeros and self.zero else " ")
+        return text.ljust(self.width) if self.minus else text.rjust(self.width, "0" if zeros and self.zero else " ")
 
 
-def own_text(value: Any) -> str | None:
+_V: Final = _Verb()
+_IN_ERROR: Final = _Verb()
+_IN_ERROR.is_in_error = True
+
+
+def _own_text(value: Any) -> str | None:
     """Return the result of the value's String or Error method; None without one."""
-    methods = getattr(value, "go_methods", None)
-    if methods:
-        method = methods.get("Error") or methods.get("String")
-        if method is not None:
-            return str(method())
-    return None
+    methods = getattr(value, "go_methods", None) or {}
+    method = methods.get("Error") or methods.get("String")
+    return None if method is None else str(method())
 
 
-def print_value(buffer: _Buffer, value: Any, verb: str, flags: Flags, depth: int) -> None:
+def _print(put: _Put, value: Any, verb: _Verb, depth: int = 0) -> None:
     """Write the value by the verb; `depth`: the number of containers it is in."""
-    if value is None or value is NO_VALUE:
-        buffer.add("<nil>" if depth else flags.pad("<nil>") if verb == "v" else f"%!{verb}(<nil>)")
+    letter, missing = verb.letter, value is None or value is NO_VALUE
+    if letter == "T":
+        put(verb.pad("<nil>") if missing else _format_string(type_name(value), "s", verb))
         return
-    if not flags.erring and verb in "vsxq" and (own := own_text(value)) is not None:
-        buffer.add(format_value(own, verb, flags))
+    if missing:
+        put("<nil>" if depth else verb.pad("<nil>") if letter == "v" else f"%!{letter}(<nil>)")
         return
+    if letter in "vsxq" and not verb.is_in_error and (own := _own_text(value)) is not None:
+        value = own
     kind = kind_of(value)
-    if kind in _VERBS or (kind == SLICE and isinstance(value, bytes) and verb in "sxq"):
-        buffer.add(format_value(value, verb, flags))
-    elif kind == MAP:
-        _print_map(buffer, value, verb, flags, depth)
-    elif kind == SLICE:
-        _print_list(buffer, value, verb, flags, depth)
-    elif kind in (STRUCT, POINTER) and isinstance(value, Struct):
-        _print_struct(buffer, value, verb, flags, depth)
+    if isinstance(value, bytes) and letter in "sxq":
+        put(_format_string(from_bytes(value), letter, verb))
+    elif kind in _FORMATS:
+        put(_format(value, kind, verb))
     elif kind in (FUNC, NIL):
-        buffer.add("0x0")
+        put("0x0")
+    elif kind == POINTER and (value.nil or depth):
+        _print_pointer(put, value, verb)
+    else:
+        _print_container(put, value, kind, verb, depth)
+
+
+def _print_pointer(put: _Put, value: Struct, verb: _Verb) -> None:
+    """Write a nil pointer, or zero for a nested pointer, of which Go prints the address."""
+    letter = verb.letter
+    if value.nil and letter == "v":
+        put(verb.pad("<nil>"))
+    elif letter in "vdx":
+        put(_format_integer(0, letter, verb) if value.nil else "0x0" if letter == "v" else "0")
+    else:
+        put(f"%!{letter}({value.go_type}=")
+        if value.nil:
+            put(verb.pad("<nil>"))
+        else:
+            _print(put, value, _IN_ERROR)
+        put(")")
+
+
+def _print_container(put: _Put, value: Any, kind: str, verb: _Verb, depth: int) -> None:
+    if kind == MAP:
+        _print_items(put, ("map[", "]"), ((key, value[key]) for key in sorted(value)), verb, depth + 1)
+    elif kind == SLICE:
+        is_bytes = isinstance(value, bytes)
+        items = (("", Uint8(item) if is_bytes else item) for item in value)
+        _print_items(put, ("[", "]"), items, verb, depth + 1)
+    elif kind in (STRUCT, POINTER):
+        fields = ((f"{name}:" if verb.names else "", item) for name, item in value.fields.items())
+        _print_items(put, ("&{" if kind == POINTER else "{", "}"), fields, verb, depth + 1)
     else:
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
 
-def _print_map(buffer: _Buffer, value: dict[Any, Any], verb: str, flags: Flags, depth: int) -> None:
-    buffer.add("map[")
-    for index, key in enumerate(sorted(value)):
-        if index:
-            buffer.add(" ")
-        print_value(buffer, key, verb, flags, depth + 1)
-        buffer.add(":")
-        print_value(buffer, value[key], verb, flags, depth + 1)
-    buffer.add("]")
+def _print_items(
+    put: _Put, around: tuple[str, str], items: Iterable[tuple[Any, Any]], verb: _Verb, depth: int, *, separator: str = " "
+) -> None:
+    """Write names and values, with a separator between two; a map's names are keys, which the verb formats too."""
+    opened, closed = around
+    put(opened)
+    lead = ""
+    for name, item in items:
+        put(lead)
+        if opened == "map[":
+            _print(put, name, verb, depth)
+            put(":")
+        else:
+            put(name)
+        _print(put, item, verb, depth)
+        lead = separator
+    put(closed)
 
 
-def _print_list(buffer: _Buffer, value: Sequence[Any], verb: str, flags: Flags, depth: int) -> None:
-    buffer.add("[")
-    for index, item in enumerate(value):
-        if index:
-            buffer.add(" ")
-        print_value(buffer, Uint8(item) if isinstance(value, bytes) else item, verb, flags, depth + 1)
-    buffer.add("]")
-
-
-def _print_struct(buffer: _Buffer, value: Struct, verb: str, flags: Flags, depth: int) -> None:
-    if value.go_kind == POINTER:
-        if value.nil:
-            _print_nil_pointer(buffer, value.go_type, verb, flags)
-            return
-        if depth:
-            _print_address(buffer, value, verb, flags)
-            return
-        buffer.add("&")
-    buffer.add("{")
-    for index, (field, item) in enumerate(value.fields.items()):
-        if index:
-            buffer.add(" ")
-        if flags.names:
-            buffer.add(f"{field}:")
-        print_value(buffer, item, verb, flags, depth + 1)
-    buffer.add("}")
-
-
-def _print_nil_pointer(buffer: _Buffer, name: str, verb: str, flags: Flags) -> None:
-    if verb == "v":
-        buffer.add(flags.pad("<nil>"))
-    else:
-        buffer.add(_format_integer(0, verb, flags) if verb in "dx" else f"%!{verb}({name}={flags.pad('<nil>')})")
-
-
-def _print_address(buffer: _Buffer, value: Struct, verb: str, flags: Flags) -> None:
-    """Print zero for a nested pointer, of which Go prints the address."""
-    if verb in "vdx":
-        buffer.add("0x0" if verb == "v" else "0")
-        return
-    flags.erring = True
-    buffer.add(f"%!{verb}({value.go_type}=")
-    print_value(buffer, value, "v", flags, 0)
-    buffer.add(")")
-    flags.erring = False
-
-
-def format_value(value: Any, verb: str, flags: Flags) -> str:
-    """Format a bool, number, string or bytes by the verb."""
-    kind = kind_of(value)
-    if isinstance(value, bytes):
-        return _format_string(from_bytes(value), verb, flags)
-    if kind == FLOAT and verb == "x":
+def _format(value: Any, kind: str, verb: _Verb) -> str:
+    letter = verb.letter
+    if kind == FLOAT and letter == "x":
         raise FunctionError("%x of a floating-point number is not supported: use %g or %f")
-    if verb not in _VERBS[kind]:
-        return f"%!{verb}({type_name(value)}={_FORMATTERS[kind](value, 'v', flags)})"
-    return _FORMATTERS[kind](value, verb, flags)
+    letters, write = _FORMATS[kind]
+    return write(value, letter, verb) if letter in letters else f"%!{letter}({type_name(value)}={write(value, 'v', verb)})"
 
 
-def _format_bool(value: bool, _verb: str, flags: Flags) -> str:
-    return flags.pad("true" if value else "false")
+def _format_bool(value: bool, _letter: str, verb: _Verb) -> str:
+    return verb.pad("true" if value else "false")
 
 
-def _format_string(text: str, verb: str, flags: Flags) -> str:
-    if verb == "q":
-        if flags.precision is not None:
-            text = text[: flags.precision]
-        return flags.pad(quote(text, ascii_only=flags.plus))
-    if verb == "x":
-        raw = to_bytes(text)[: flags.precision]
+def _format_string(text: str, letter: str, verb: _Verb) -> str:
+    if letter == "x":
+        raw = to_bytes(text)[: verb.precision]
         check_size(2 * len(raw))
-        return flags.pad(raw.hex())
-    return flags.pad(text[: flags.precision])
+        return verb.pad(raw.hex())
+    return verb.pad(_quoted(quote(text[: verb.precision]), verb) if letter == "q" else text[: verb.precision])
 
 
-def _format_integer(value: int, verb: str, flags: Flags) -> str:
-    if verb == "c":
+def _quoted(text: str, verb: _Verb) -> str:
+    return re.sub("[^ -~]", lambda found: escape(found[0], ascii_only=True), text) if verb.plus else text
+
+
+def _format_integer(value: int, letter: str, verb: _Verb) -> str:
+    if letter == "c":
         valid = 0 <= value <= 0x10FFFF and not 0xD800 <= value < 0xE000  # noqa: PLR2004 - Unicode's bounds
-        return flags.pad(chr(value) if valid else "\ufffd")
-    if verb == "q":
-        return flags.pad(quote_rune(value, ascii_only=flags.plus))
-    digits = format(abs(value), "x" if verb == "x" else "d")
-    negative = value < 0
-    if flags.precision is not None:
-        if flags.precision == 0 and value == 0:
-            return " " * (flags.width or 0)
-        check_size(flags.precision)
-        digits = digits.rjust(flags.precision, "0")
-    elif flags.zero and not flags.minus and flags.width:
-        check_size(flags.width)
-        digits = digits.rjust(flags.width - (negative or flags.plus), "0")
-    sign = "-" if negative else "+" if flags.plus else ""
-    return flags.pad(sign + digits, zeros=False)
+        return verb.pad(chr(value) if valid else "\ufffd")
+    if letter == "q":
+        return verb.pad(_quoted(quote_rune(value), verb))
+    if verb.precision == 0 and value == 0:
+        return " " * verb.width
+    sign = "-" if value < 0 else "+" if verb.plus else ""
+    least = verb.precision or 0
+    if verb.precision is None and verb.zero and not verb.minus:
+        least = verb.width - len(sign)
+    check_size(least)
+    digits = format(abs(value), "x" if letter == "x" else "d").rjust(least, "0")
+    return verb.pad(sign + digits, zeros=False)
 
 
-def _format_float(value: float, verb: str, flags: Flags) -> str:
-    precision = flags.precision
+def _format_float(value: float, letter: str, verb: _Verb) -> str:
+    precision = verb.precision
     if precision is None:
-        precision = 6 if verb == "f" else -1
+        precision = 6 if letter == "f" else -1
     check_size(precision + 400)
-    text = format_float(value, "f" if verb == "f" else "g", precision)
-    if text[-1] in "fN":  # Inf, NaN
-        text = text.removeprefix("+") if not flags.plus else text if text[0] in "+-" else f"+{text}"
-        return flags.pad(text, zeros=False)
-    sign = "-" if text[0] == "-" else "+" if flags.plus else ""
-    text = text.removeprefix("-")
-    if sign and flags.zero and not flags.minus and flags.width:
-        check_size(flags.width)
-        return sign + text.rjust(flags.width - 1, "0")
-    return flags.pad(sign + text)
+    text = format_float(value, "f" if letter == "f" else "g", precision)
+    sign = "-" if text[0] == "-" else "+" if verb.plus else ""
+    text = text.lstrip("+-")
+    is_number = text not in ("Inf", "NaN")
+    if is_number and sign and verb.zero and not verb.minus:
+        check_size(verb.width)
+        return sign + text.rjust(verb.width - 1, "0")
+    return verb.pad(sign + text, zeros=is_number)
 
 
-_FORMATTERS: Final[dict[str, Callable[[Any, str, Flags], str]]] = {
-    BOOL: _format_bool,
-    INT: _format_integer,
-    UINT: _format_integer,
-    FLOAT: _format_float,
-    STRING: _format_string,
+_FORMATS: Final[dict[str, tuple[str, Callable[[Any, str, _Verb], str]]]] = {
+    BOOL: ("tv", _format_bool),
+    INT: ("vdxcq", _format_integer),
+    UINT: ("vdxcq", _format_integer),
+    FLOAT: ("vgf", _format_float),
+    STRING: ("vsxq", _format_string),
 }
+"""For each kind, its verbs and what writes it."""

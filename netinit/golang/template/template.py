@@ -8,12 +8,12 @@ from typing import Any, Final
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
-from netinit.golang.template.folding import Constants
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Identifier, Tree
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
+from netinit.golang.template.scope import Constants
 from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -61,7 +61,7 @@ class Template:
         """Parse a template, which may call these functions and Go's own. An empty delimiter is the default one.
 
         `trusted`: the fields of the data that are not foreign (see `origins`); None: mark nothing. `constants`: those
-        that are the same object in most renderings (see `folding`). Raises TemplateError with Go's message.
+        that are the same object in most renderings (see `scope`). Raises TemplateError with Go's message.
         """
         own = {key: Function.of(call) for key, call in (functions or {}).items()}
         known = {**BUILTINS, **own}
@@ -83,7 +83,7 @@ class Template:
         while todo:
             node = todo.pop()
             if isinstance(node, Identifier):
-                found[node.name] = min(node.pos, found.get(node.name, node.pos))
+                found[node.text] = min(node.pos, found.get(node.text, node.pos))
             elif isinstance(node, list | tuple):
                 todo += node
             elif hasattr(node, "__dict__"):

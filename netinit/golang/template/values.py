@@ -260,42 +260,26 @@ class Function:
 
     @classmethod
     def of(cls, call: Callable[..., Any] | Function, *, cost: Callable[..., int] | None = None) -> Function:
-        """Return the function, with parameters typed by the callable's annotations.
+        """Return the function, with parameters typed by the annotations of a Python function or method.
 
         `str`, `int`, `float`, `bool`, `StringMap`, `dict[str, Any]` and `list[Any]` are Go's types; anything else is
-        `ANY`. Parameters with a default are not for templates. Raises TypeError for a keyword argument without one.
+        `ANY`. Parameters with a default are not for templates. Raises TypeError for a keyword argument without one, and
+        for a callable that is not written in Python: `typed` says its types.
         """
         if isinstance(call, Function):
             return call
-        code = getattr(call, "__code__", None)
-        if code is not None and not (call.__defaults__ or hasattr(call, "__wrapped__")):
-            return cls._of_plain(call, code, cost)
-        import inspect  # takes 5 ms; plain code reads the signature of most functions
-
-        params: list[str] = []
-        variadic: str | None = None
-        for parameter in inspect.signature(call).parameters.values():
-            go_type = _ANNOTATIONS.get(parameter.annotation, ANY)
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                variadic = go_type
-            elif parameter.default is not parameter.empty:
-                break
-            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                params.append(go_type)
-            elif parameter.kind is parameter.KEYWORD_ONLY:
-                raise TypeError(f"{call!r}: a template cannot give the keyword argument {parameter.name!r}")
-        return cls(call, params, variadic, cost=cost)
-
-    @classmethod
-    def _of_plain(cls, call: Callable[..., Any], code: CodeType, cost: Callable[..., int] | None) -> Function:
-        """Return the result of `of` for a function or method whose parameters have no defaults."""
+        code: CodeType | None = getattr(call, "__code__", None)  # inspect.signature would take 5 ms to import
+        if code is None:
+            raise TypeError(f"{call!r}: its parameters are unknown; give their types")
         keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         for name in keyword_only:
             if name not in (call.__kwdefaults__ or ()):
                 raise TypeError(f"{call!r}: a template cannot give the keyword argument {name!r}")
+        defaults = len(call.__defaults__ or ())
         bound = 1 if getattr(call, "__self__", None) is not None else 0
-        names = code.co_varnames[bound : code.co_argcount]
-        rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if code.co_flags & _TAKES_MORE else ()
+        names = code.co_varnames[bound : code.co_argcount - defaults]
+        takes_more = code.co_flags & _TAKES_MORE and not defaults
+        rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if takes_more else ()
         types = [_ANNOTATIONS.get(call.__annotations__.get(name), ANY) for name in (*names, *rest)]
         return cls(call, types[: len(names)], types[-1] if rest else None, cost=cost)
 
@@ -324,36 +308,24 @@ _TYPES: Final[dict[type, tuple[str, str]]] = {
     _NoValue: (NIL, "<nil>"),
 }
 """The Go kind and type name of Python's types."""
-_KINDS: Final = {of_python: kind for of_python, (kind, _) in _TYPES.items()}
-_TYPE_NAMES: Final = {of_python: name for of_python, (_, name) in _TYPES.items()}
+
+
+def _look_up(value: Any, column: int, own: str) -> str | None:
+    """Return the kind (0) or type name (1) of a value: its own, or that of its Python type."""
+    found: str | None = getattr(value, own, None)
+    return found or next((entry[column] for base, entry in _TYPES.items() if isinstance(value, base)), None)
 
 
 def kind_of(value: Any) -> str:
     """Return the value's Go kind, one of this module's constants."""
-    kind = _KINDS.get(type(value))
-    if kind is not None:
-        return kind
-    kind = getattr(value, "go_kind", None)
-    if kind is not None:
-        return str(kind)
-    for base, kind in _KINDS.items():
-        if isinstance(value, base):
-            return kind
-    return OTHER
+    entry = _TYPES.get(type(value))
+    return entry[0] if entry is not None else _look_up(value, 0, "go_kind") or OTHER
 
 
 def type_name(value: Any) -> str:
     """Return the name of the value's Go type."""
-    name = _TYPE_NAMES.get(type(value))
-    if name is not None:
-        return name
-    name = getattr(value, "go_type", None)
-    if name is not None:
-        return str(name)
-    for base, name in _TYPE_NAMES.items():
-        if isinstance(value, base):
-            return name
-    return f"python.{type(value).__name__}"
+    entry = _TYPES.get(type(value))
+    return entry[1] if entry is not None else _look_up(value, 1, "go_type") or f"python.{type(value).__name__}"
 
 
 def holds_interfaces(container: Any) -> bool:

@@ -12,8 +12,18 @@ from netinit.base.net import Network, Ports
 from netinit.options import kinds
 from netinit.options.interception import OFF
 from netinit.options.kinds import PORT, Kind
-from netinit.options.peers.declare import Draft, PeerOptions, lacking, needless, read, same
-from netinit.options.peers.kinds import COLON_PORTS, NETWORKS, TEXT, all_ports_of
+from netinit.options.peers.declare import (
+    COLON_PORTS,
+    NETWORKS,
+    TEXT,
+    Draft,
+    PeerOptions,
+    all_ports_of,
+    lacking,
+    needless,
+    read,
+    same,
+)
 
 UID = Kind(metavar="UID", read=kinds.read_uid)
 REGISTERED = "Consul's registration has the ports there; give -proxy-inbound-port, -proxy-outbound-port and -exclude-inbound-port"

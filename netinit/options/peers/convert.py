@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
 from netinit.options import Options
-from netinit.options.argv import Taken, describe_strays, is_flag, take_flags
+from netinit.options.declare import Taken, describe_strays, is_flag, take_flags
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
 from netinit.options.peers.declare import PeerOptions, Remark, hint, make_draft

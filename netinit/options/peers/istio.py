@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from netinit.options import FLAGS, kinds, older_istio
 from netinit.options.declare import OF_OURS
-from netinit.options.peers.declare import Draft, PeerOptions, Remark, lacking, needless, read, same
-from netinit.options.peers.kinds import TEXT
+from netinit.options.peers.declare import TEXT, Draft, PeerOptions, Remark, lacking, needless, read, same
 
 
 class OlderIstio(PeerOptions):

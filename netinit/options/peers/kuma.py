@@ -11,8 +11,22 @@ from netinit.base.net import Network, Ports, lists_port
 from netinit.options import kinds
 from netinit.options.interception import DNS_LISTENER, DNS_PORT, OFF
 from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, choice
-from netinit.options.peers.declare import Draft, PeerOptions, Remark, lacking, needless, read, same
-from netinit.options.peers.kinds import EXCEPTIONS, NETWORKS, SECONDS, TEXT, USER, VIRTUAL_NETWORK, exceptions_of
+from netinit.options.peers.declare import (
+    EXCEPTIONS,
+    NETWORKS,
+    SECONDS,
+    TEXT,
+    USER,
+    VIRTUAL_NETWORK,
+    Draft,
+    PeerOptions,
+    Remark,
+    exceptions_of,
+    lacking,
+    needless,
+    read,
+    same,
+)
 from netinit.options.user_ports import PortsOfUsers
 
 DEFAULT_UID = 5678

@@ -8,8 +8,18 @@ from netinit.base.net import Ports
 from netinit.options import kinds
 from netinit.options.interception import DEFAULT_PROXY_UID, OFF, ON
 from netinit.options.kinds import PORT, PORTS, SWITCH, choice
-from netinit.options.peers.declare import Draft, PeerOptions, lacking, needless, read, same
-from netinit.options.peers.kinds import NETWORKS, OWNER, TEXT, without
+from netinit.options.peers.declare import (
+    NETWORKS,
+    OWNER,
+    TEXT,
+    Draft,
+    PeerOptions,
+    lacking,
+    needless,
+    read,
+    same,
+    without,
+)
 
 LOG_LEVELS = {
     "panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn", "info": "info", "debug": "debug",

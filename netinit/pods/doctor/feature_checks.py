@@ -21,6 +21,7 @@ from netinit.options import CURRENT, NONE, OFF, Options
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
+from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import (
     BARE_SYN,
@@ -33,18 +34,7 @@ from netinit.rules.matches.context import (
 )
 from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.targets import (
-    Drop,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Target,
-    Tproxy,
-    TrackZone,
-)
+from netinit.rules.targets import Drop, Redirect, Reject, Return, Target, Tproxy
 
 Result = TypeVar("Result")
 

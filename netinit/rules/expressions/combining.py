@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_INTERVAL, NftElement, NftSet
-from netinit.rules.expressions.conditions import RegisterTest
+from netinit.rules.decoding.registers import RegisterTest
 from netinit.rules.foreign_targets import Observe, Several
-from netinit.rules.targets import SetMark, Target, Tproxy
+from netinit.rules.targets import Target
 
 
 def join(targets: list[Target]) -> Target:
-    """Return one target for all actions; TPROXY includes the mark and verdict after it."""
+    """Return one target for all actions."""
     if not targets:
         return Observe(text="")
-    if isinstance(targets[0], Tproxy) and len(targets) > 1 and isinstance(targets[1], SetMark):
-        mark = targets[1]
-        if not mark.connection and mark.mask == 0xFFFFFFFF:  # noqa: PLR2004 - all of it
-            rest = [one for one in targets[2:] if one.name != "ACCEPT"]
-            return join([targets[0].replace(mark=mark.value), *rest]) if rest else targets[0].replace(mark=mark.value)
+    targets = targets[0].take(targets[1:])
     return targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
 
 

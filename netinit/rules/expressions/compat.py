@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from netinit.base.net import IPV4
 from netinit.base.records import Record
-from netinit.rules.expressions.numbers import FIELDS, META_IIFNAME, META_OIFNAME, NETWORK_HEADER
-from netinit.rules.expressions.writing import EQUAL, UNEQUAL, NativeWriter
-from netinit.rules.foreign_targets import AsWritten
 from netinit.rules.iptables.write import encode_each, take_module
-from netinit.rules.matches.context import Limit, Mark, TcpFlags, UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
-from netinit.rules.targets import Accept, Drop, Jump, LogTarget, Return
-from netinit.rules.xtables.matches import encode_comment, encode_match
-from netinit.rules.xtables.names import protocol_number
-from netinit.rules.xtables.targets import encode_target
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
+from netinit.rules.numbers import META_IIFNAME, META_OIFNAME, NETWORK_HEADER, PROTOCOL
+from netinit.rules.rule_builder import RuleBuilder
+from netinit.rules.structs import TCP_FLAGS, pad_comment, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,10 +20,6 @@ if TYPE_CHECKING:
     from netinit.rules.model import Plan, Rule
     from netinit.rules.targets import Target
 
-PROTOCOL_FIELD = next((offset, size) for offset, size, what in FIELDS[IPV4] if what == "protocol")
-VERDICTS = (Accept, Drop, Return, Jump)
-
-
 INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
 ADDRESSES_FIRST = (Source, Destination, InInterface, OutInterface, Protocol)
 
@@ -37,6 +29,8 @@ class CompatForm(Record):
 
     addresses_first: bool = False  # before the interfaces and the protocol
     reads_protocol: bool = False  # of IPv4 in its header
+    has_verdicts: bool = True
+    has_own_limit: bool = True
     has_own_ports: bool = True  # and flags of TCP
     has_own_mark: bool = True
     has_own_group_log: bool = True
@@ -70,60 +64,50 @@ def encode_rule(matches: Iterable[Match], target: Target, family: Family, commen
     while rest:
         writer.write_extension(take_module(rest))
     if comment:
-        writer.add_struct(b"match", encode_comment(comment))
+        writer.add_struct(b"match", pad_comment(comment))
     writer.count()
-    own = isinstance(target, LogTarget) and target.group and form.has_own_group_log
-    if own or isinstance(target, (*VERDICTS, AsWritten)):
-        writer.finish(target, 0, family)
+    if target.compat and getattr(form, target.compat):
+        target.express(writer, 0, family)
     elif target.xt(family):
-        writer.add_struct(b"target", encode_target(target, family))
+        writer.add_struct(b"target", target.struct(family))
     return writer.block()
 
 
-class _CompatWriter(NativeWriter):
+class _CompatWriter(RuleBuilder):
     def __init__(self, family: Family, form: CompatForm) -> None:
         super().__init__(family.number, [], splits_ranges=False)  # iptables has no sets
         self._form = form
 
-    def write(self, condition: object) -> None:
+    def write(self, condition: Match) -> None:
         """Write a built-in match of iptables."""
         if isinstance(condition, InInterface | OutInterface):
             self.load_meta(META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
             name = condition.names[0].encode("utf-8", "surrogateescape")
             value = name.removesuffix(b"+") if name.endswith(b"+") else name + b"\0"
-            self.compare(UNEQUAL if condition.negated else EQUAL, value)
+            self.compare(value, condition.negated)
         elif isinstance(condition, Protocol) and self._form.reads_protocol and self.family == IPV4.number:
-            self.load_payload(NETWORK_HEADER, *PROTOCOL_FIELD)
-            self.compare(UNEQUAL if condition.negated else EQUAL, bytes((protocol_number(condition.name),)))
+            self.load_payload(NETWORK_HEADER, *PROTOCOL[IPV4])
+            self.compare(bytes((protocol_number(condition.name),)), condition.negated)
             self._protocol = "" if condition.negated else condition.name
         else:
-            super().write(condition)  # type: ignore[arg-type] # a condition of nft too
+            condition.express(self)
 
     def write_extension(self, matches: list[Match]) -> None:
         """Write the matches of one module."""
         asked = [one for one in matches if not isinstance(one, Protocol)]
         if asked and isinstance(asked[0], UnknownMatch):
-            super().write(asked[0])
+            asked[0].express(self)
         elif not asked:
             if any(isinstance(one, Protocol) and one.module for one in matches):
-                self.add_struct(b"match", encode_match(matches))
-        elif self._is_own(asked):
+                self.add_struct(b"match", matches[0].struct())
+        elif all(one.compat and getattr(self._form, one.compat) for one in asked):
             for match in sorted(asked, key=_order):
-                super().write(match)
+                match.express(self)
         else:
-            self.add_struct(b"match", encode_match(asked))
-
-    def _is_own(self, matches: list[Match]) -> bool:
-        """Whether this version writes native expressions for a module."""
-        if isinstance(matches[0], Limit):
-            return True
-        if isinstance(matches[0], Mark):
-            return self._form.has_own_mark and not matches[0].connection
-        return self._form.has_own_ports and all(
-            isinstance(one, TcpFlags) or (isinstance(one, Port) and len(one.ports) == 1) for one in matches
-        )
+            self.add_struct(b"match", asked[0].struct(*asked[1:]))
 
 
-def _order(match: Match) -> int:
+def _order(match: Match) -> tuple[bool, int]:
     """The order within module tcp: flags, source port, destination port."""
-    return 0 if isinstance(match, TcpFlags) else 1 if isinstance(match, Port) and match.source else 2
+    at = match.header_fields[0] if match.header_fields else 0
+    return at != TCP_FLAGS, at

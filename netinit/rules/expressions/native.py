@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.rules.expressions.building import ANONYMOUS, EncodedSet, settle
-from netinit.rules.expressions.writing import NativeWriter
 from netinit.rules.nft import plan_tables
+from netinit.rules.rule_builder import ANONYMOUS, EncodedSet, RuleBuilder, settle
 from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
@@ -93,12 +93,15 @@ def _in_order(one: EncodedSet) -> EncodedSet:
 
 
 def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> EncodedRule:
-    writer = NativeWriter(INET, sets, splits_ranges=splits_ranges)
+    writer = RuleBuilder(INET, sets, splits_ranges=splits_ranges)
     for condition in step.conditions:
-        writer.write(condition)
+        if isinstance(condition, Family):
+            writer.limit_family(condition)
+        else:
+            condition.express(writer)
     writer.count()
     target = step.target
     if isinstance(target, Jump):
         target = Jump(chain=format_chain(target.chain), goto=target.goto)
-    writer.finish(target, step.part, step.rule.families[0])
+    target.express(writer, step.part, step.rule.families[0])
     return EncodedRule(expressions=writer.block(), rule=step.rule)

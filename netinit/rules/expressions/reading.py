@@ -9,20 +9,33 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
 from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
-from netinit.rules.expressions.building import compare_register
+from netinit.rules.decoding.matches import decode_comparison, decode_match
+from netinit.rules.decoding.registers import (
+    CONSTANT,
+    CT,
+    FIB,
+    META,
+    OTHER,
+    PAYLOAD,
+    SOCKET,
+    Known,
+    Operand,
+    Registers,
+    RegisterTest,
+    families_of,
+)
+from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.conditions import Known, RegisterTest, decode_comparison, families_of
-from netinit.rules.expressions.effects import decode_effect, decode_verdict
-from netinit.rules.expressions.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
-from netinit.rules.expressions.registers import CONSTANT, CT, FIB, META, OTHER, PAYLOAD, SOCKET, Operand, Registers
 from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import Limit, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
+from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
+from netinit.rules.rule_builder import compare_register
+from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
-from netinit.rules.xtables.matches import decode_match
 
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
@@ -161,7 +174,7 @@ class _Walk:
         """Return the decoded rule."""
         kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.xt().place)  # iptables' order: all must match
         for at, (one, other) in enumerate(pairwise(kept)):
-            if isinstance(one, TcpFlags) and isinstance(other, Port):  # iptables lists them in this order
+            if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
                 kept[at : at + 2] = other, one
         return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
 

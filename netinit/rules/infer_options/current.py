@@ -20,6 +20,7 @@ from netinit.rules.infer_options.reading import (
     listed_ports,
 )
 from netinit.rules.layouts.clouds import CLOUD_METADATA
+from netinit.rules.marking_targets import LogTarget, SaveMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
@@ -42,7 +43,7 @@ from netinit.rules.model import (
     RAW,
     Rule,
 )
-from netinit.rules.targets import Jump, LogTarget, Redirect, Reject, Return, SaveMark, Tproxy
+from netinit.rules.targets import Jump, Redirect, Reject, Return, Tproxy
 
 
 class Current(Layout):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports
 from netinit.options import INET, OFF, REJECT, TPROXY
 from netinit.options.kinds import ALL
+from netinit.rules.marking_targets import SaveMark, SetMark
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
@@ -26,7 +27,7 @@ from netinit.rules.model import (
     PREROUTING,
     Rule,
 )
-from netinit.rules.targets import Jump, Redirect, Reject, Return, SaveMark, SetMark, Target
+from netinit.rules.targets import Jump, Redirect, Reject, Return, Target
 
 Kind = TypeVar("Kind", bound=Match)
 Chains = Mapping[tuple[str, str], Sequence[Rule]]  # (table, chain) -> our rules of one family

@@ -7,8 +7,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.context import TcpFlags
-from netinit.rules.matches.packet import Port, Protocol
+from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -172,7 +171,7 @@ def take_module(rest: list[Match]) -> list[Match]:
 def _is_tcp(match: Match) -> bool:
     if isinstance(match, Protocol):
         return match.module and match.name == "tcp"
-    return isinstance(match, TcpFlags) or (isinstance(match, Port) and len(match.ports) == 1 and match.protocol == "tcp")
+    return match.protocol == "tcp" and match.header_fields is not None
 
 
 def _append(text: str, alternative: str) -> str:

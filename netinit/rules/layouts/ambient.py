@@ -21,6 +21,7 @@ from netinit.options import (
 from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder, Exclusion
 from netinit.rules.layouts.inbound import excluded_tunnel
+from netinit.rules.marking_targets import RestoreMark, SetMark, TrackZone
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import (
@@ -36,7 +37,7 @@ from netinit.rules.model import (
     Plan,
     Route,
 )
-from netinit.rules.targets import Accept, Jump, Redirect, RestoreMark, Return, SetMark, TrackZone
+from netinit.rules.targets import Accept, Jump, Redirect, Return
 
 TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)

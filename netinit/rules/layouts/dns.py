@@ -9,10 +9,11 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, INET, Interception
 from netinit.rules.layouts.builder import Builder, proxy_owners
+from netinit.rules.marking_targets import TrackZone
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.targets import Jump, Redirect, Return, TrackZone
+from netinit.rules.targets import Jump, Redirect, Return
 
 PROXY_ZONE = 1
 APPLICATION_ZONE = 2

@@ -8,6 +8,7 @@ from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.dns import queries
 from netinit.rules.layouts.inbound import TCP
 from netinit.rules.layouts.outbound import QUIC
+from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Protocol
@@ -24,7 +25,7 @@ from netinit.rules.model import (
     OUTPUT,
     PREROUTING,
 )
-from netinit.rules.targets import Jump, LogTarget
+from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
 

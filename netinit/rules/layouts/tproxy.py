@@ -7,11 +7,12 @@ from netinit.options import LOOP_MARK, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.layouts.inbound import TCP, chosen, enter, finish, not_to_loopback
+from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface, Source
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
-from netinit.rules.targets import Accept, Jump, RestoreMark, Return, SaveMark, SetMark, Tproxy
+from netinit.rules.targets import Accept, Jump, Return, Tproxy
 
 ORIGIN = "inbound_mode"
 TRANSLATED = ConnectionState(states=("DNAT",))  # by nat, for a VM or by rules of REDIRECT mode: the translated destination counts

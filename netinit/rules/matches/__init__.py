@@ -6,16 +6,21 @@ takes one value per rule, there is one alternative for each. "Add a match" in CO
 
 from __future__ import annotations
 
+from _struct import pack
 from abc import abstractmethod
 
+from netinit.base.net import MAX_PORT
 from netinit.base.records import Record
+from netinit.rules import numbers
+from netinit.rules.structs import TCP, UDP, pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.rule_builder import RuleBuilder
+    from netinit.rules.structs import Struct
 
 # Order of iptables' built-in matches in a listing; extensions follow in the order of the rule.
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
@@ -34,6 +39,8 @@ class Match(Record):
 
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
     tracks = False  # whether a rule with this match enables connection tracking
+    protocol = ""  # that the match implies
+    compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
 
     @abstractmethod
     def xt(self) -> XtMatch:
@@ -51,9 +58,18 @@ class Match(Record):
         """Return expressions to exclude packets for which `nft` is true but the match is not."""
         return ()
 
-    @abstractmethod
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        """Whether the packet matches; None if unknown."""
+    def express(self, writer: RuleBuilder) -> None:
+        """Append the match as nf_tables expressions, as nft 1.0.6 to 1.1 writes them. Raises ValueError if nft has none."""
+        raise ValueError(f"{type(self).__name__}: nft has no expression for it")
+
+    def struct(self, *more: Match) -> Struct:
+        """Return the struct of iptables' extension, with `more` of one module. Raises ValueError if iptables has none."""
+        raise ValueError(f"{type(self).__name__}: iptables has no module for it")
+
+    @property
+    def header_fields(self) -> tuple[int, tuple[int, int], int] | None:
+        """What it sets in struct xt_tcp or xt_udp: the first of two fields, their values, the bit if inverted; None: nothing."""
+        return None
 
     @abstractmethod
     def choose(self, packets: PacketSet) -> Chosen:
@@ -96,14 +112,16 @@ def format_list(words: Iterable[object]) -> str:
     return ", ".join([str(word) for word in words])
 
 
-def truth_of(result: bool | None, negated: bool) -> bool | None:
-    """Negate the result if `negated`; None stays None."""
-    return None if result is None else result is not negated
-
-
-def any_of(results: Sequence[bool | None]) -> bool | None:
-    """Whether any result is True; None if none is, but one is unknown."""
-    return True if True in results else None if None in results else False
+def pack_tcp(protocol: str, *matches: Match) -> Struct:
+    """Return struct xt_tcp, or xt_udp, which has the fields of ports and of what is inverted."""
+    fields = [0, MAX_PORT, 0, MAX_PORT, 0, 0, 0, 0]
+    for match in matches:
+        if match.header_fields:
+            at, fields[at : at + 2], inverted = match.header_fields
+            fields[7] |= inverted
+    if protocol == "tcp":
+        return pad("tcp", 0, pack(TCP, *fields))
+    return pad("udp", 0, pack(UDP, *fields[:4], fields[7]))
 
 
 class Unless(Record):
@@ -115,3 +133,8 @@ class Unless(Record):
     def nft(self) -> str:
         """Return the expression."""
         return self.match.nft_unless()[self.part]
+
+    def express(self, writer: RuleBuilder) -> None:
+        """Append the expression of a socket bound to all addresses, the only exception that there is."""
+        writer.load_socket(numbers.SOCKET_WILDCARD)
+        writer.compare(b"\1")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import FULL_MASK
+from netinit.rules import numbers, structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
-    any_of,
     format_extension,
     format_list,
     format_not,
     format_one_of,
-    truth_of,
+    pack_tcp,
 )
+from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.rule_builder import RuleBuilder
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
 
@@ -41,16 +44,22 @@ class Mark(Match):
             return format_one_of(f"{whose} mark", (f"{self.value:#010x}",), self.negated)
         return f"{whose} mark & {self.mask:#010x} {'!=' if self.negated else '=='} {self.value:#010x}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if self.connection and packet.state in ("", "INVALID", "UNTRACKED"):
-            return False  # without a connection xt_connmark is false, even if negated
-        mark = packet.connection_mark if self.connection else packet.mark
-        return (mark & self.mask == self.value) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_mark(connection=self.connection)
+        if self.mask != FULL_MASK:
+            writer.mask(pack("=I", self.mask))
+        writer.compare(pack("=I", self.value), self.negated)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad(
+            "connmark" if self.connection else "mark", 1, pack(structs.MARK, self.value, self.mask, self.negated)
+        )
 
     def choose(self, packets: PacketSet) -> Chosen:
         marked = packets.with_mark(self.value, self.mask, connection=self.connection).negated_if(self.negated)
         if not self.connection:
             return marked
+        # Without a connection xt_connmark is false, even if negated.
         return packets.in_state(("", "INVALID", "UNTRACKED")).negated_if(negated=True) & marked
 
     def describe(self) -> str:
@@ -62,6 +71,10 @@ class Mark(Match):
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
         return self.connection
+
+    @property
+    def compat(self) -> str:  # type: ignore[override] # computed here
+        return "" if self.connection else "has_own_mark"
 
 
 class ConnectionState(Match):
@@ -86,16 +99,23 @@ class ConnectionState(Match):
             raise ValueError(f"{' or '.join(parts)}: nft has no one expression for both")
         return " ".join(parts)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.state:  # before it is tracked the kernel calls a packet INVALID (nft_ct.c, xt_conntrack.c)
-            return None if self._asks_translation and self.negated else truth_of("INVALID" in self.states, self.negated)
-        known = packet.state not in ("INVALID", "UNTRACKED")  # a connection exists that may be translated
-        truths: list[bool | None] = [packet.state in self.states]
-        if "DNAT" in self.states:
-            truths.append(packet.destination_translated if known else False)
-        if "SNAT" in self.states:
-            truths.append(None if known else False)
-        return truth_of(any_of(truths), self.negated)
+    def express(self, writer: RuleBuilder) -> None:
+        asked = [
+            (key, sum([bit for name, bit in known if name in self.states]))
+            for key, known in ((numbers.CT_STATE, numbers.STATES), (numbers.CT_STATUS, numbers.STATUSES))
+        ]
+        if all(bits for _, bits in asked) and not self.negated:
+            raise ValueError(f"{' or '.join(self.states)}: nft has no one expression for both")
+        for key, bits in asked:
+            if bits:
+                writer.load_ct(key)
+                writer.mask(pack("=I", bits))
+                writer.compare(bytes(4), not self.negated)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        bits = sum([bit for name, bit in structs.CONNTRACK_BITS if name in self.states])
+        asked = structs.STATE | (structs.STATE_ALIAS if self.module == "state" else 0)
+        return structs.pad_conntrack(asked, structs.STATE if self.negated else 0, bits)
 
     @property
     def _asks_translation(self) -> bool:
@@ -128,10 +148,12 @@ class ConnectionDirection(Match):
     def nft(self) -> str:
         return f"ct direction {self.direction.lower()}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.state in ("", "INVALID", "UNTRACKED"):
-            return False
-        return truth_of(packet.is_answer, self.direction == "ORIGINAL")
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_ct(numbers.CT_DIRECTION)
+        writer.compare(b"\1" if self.direction == "REPLY" else b"\0")
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad_conntrack(structs.DIRECTION, structs.DIRECTION if self.direction == "REPLY" else 0, 0)
 
     def choose(self, packets: PacketSet) -> Chosen:
         known = packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True)
@@ -156,11 +178,16 @@ class AddressType(Match):
         side = "saddr" if self.side == "source" else "daddr"
         return format_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        local = surroundings.is_of_type_local(packet.source if self.side == "source" else packet.destination)
-        if "LOCAL" in self.types and (local or self.types == ("LOCAL",)):
-            return truth_of(local, self.negated)
-        return None
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_fib(numbers.FIB_ADDRTYPE, numbers.FIB_SADDR if self.side == "source" else numbers.FIB_DADDR)
+        codes = [pack("=I", ADDRESS_TYPES.index(name)) for name in self.types]
+        writer.compare_ranges([(one, one) for one in codes], self.negated, numbers.TYPE_FIB)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        types = sum([1 << ADDRESS_TYPES.index(name) for name in self.types])
+        bit = dict(structs.SIDES)[self.side]
+        sides = (types, 0) if self.side == "source" else (0, types)
+        return structs.pad("addrtype", 1, pack(structs.ADDRESS_TYPE, *sides, bit if self.negated else 0))
 
     def choose(self, packets: PacketSet) -> Chosen:
         if "LOCAL" not in self.types:
@@ -189,8 +216,12 @@ class Socket(Match):
         """Return the expression for sockets bound to all addresses."""
         return ("socket wildcard 1",)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return packet.socket
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_socket(numbers.SOCKET_TRANSPARENT)
+        writer.compare_with("<=", b"\1")
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad("socket", 3, b"")
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.to_socket()
@@ -206,6 +237,7 @@ class TcpFlags(Match):
     """Matches if exactly `flags` of the TCP flags in `mask` are set (section tcp)."""
 
     protocol = "tcp"
+    compat = "has_own_ports"
     mask: tuple[str, ...]
     flags: tuple[str, ...]
     negated: bool = False
@@ -232,12 +264,19 @@ class TcpFlags(Match):
             return f"tcp flags & ({mask.replace(',', ' | ')}) != 0x0" if self.negated else f"tcp flags ! {mask}"
         return f"tcp flags {'!= ' if self.negated else ''}{flags} / {mask}"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != "tcp":
-            return False
-        if packet.flags is None:
-            return None
-        return ({flag for flag in packet.flags if flag in self.mask} == set(self.flags)) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        writer.limit_protocol("tcp")
+        writer.load_payload(numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
+        mask, flags = self.bits
+        writer.mask(bytes((mask,)))
+        writer.compare(bytes((flags,)), self.negated)
+
+    def struct(self, *more: Match) -> structs.Struct:
+        return pack_tcp("tcp", self, *more)
+
+    @property
+    def header_fields(self) -> tuple[int, tuple[int, int], int]:
+        return structs.TCP_FLAGS, self.bits, structs.FLAGS_INVERTED if self.negated else 0
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.of_protocol("tcp") & packets.with_flags(self.mask, self.flags).negated_if(self.negated)
@@ -254,6 +293,7 @@ BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn:
 class Limit(Match):
     """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
+    compat = "has_own_limit"
     rate: int
     burst: int
 
@@ -263,11 +303,17 @@ class Limit(Match):
     def nft(self) -> str:
         return f"limit rate {self.rate}/second burst {self.burst} packets"
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return None  # depends on all earlier packets
+    def express(self, writer: RuleBuilder) -> None:
+        plain = bytes(4)  # packets, none of it turned round
+        writer.add(
+            b"limit", (1, pack(">Q", self.rate)), (2, pack(">Q", 1)), (3, pack(">I", self.burst)), (4, plain), (5, plain)
+        )
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return structs.pad("limit", 0, pack(structs.LIMIT, structs.LIMIT_SCALE // self.rate, self.burst))
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.unknown()
+        return packets.unknown()  # depends on all earlier packets
 
     def describe(self) -> str:
         return f"no more than {self.rate} a second came before it"
@@ -289,8 +335,11 @@ class UnknownMatch(Match):
     def nft(self) -> str:
         return self.text
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return None
+    def express(self, writer: RuleBuilder) -> None:
+        writer.write_kept(b"match", self.kept, self.text)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return self.kept if isinstance(self.kept, tuple) else super().struct()
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import Family, bounds_of, format_intervals, split_range, text_of
+from netinit.rules import structs
 from netinit.rules.matches import (
     Match,
     XtMatch,
-    any_of,
     format_extension,
     format_list,
     format_not,
     format_one_of,
     format_ranges,
-    truth_of,
 )
-from netinit.rules.matches.packet import Port
+from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
 
 
@@ -38,9 +38,12 @@ class AddressRange(Match):
         field = f"{self.family.nft} {'saddr' if self.source else 'daddr'}"
         return format_one_of(field, format_intervals([(self.first, self.last)], self.family), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        address = packet.source if self.source else packet.destination
-        return truth_of(None if address is None else self.first <= address <= self.last, self.negated)
+    def struct(self, *_: Match) -> structs.Struct:
+        ends = [end.to_bytes(self.family.bits // 8, "big") for end in (self.first, self.last)]
+        bit = dict(structs.SIDES)["source" if self.source else "destination"]
+        flags = bit | (bit << structs.RANGE_INVERTED if self.negated else 0)
+        nothing = [b"", b""]
+        return structs.pad("iprange", 1, pack(structs.ADDRESS_RANGE, *(ends + nothing if self.source else nothing + ends), flags))
 
     def choose(self, packets: PacketSet) -> Chosen:
         networks = split_range(self.first, self.last, self.family)
@@ -67,10 +70,8 @@ class EitherPort(Match):
     def nft(self) -> str:
         raise ValueError("either port: nft has no expression for it")
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != self.protocol:
-            return False
-        return truth_of(any_of([side.test(packet, surroundings) for side in self._sides()]), self.negated)
+    def struct(self, *_: Match) -> structs.Struct:
+        return pack_multiport(self.ports, structs.MULTIPORT_EITHER, negated=self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
         source, destination = (side.choose(packets) for side in self._sides())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FULL_MASK, Network, bounds_of, format_intervals, join_ranges, merge_networks
+from _struct import pack
+
+from netinit.base.net import FULL_MASK, IPV4, Network, bounds_of, format_intervals, join_ranges, merge_networks
+from netinit.rules import numbers, structs
 from netinit.rules.matches import (
     DESTINATION,
     IN_INTERFACE,
@@ -17,15 +20,16 @@ from netinit.rules.matches import (
     format_not,
     format_one_of,
     format_ranges,
-    truth_of,
+    pack_tcp,
 )
+from netinit.rules.structs import protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.rules.packet import Packet, Surroundings
     from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.rule_builder import RuleBuilder
 
 
 MAX_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
@@ -56,11 +60,24 @@ class AddressMatch(Match):
         texts = format_intervals(merge_networks(self.networks, family), family)
         return format_one_of(f"{family.nft} {'saddr' if self.source else 'daddr'}", texts, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        address = packet.source if self.source else packet.destination
-        if address is None:
-            return None
-        return any(network.first <= address <= network.last for network in self.networks) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        family = self.networks[0].family
+        writer.limit_family(family)
+        offset, size = numbers.ADDRESSES[family][0 if self.source else 1]
+        networks = merge_networks(self.networks, family)
+        (low, high) = networks[0]
+        more = high - low
+        if len(networks) == 1 and not more & more + 1 and not low & more:  # one network, or an address
+            length = family.bits - more.bit_length()
+            taken = size if length % 8 or not length else length // 8
+            writer.load_payload(numbers.NETWORK_HEADER, offset, taken)
+            if length % 8 or not length:
+                writer.mask(((1 << family.bits) - 1 - more).to_bytes(size, "big"))
+            writer.compare(low.to_bytes(size, "big")[:taken], self.negated)
+            return
+        writer.load_payload(numbers.NETWORK_HEADER, offset, size)
+        ranges = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in networks]
+        writer.compare_ranges(ranges, self.negated, numbers.TYPE_IPV4 if family is IPV4 else numbers.TYPE_IPV6)
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.in_networks(self.networks, source=self.source).negated_if(self.negated)
@@ -98,8 +115,14 @@ class InterfaceMatch(Match):
         texts = [f'"{_format_interface(name)}"' for name in sorted(set(self.names), key=_as_number)]  # in nft's order
         return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return is_named(packet.in_interface if self.inbound else packet.out_interface, self.names) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_meta(numbers.META_IIFNAME if self.inbound else numbers.META_OIFNAME)
+        ranges = [_name_range(name) for name in dict.fromkeys(self.names)]
+        (low, high) = ranges[0]
+        if len(ranges) == 1 and low != high:  # a prefix of names
+            writer.compare(low.rstrip(b"\0"), self.negated)
+        else:
+            writer.compare_ranges(ranges, self.negated, numbers.TYPE_INTERFACE)
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.through_interfaces(self.names, inbound=self.inbound).negated_if(self.negated)
@@ -132,8 +155,15 @@ class Protocol(Match):
     def nft(self) -> str:
         return format_one_of("meta l4proto", (self.name,), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        return (packet.protocol == self.name) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        if self.negated:
+            writer.load_meta(numbers.META_L4PROTO)
+            writer.compare(bytes((protocol_number(self.name),)), negated=True)
+        else:
+            writer.limit_protocol(self.name)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        return pack_tcp(self.name)
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.of_protocol(self.name).negated_if(self.negated)
@@ -187,13 +217,25 @@ class Port(Match):
         side = "sport" if self.source else "dport"
         return format_one_of(f"{self.protocol} {side}", format_ranges(self.ranges, "-"), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if packet.protocol != self.protocol:
-            return False
-        port = packet.source_port if self.source else packet.destination_port
-        if port is None:
-            return None
-        return any(low <= port <= high for low, high in map(bounds_of, self.ports)) is not self.negated
+    def express(self, writer: RuleBuilder) -> None:
+        writer.limit_protocol(self.protocol)
+        writer.load_payload(numbers.TRANSPORT_HEADER, 0 if self.source else 2, 2)
+        packed = [(pack(">H", low), pack(">H", high)) for low, high in self.ranges]
+        writer.compare_ranges(packed, self.negated, numbers.TYPE_SERVICE)
+
+    def struct(self, *more: Match) -> structs.Struct:
+        if len(self.ports) > 1:
+            return pack_multiport(self.ports, structs.MULTIPORT_SIDES.index(self.source), negated=self.negated)
+        return pack_tcp(self.protocol, self, *more)
+
+    @property
+    def header_fields(self) -> tuple[int, tuple[int, int], int] | None:
+        at, bit = (0, structs.SOURCE_INVERTED) if self.source else (2, structs.DESTINATION_INVERTED)
+        return (at, bounds_of(self.ports[0]), bit if self.negated else 0) if len(self.ports) == 1 else None
+
+    @property
+    def compat(self) -> str:  # type: ignore[override] # computed here
+        return "has_own_ports" if len(self.ports) == 1 else ""
 
     def choose(self, packets: PacketSet) -> Chosen:
         ports = packets.with_port(tuple(map(bounds_of, self.ports)), source=self.source)
@@ -226,12 +268,18 @@ class Owner(Match):
     def nft(self) -> str:
         return format_one_of(f"meta sk{self.kind}", (self._format_range("-"),), self.negated)
 
-    def test(self, packet: Packet, surroundings: Surroundings) -> bool | None:
-        if not packet.has_socket:  # without a socket, xt_owner is true for every negated match
-            return self.negated
-        owner = packet.uid if self.kind == "uid" else packet.gid
-        first, last = self.bounds
-        return truth_of(None if owner is None else first <= owner <= last, self.negated)
+    def express(self, writer: RuleBuilder) -> None:
+        writer.load_meta(numbers.META_SKUID if self.kind == "uid" else numbers.META_SKGID)
+        if self.last is None:
+            writer.compare(pack("=I", self.number), self.negated)
+        else:
+            writer.swap(4)
+            writer.compare_ranges([(pack(">I", self.number), pack(">I", self.last))], self.negated, 0)
+
+    def struct(self, *_: Match) -> structs.Struct:
+        bit = structs.OWNER_BITS[self.kind]
+        ends = (*self.bounds, 0, 0) if self.kind == "uid" else (0, 0, *self.bounds)
+        return structs.pad("owner", 1, pack(structs.OWNER, *ends, bit, bit if self.negated else 0))
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.owned_by(self.kind, *self.bounds).negated_if(self.negated)
@@ -246,7 +294,7 @@ class Owner(Match):
 
 def drop_implied_protocols(matches: Sequence[Match]) -> tuple[Match, ...]:
     """Return the matches without protocols that others imply."""
-    implied = {match.protocol for match in matches if hasattr(match, "protocol")}
+    implied = {match.protocol for match in matches if match.protocol}
     return tuple([one for one in matches if not (isinstance(one, Protocol) and one.name in implied and not one.negated)])
 
 
@@ -263,6 +311,26 @@ def _fill_multiports(ports: Sequence[int | tuple[int, int]]) -> list[list[int | 
         lists[-1].append(port)
         left -= size
     return lists
+
+
+def pack_multiport(ports: Sequence[int | tuple[int, int]], side: int, *, negated: bool) -> structs.Struct:
+    """Return struct xt_multiport_v1."""
+    ends, ranges = [], []
+    for low, high in map(bounds_of, ports):
+        ends += [low, high] if low < high else [low]
+        ranges += [1, 0] if low < high else [0]
+    rest = [0] * (MAX_MULTIPORTS - len(ends))
+    return structs.pad("multiport", 1, pack("=2B15H15BB", side, len(ends), *ends, *rest, *ranges, *rest, negated))
+
+
+def _name_range(name: str) -> tuple[bytes, bytes]:
+    """Return the first and last name that match. Raises ValueError for `+`."""
+    packed, length = name.encode("utf-8", "surrogateescape"), numbers.INTERFACE_NAME
+    if packed == b"+":
+        raise ValueError("any interface: nft has no expression for it")
+    if not packed.endswith(b"+"):
+        return packed.ljust(length, b"\0"), packed.ljust(length, b"\0")
+    return packed[:-1].ljust(length, b"\0"), packed[:-1].ljust(length, b"\xff")
 
 
 def _format_interface(name: str) -> str:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from struct import error, pack, pack_into, unpack_from
 
-from netinit.base.net import Family
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
+from netinit.rules import structs
 from netinit.rules.iptables.write import encode_each, take_module
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.targets import Accept, Drop, Jump, Return, Target
-from netinit.rules.xtables import structs
-from netinit.rules.xtables.matches import encode_comment, encode_match
-from netinit.rules.xtables.names import protocol_number
-from netinit.rules.xtables.structs import EntryForm
-from netinit.rules.xtables.targets import encode_target
+from netinit.rules.structs import protocol_number
+from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +24,32 @@ if TYPE_CHECKING:
     from netinit.rules.matches import Match
     from netinit.rules.model import Plan, Rule
 
-VERDICTS: dict[type[Target], int] = {Accept: structs.ACCEPTING, Drop: structs.DROPPING, Return: structs.RETURNING}
+NAME = slice(2, 31)
+ERROR_TARGET = "ERROR"
+INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTOCOL = 1, 2, 8, 16, 64  # IPT_INV_*
+EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, revision
 INTERFACE_NAME = 16
 NEXT = "\0next"  # where a rule without a target goes: no chain is called so
+
+
+class EntryForm(Record):
+    """The layout of a family's entry."""
+
+    family: Family
+    address: int  # bytes of an address
+    packet: int  # size of struct ipt_ip, ip6t_ip6
+    header: int  # size of struct ipt_entry, ip6t_entry
+    counters: int
+    flags: int  # offset of the flags; the inversion flags follow
+    goto: int  # the flag of -g
+    allowed: int  # flags that are understood
+
+
+ENTRY_FORMS = {
+    4: EntryForm(family=IPV4, address=4, packet=84, header=112, counters=96, flags=82, goto=2, allowed=2),
+    6: EntryForm(family=IPV6, address=16, packet=136, header=168, counters=152, flags=131, goto=4, allowed=5),
+}
+PROTOCOL_GIVEN = {4: 0, 6: 1}  # IP6T_F_PROTO, set where a protocol is asked
 
 
 class TableEntry(Record):
@@ -56,7 +76,7 @@ def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[s
 
 def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
     """Return the entry of one rule. Raises ValueError if iptables has no match or target for it."""
-    form = structs.ENTRY_FORMS[family.version]
+    form = ENTRY_FORMS[family.version]
     rest = list(matches)
     head = _write_head(rest, target, form)
     rest = [one for one in rest if not isinstance(one, AddressMatch | InterfaceMatch)]
@@ -65,15 +85,15 @@ def encode_rule(matches: Iterable[Match], target: Target, family: Family, commen
         module = take_module(rest)
         asked = [one for one in module if not isinstance(one, Protocol)]
         if asked or any(isinstance(one, Protocol) and one.module for one in module):
-            extensions += extension(*encode_match(asked or module, family))
+            first, *more = asked or module
+            extensions += extension(*first.struct(*more))
     if comment:
-        extensions += extension(*encode_comment(comment))
-    verdict = VERDICTS.get(type(target), 0)
-    if verdict or target.calls or not target.xt(family):
-        end = extension("", 0, pack("=ii", verdict, 0))
-        chain = "" if verdict else target.calls or NEXT
+        extensions += extension(*structs.pad_comment(comment))
+    if target.verdict or target.calls or not target.xt(family):
+        end = extension("", 0, pack("=ii", target.verdict, 0))
+        chain = "" if target.verdict else target.calls or NEXT
     else:
-        end, chain = extension(*encode_target(target, family)), ""
+        end, chain = extension(*target.struct(family)), ""
     return TableEntry(data=make_entry(form, head, extensions, end), chain=chain)
 
 
@@ -85,7 +105,7 @@ def make_entry(form: EntryForm, head: bytes, extensions: bytes, end: bytes) -> b
 
 def extension(name: str, revision: int, info: bytes) -> bytes:
     """Return struct xt_entry_match or xt_entry_target."""
-    return pack("=H29sB", structs.EXTENSION_HEADER + len(info), name.encode(), revision) + info
+    return pack("=H29sB", EXTENSION_HEADER + len(info), name.encode(), revision) + info
 
 
 def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
@@ -96,21 +116,21 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
     inverted = flags = 0
     for match in matches:
         if isinstance(match, AddressMatch):
-            at, bit = (0, structs.INVERTED_SOURCE) if match.source else (size, structs.INVERTED_DESTINATION)
+            at, bit = (0, INVERTED_SOURCE) if match.source else (size, INVERTED_DESTINATION)
             network = match.networks[0]
             free = (1 << form.family.bits - network.length) - 1
             head[at : at + size] = network.first.to_bytes(size, "big")
             head[at + 2 * size : at + 3 * size] = ((1 << form.family.bits) - 1 - free).to_bytes(size, "big")
         elif isinstance(match, InterfaceMatch):
-            at, bit = (names, structs.INVERTED_IN) if match.inbound else (names + INTERFACE_NAME, structs.INVERTED_OUT)
+            at, bit = (names, INVERTED_IN) if match.inbound else (names + INTERFACE_NAME, INVERTED_OUT)
             name = match.names[0].encode("utf-8", "surrogateescape")
             counted = len(name) - 1 if name.endswith(b"+") else len(name) + 1
             head[at : at + INTERFACE_NAME] = name.ljust(INTERFACE_NAME, b"\0")
             head[at + 2 * INTERFACE_NAME : at + 3 * INTERFACE_NAME] = (b"\xff" * counted).ljust(INTERFACE_NAME, b"\0")
         elif isinstance(match, Protocol):
-            bit = structs.INVERTED_PROTOCOL
+            bit = INVERTED_PROTOCOL
             pack_into("=H", head, names + 64, protocol_number(match.name))
-            flags |= structs.PROTOCOL_GIVEN[form.family.version]
+            flags |= PROTOCOL_GIVEN[form.family.version]
         else:
             continue
         inverted |= bit if match.negated else 0
@@ -125,21 +145,21 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
 
 def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
     """Return each chain's name, hook (-1: none) and offsets; and names by jump offset. Raises IndexError, struct.error."""
-    form, entries = structs.ENTRY_FORMS[table.version], table.entries
+    form, entries = ENTRY_FORMS[table.version], table.entries
     hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
     found: list[tuple[str, int, list[int]]] = []
     starts: dict[int, str] = {}
     at = 0
     while True:
         offset, size = unpack_from("=HH", entries, at + form.packet + 4)
-        if offset < form.header or size < offset + structs.EXTENSION_HEADER or at + size > len(entries):
+        if offset < form.header or size < offset + EXTENSION_HEADER or at + size > len(entries):
             raise IndexError(f"an entry of {size} bytes at {at}")
         if at in hooks:
             found.append((BUILTIN_CHAINS[hooks[at]], hooks[at], []))
-        if name_at(entries, at + offset) == structs.ERROR_TARGET:
+        if name_at(entries, at + offset) == ERROR_TARGET:
             if at + size == len(entries):
                 return found, starts
-            chain = entries[at + offset + structs.EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+            chain = entries[at + offset + EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
             starts[at + size] = chain
             found.append((chain, -1, []))
         else:
@@ -149,7 +169,7 @@ def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], d
 
 def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
     """Return the chains of a kernel's table. Raises ValueError if the blob is malformed."""
-    form = structs.ENTRY_FORMS[table.version]
+    form = ENTRY_FORMS[table.version]
     try:
         found, starts = find_chains(table)
         return tuple([
@@ -168,15 +188,15 @@ def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -
     data[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
     chain = ""
     if not name_at(entries, at + offset):
-        verdict = unpack_from("=i", data, offset + structs.EXTENSION_HEADER)[0]
+        verdict = unpack_from("=i", data, offset + EXTENSION_HEADER)[0]
         if verdict >= 0:
             if verdict != at + size and verdict not in starts:
                 raise ValueError(f"a jump to {verdict}, where no chain begins")
             chain = starts.get(verdict, NEXT)
-            pack_into("=i", data, offset + structs.EXTENSION_HEADER, 0)
+            pack_into("=i", data, offset + EXTENSION_HEADER, 0)
     return TableEntry(data=bytes(data), chain=chain)
 
 
 def name_at(entries: bytes, at: int) -> str:
     """Return the extension's name at an offset."""
-    return entries[at : at + structs.EXTENSION_HEADER][structs.NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return entries[at : at + EXTENSION_HEADER][NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")

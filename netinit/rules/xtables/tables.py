@@ -12,6 +12,9 @@ from struct import unpack_from
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
+from netinit.rules import structs
+from netinit.rules.decoding.matches import decode_match
+from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
@@ -24,16 +27,12 @@ from netinit.rules.matches.packet import (
     drop_implied_protocols,
 )
 from netinit.rules.model import Rule
-from netinit.rules.targets import Accept, Drop, Jump, Return, Target
-from netinit.rules.xtables import structs
-from netinit.rules.xtables.building import find_chains, name_at
-from netinit.rules.xtables.matches import decode_match
-from netinit.rules.xtables.names import protocol_name
-from netinit.rules.xtables.structs import EntryForm
-from netinit.rules.xtables.targets import decode_target
+from netinit.rules.structs import protocol_name
+from netinit.rules.targets import VERDICTS, Jump, Target
+from netinit.rules.xtables import building
+from netinit.rules.xtables.building import ENTRY_FORMS, EXTENSION_HEADER, EntryForm, find_chains, name_at
 
 COUNTERS_SIZE = 16  # struct xt_counters
-VERDICTS: dict[int, Target] = {structs.ACCEPTING: Accept(), structs.DROPPING: Drop(), structs.RETURNING: Return()}
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
 
 
@@ -62,7 +61,7 @@ def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
 
 def clear_counters(table: LegacyTable) -> LegacyTable:
     """Return the table with the counters of its entries at zero."""
-    form = structs.ENTRY_FORMS[table.version]
+    form = ENTRY_FORMS[table.version]
     entries = bytearray(table.entries)
     at, following = 0, form.header
     while following >= form.header and at + form.header <= len(entries):
@@ -75,7 +74,7 @@ def clear_counters(table: LegacyTable) -> LegacyTable:
 class _TableReader:
     def __init__(self, table: LegacyTable) -> None:
         self._entries = table.entries
-        self._form = structs.ENTRY_FORMS[table.version]
+        self._form = ENTRY_FORMS[table.version]
         self._chains, self._names = find_chains(table)
 
     def read(self) -> tuple[LegacyChain, ...]:
@@ -89,7 +88,7 @@ class _TableReader:
 
     def _verdict(self, at: int) -> int:
         target = unpack_from("=H", self._entries, at + self._form.packet + 4)[0]
-        verdict: int = unpack_from("=i", self._entries, at + target + structs.EXTENSION_HEADER)[0]
+        verdict: int = unpack_from("=i", self._entries, at + target + EXTENSION_HEADER)[0]
         return verdict
 
     def _read_entry(self, at: int) -> EntryRule:
@@ -101,9 +100,9 @@ class _TableReader:
         place = at + form.header
         while place < at + target_at:
             size = unpack_from("=H", self._entries, place)[0]
-            if size < structs.EXTENSION_HEADER or place + size > at + target_at:
+            if size < EXTENSION_HEADER or place + size > at + target_at:
                 raise IndexError(f"a match of {size} bytes at {place}")
-            info = self._entries[place + structs.EXTENSION_HEADER : place + size]
+            info = self._entries[place + EXTENSION_HEADER : place + size]
             more, text = decode_match(name_at(self._entries, place), self._entries[place + 31], info, protocol, form.family)
             matches += more
             comment = text or comment
@@ -117,7 +116,7 @@ class _TableReader:
     def _read_target(self, at: int, offset: int, following: int, *, goes: bool) -> Target:
         name = name_at(self._entries, at + offset)
         if name:
-            info = self._entries[at + offset + structs.EXTENSION_HEADER : at + following]
+            info = self._entries[at + offset + EXTENSION_HEADER : at + following]
             return decode_target(name, self._entries[at + offset + 31], info, self._form.family)
         verdict = self._verdict(at)
         if verdict < 0:
@@ -135,16 +134,16 @@ def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     protocol = unpack_from("=H", head, names + 64)[0]
     flags, inverted = head[form.flags], head[form.flags + 1]
     matches: list[Match] = []
-    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & structs.INVERTED_SOURCE))
-    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & structs.INVERTED_DESTINATION))
-    for device, at, bit in ((InInterface, names, structs.INVERTED_IN), (OutInterface, names + 16, structs.INVERTED_OUT)):
+    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & building.INVERTED_SOURCE))
+    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & building.INVERTED_DESTINATION))
+    for device, at, bit in ((InInterface, names, building.INVERTED_IN), (OutInterface, names + 16, building.INVERTED_OUT)):
         matches += _read_device(device, head[at : at + 16], head[at + 32 : at + 48], negated=bool(inverted & bit))
     if flags & ~form.allowed or inverted & ~(1 | 2 | 8 | 16 | 64):
         matches.append(UnknownMatch(text="-f"))  # fragments, and what iptables cannot write
     named = protocol_name(protocol) if protocol else ""
-    if named or inverted & structs.INVERTED_PROTOCOL:
-        matches.append(Protocol(name=named or "all", negated=bool(inverted & structs.INVERTED_PROTOCOL)))
-    return matches, "" if inverted & structs.INVERTED_PROTOCOL else named, flags
+    if named or inverted & building.INVERTED_PROTOCOL:
+        matches.append(Protocol(name=named or "all", negated=bool(inverted & building.INVERTED_PROTOCOL)))
+    return matches, "" if inverted & building.INVERTED_PROTOCOL else named, flags
 
 
 def _read_network(

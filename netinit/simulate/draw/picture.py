@@ -130,13 +130,6 @@ def _row(loaded: LoadedRule, hit: bool) -> Row:
     for end in (" -j ", " -g "):
         condition = f" {condition}".rpartition(end)[0].strip() if end in f" {condition}" else condition
     return Row(
-        number=loaded.number,
-        condition=condition,
-        purpose=loaded.purpose,
-        target=target.label(),
-        to=target.calls,
-        port=target.captures_at,
-        hit=hit,
-        packets=loaded.packets,
-        comment=loaded.comment,
-    )
+        number=loaded.number, condition=condition, purpose=loaded.purpose, target=target.label(), to=target.calls,
+        port=target.captures_at, hit=hit, packets=loaded.packets, comment=loaded.comment,
+    )  # fmt: skip

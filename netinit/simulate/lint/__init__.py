@@ -12,8 +12,16 @@ from netinit.rules.model import Plan
 from netinit.rules.packet import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.lint.finding import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, without_effect
-from netinit.simulate.lint.options import inspect_options, inspect_tunnel
+from netinit.simulate.lint.options import (
+    ERROR,
+    NO_EFFECT,
+    SHADOWED,
+    WARNING,
+    Finding,
+    inspect_options,
+    inspect_tunnel,
+    without_effect,
+)
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]

@@ -1,8 +1,9 @@
-"""Problems that the options show without simulation."""
+"""A problem found by lint, and those that the options show without simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
 from netinit.options import (
@@ -18,11 +19,32 @@ from netinit.options import (
     REDIRECT,
     TPROXY,
     Options,
-)  # fmt: skip
+)
 from netinit.options.interception import PROXY_PORTS
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
-from netinit.simulate.lint.finding import CONTRADICTION, ERROR, WARNING, Finding, without_effect
+
+ERROR, WARNING = "error", "warning"  # error: traffic is lost or loops; warning: no effect, or a surprising one
+NO_EFFECT, SHADOWED, REDUNDANT, CONTRADICTION = "no-effect", "shadowed", "redundant", "contradiction"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem: severity, kind, the option concerned, and a message with the remedy."""
+
+    severity: str
+    kind: str
+    option: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join([part for part in (self.severity, self.option, self.message) if part])
+
+
+def without_effect(option: str, message: str) -> Finding:
+    """The warning about an option without effect."""
+    return Finding(WARNING, NO_EFFECT, option, message)
+
 
 HTTPS = 443
 

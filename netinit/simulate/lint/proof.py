@@ -18,7 +18,7 @@ from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
 from netinit.rules.packet import Surroundings
-from netinit.simulate.lint.finding import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
+from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.compare import Divergence, compare
 from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces

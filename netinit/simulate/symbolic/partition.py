@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from netinit.base.net import Family, Network
 from netinit.rules.packet import Packet, Surroundings
-from netinit.simulate.cause import cause_of
 from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chain_walk import Path
@@ -26,7 +25,7 @@ from netinit.simulate.symbolic.space import (
     conntrack_state,
     make_space,
 )
-from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, verdict_of
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, cause_of, verdict_of
 
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
 DIRECTIONS = (OUTBOUND, INBOUND)

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import netinit
-from netinit.cli.findings.codes import CODES, GROUPS
+from netinit.cli.findings import CODES, GROUPS
 from netinit.simulate.audit.kinds import BYPASSES, DESIGN
 
 PACKAGE = Path(netinit.__file__).parent
@@ -47,7 +47,7 @@ def test_every_kind_of_finding_has_a_code_of_its_own():
     assert len(codes) == len(set(codes))
     kinds = {*find_kinds("simulate/lint", "inject"), *[kind.name for kind in BYPASSES if kind.intent != DESIGN]}
     assert len(kinds) > 20
-    assert sorted(kinds - CODES.keys()) == [], "add these to netinit/cli/findings/codes.py"
+    assert sorted(kinds - CODES.keys()) == [], "add these to netinit/cli/findings.py"
 
 
 def test_findings_are_an_object_that_the_schema_describes(run, pod):

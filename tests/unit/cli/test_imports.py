@@ -1,4 +1,4 @@
-"""Modules that a start by path reads by netinit.imports are those that Python itself would read."""
+"""Modules that a start by path reads by netinit.cli.imports are those that Python itself would read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import netinit
-from netinit.imports import MAX_MODULE_BYTES, CompiledFinder
+from netinit.cli.imports import MAX_MODULE_BYTES, CompiledFinder
 
 MAIN = str(Path(netinit.__file__).parent / "__main__.py")
 TIMED, CHECKED, UNCHECKED = py_compile.PycInvalidationMode
@@ -76,7 +76,7 @@ def describe_modules(*words, before=""):
 
 def test_every_module_of_ours_is_found_by_it_in_a_start_by_path():
     modules = describe_modules("-n", "--ipv6", "on")
-    assert {name for name, told in modules.items() if told["loader"] != "CompiledLoader"} == {"netinit", "netinit.imports"}
+    assert {name for name, told in modules.items() if told["loader"] != "CompiledLoader"} == {"netinit", "netinit.cli", "netinit.cli.imports"}
     assert len(modules) > 20
 
 
@@ -170,7 +170,7 @@ def test_a_start_by_a_link_to_a_relative_link_is_one_by_path(tmp_path):
 def test_the_folder_of_the_package_is_no_place_to_import_from(tmp_path):
     """Python puts it there where it is not isolated: `import inject` would be ours."""
     code = (
-        "import sys; package, parent = sys.argv[1:]; sys.path[:0] = [package, parent]; from netinit.imports import CompiledFinder, begin; begin(package);"
+        "import sys; package, parent = sys.argv[1:]; sys.path[:0] = [package, parent]; from netinit.cli.imports import CompiledFinder, begin; begin(package);"
         "assert package not in sys.path; assert parent in sys.path; assert type(sys.meta_path[0]) is CompiledFinder; import netinit.options;"
         "print(type(netinit.options.__spec__.loader).__name__)"
     )

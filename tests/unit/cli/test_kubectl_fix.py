@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, POD, WEB
-from netinit.cli.kubectl.redaction import redact
+from netinit.cli.kubectl.report import redact
 
 
 def reply(code, answer, notes=""):

@@ -296,7 +296,9 @@ def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     [
         ("lint {0}/config.yaml", "no pod, and nothing that makes pods"),
         ("lint --pod {0}/*.json", "no file matches"),
-        ("lint - --pod -", "--pod: '-' is given twice"),
+        ("lint - --pod -", "--pod or FILE: '-' is given twice"),
+        ("lint nofile.yaml", "FILE: 'nofile.yaml' does not exist"),
+        ("audit nofile.yaml", "FILE: 'nofile.yaml' does not exist"),
         ("explain --to 1.2.3.4:80 --to 1.2.3.5:80", "--to: is given twice"),
         ("verify --pod {0}", "choose one with --select"),
         ("lint --netns shop -b 80", "--netns: this command looks at no network namespace"),

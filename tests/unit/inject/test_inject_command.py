@@ -16,7 +16,7 @@ from netinit.cli.inject import run as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of
-from netinit.kube import access, single_requests
+from netinit.kube import access, client
 from netinit.options import Options
 from schemas import check_schema
 
@@ -129,9 +129,9 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    for name in ("single_requests", "client", "credentials"):
+    for name in ("client", "credentials"):
         monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
-    monkeypatch.delattr(sys.modules["netinit.kube"], "single_requests")
+    monkeypatch.delattr(sys.modules["netinit.kube"], "client")
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
     assert "pip install 'netinit[kubernetes]'" in str(result.exception)
@@ -149,17 +149,21 @@ class FakeCluster:
         if context == "nowhere":
             raise ConfigError('the kubeconfig "x" has no context "nowhere"; it has "prod"')
 
-    def ask_one(self, _, resource, name, namespace=""):
+    def ask_once(self, _, request):
+        return request(self)
+
+    def get(self, resource, name, namespace=""):
         if resource.plural == "namespaces":
             return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None}}
         if (namespace, name) not in self.config_maps:
             raise ClusterError("not there", status=404, reason="NotFound")
         return {"data": self.config_maps[namespace, name]}
 
-    def ask_list(self, _, resource):
+    def list(self, resource):
         if resource.kind == "ProxyConfig" and self.proxy_configs is None:
             raise ClusterError("unknown", status=404, reason="NotFound")
-        return {"MutatingWebhookConfiguration": self.webhooks, "ProxyConfig": self.proxy_configs, "Node": self.nodes}.get(resource.kind, [])
+        known = {"MutatingWebhookConfiguration": self.webhooks, "ProxyConfig": self.proxy_configs, "Node": self.nodes}
+        return known.get(resource.kind, []), "1"
 
 
 @pytest.fixture
@@ -182,8 +186,7 @@ def cluster(monkeypatch):
         ],
     )
     monkeypatch.setattr(access, "find_access", fake.find_access)
-    for name in ("ask_one", "ask_list"):
-        monkeypatch.setattr(single_requests, name, getattr(fake, name))
+    monkeypatch.setattr(client, "ask_once", fake.ask_once)
     return fake
 
 

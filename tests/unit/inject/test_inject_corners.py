@@ -10,8 +10,8 @@ from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod, load_config
 from netinit.inject.annotations import problems
 from netinit.inject.containers import Overrides, reorder
-from netinit.inject.field_order import ordered_container
 from netinit.inject.istio_functions import append_multus_network, omit_nil
+from netinit.inject.kubernetes_types import ordered_container
 from netinit.inject.manifests import workloads
 from netinit.inject.owner import PodOwner
 from netinit.inject.probes import rewrite

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from netinit.base.errors import InjectionError
-from netinit.inject.field_order import encode, ordered_container, ordered_handler
+from netinit.inject.kubernetes_types import encode_json, ordered_container, ordered_handler
 
 
 def test_a_container_is_in_the_order_of_its_struct():
@@ -20,7 +20,7 @@ def test_a_container_is_in_the_order_of_its_struct():
         "args": [],
         "tty": False,
     }
-    assert encode(ordered_container(container)) == (
+    assert encode_json(ordered_container(container)) == (
         '{"name":"n","image":"i","env":[{"name":"A","value":"1"}],"resources":{},'
         '"securityContext":{"capabilities":{},"runAsUser":0,"zz":1},"zeta":1}'
     )
@@ -28,14 +28,14 @@ def test_a_container_is_in_the_order_of_its_struct():
 
 def test_a_handler_has_no_empty_fields():
     action = {"httpGet": {"scheme": "", "port": 80, "path": "/", "httpHeaders": []}}
-    assert encode(ordered_handler(action)) == '{"httpGet":{"path":"/","port":80}}'
+    assert encode_json(ordered_handler(action)) == '{"httpGet":{"path":"/","port":80}}'
 
 
 def test_numbers_and_html_are_as_go_writes_them():
-    assert encode({"a": 1.0, "b": 1e-7, "c": "<&>"}) == '{"a":1,"b":1e-7,"c":"\\u003c\\u0026\\u003e"}'
+    assert encode_json({"a": 1.0, "b": 1e-7, "c": "<&>"}) == '{"a":1,"b":1e-7,"c":"\\u003c\\u0026\\u003e"}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_what_json_cannot_hold_is_a_clear_error(number):
     with pytest.raises(InjectionError, match=r"a value that JSON cannot: json: unsupported value: (NaN|\+Inf)"):
-        encode({"a": [number]})
+        encode_json({"a": [number]})

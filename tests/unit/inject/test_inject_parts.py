@@ -9,11 +9,11 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.containers import Overrides, normalize, reorder
-from netinit.inject.images import init_image, proxy_image
 from netinit.inject.openshift import proxy_ids
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import merge_metrics, scrape_target_warnings
 from netinit.inject.protojson import duration
+from netinit.inject.rendering import image_of
 from netinit.inject.selectors import Selector
 from netinit.inject.status import Status
 
@@ -74,8 +74,8 @@ def test_the_images_are_put_together_as_istio_does(tag, variant, annotated, conf
             "proxy_init": {"image": "proxyv2"},
         }
     }
-    assert proxy_image(values, annotated or None, configured) == f"hub/proxyv2:{tags[0]}"
-    assert init_image(values, annotated or None) == f"hub/proxyv2:{tags[1]}"
+    assert image_of(values, "proxy", annotated or configured or None) == f"hub/proxyv2:{tags[0]}"
+    assert image_of(values, "proxy_init", annotated or None) == f"hub/proxyv2:{tags[1]}"
 
 
 def probed(**probes):

@@ -11,7 +11,6 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
-from netinit.inject.guard import skeleton
 from netinit.inject.owner import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
@@ -141,7 +140,7 @@ def readings(config, *pairs):
     """How often an outline is parsed for these pods, and what they get."""
     guard.forget()
     found = [rendered(config, a, b) for a, b in pairs]
-    return skeleton._kept.cache_info().misses, found
+    return guard._kept.cache_info().misses, found
 
 
 def test_pods_that_take_the_same_branches_share_a_skeleton():

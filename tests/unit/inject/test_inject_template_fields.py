@@ -12,8 +12,7 @@ from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
 from netinit.inject import context, inject_pod, load_config
-from netinit.inject.field_order import encode, ordered_container
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered_container
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.owner import PodOwner
 
@@ -85,7 +84,7 @@ def test_saved_containers_are_spelled_as_go_spells_them():
         "volumeMounts": [{"mountPath": "/m", "name": "v", "readOnly": False}],
         "newer": {"b": 1, "a": None},
     }
-    assert encode(ordered_container(container)) == (
+    assert encode_json(ordered_container(container)) == (
         '{"name":"istio-proxy","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu","divisor":"0"}}}],'
         '"resources":{},"volumeMounts":[{"name":"v","mountPath":"/m"}],'
         '"readinessProbe":{"grpc":{"port":9,"service":""}},"newer":{"b":1,"a":null}}'

@@ -16,7 +16,7 @@ from netinit.inject.config import default_config
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.pod import inject_pod
 from netinit.node.settings import AgentSettings
-from netinit.options.argv import take_flags
+from netinit.options.declare import take_flags
 from netinit.webhook.chart import merge_values, set_value
 from netinit.webhook.settings import ServeSettings
 

@@ -6,7 +6,7 @@ import pytest
 
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS
-from netinit.options.argv import parse_flags, take_flags
+from netinit.options.declare import parse_flags, take_flags
 
 
 def texts(*words):

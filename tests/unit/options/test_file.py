@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config_schema import make_schema
 from netinit.base.errors import OptionError
 from netinit.golang import goyaml
 from netinit.options import FLAGS, Options, kinds
-from netinit.options.file import WITHOUT, known_flags, make_schema, read_tree, render_file
+from netinit.options.file import WITHOUT, known_flags, read_tree, render_file
 from strategies import made_ambient_options, made_options
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from goldens import BEHAVIOURS, options_of
 from netinit.base.snapshot import INET
-from netinit.rules.expressions.building import RuleBuilder, expression, settle
 from netinit.rules.expressions.native import arrange, encode_plan, find_unequal
 from netinit.rules.layouts import plan
+from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import snapshot_of
 
 PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}

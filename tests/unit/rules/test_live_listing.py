@@ -14,10 +14,11 @@ from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import ListedTable
 from netinit.rules.live_listing import list_snapshot, write_live
+from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
 from netinit.rules.model import Rule
-from netinit.rules.targets import Accept, Jump, LogTarget, Return
+from netinit.rules.targets import Accept, Jump, Return
 
 
 def live(*matches, target=None, comment="", sets=None):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netinit.base.net import IPV4, IPV6, split_range
+from netinit.rules.decoding.matches import decode_match
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.xtables.matches import decode_match, encode_match
 
 RULES = [
     (IPV4, "-m iprange --src-range 10.0.0.5-10.2.3.4"), (IPV4, "-m iprange ! --dst-range 0.0.0.0-255.255.255.255"),
@@ -24,7 +24,7 @@ RULES = [
 @pytest.mark.parametrize(("family", "text"), RULES)
 def test_a_match_is_read_back_from_its_struct(family, text):
     match = parse_rule(f"{text} -j RETURN", family).matches[-1]
-    name, revision, info = encode_match([match], family)
+    name, revision, info = match.struct()
     assert decode_match(name, revision, info, getattr(match, "protocol", ""), family) == ([match], "")
     cut = decode_match(name, revision, info[:40], "tcp", family)[0]
     assert [type(one) for one in cut] == [UnknownMatch]
@@ -32,7 +32,7 @@ def test_a_match_is_read_back_from_its_struct(family, text):
 
 def test_a_range_without_a_family_or_with_bits_that_nobody_knows_is_unknown():
     (match,) = parse_rule("-m iprange --src-range 10.0.0.5-10.2.3.4 -j RETURN", IPV4).matches
-    name, revision, info = encode_match([match], IPV4)
+    name, revision, info = match.struct()
     for changed, family in ((info, None), (info[:64] + b"\x41" + info[65:], IPV4), (info[:64] + b"\x21" + info[65:], IPV4)):
         assert isinstance(decode_match(name, revision, changed, "", family)[0][0], UnknownMatch)
 

@@ -10,11 +10,12 @@ from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObje
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_hook
 from netinit.rules.layouts import plan
+from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, EMPTY_PLAN, MANGLE, NAT, OUTPUT, Chain, Plan, Rule, Table
 from netinit.rules.nft import HOOKS, TABLE_NAMES, render_tables, write_plan
-from netinit.rules.targets import Accept, Drop, Redirect, Return, SetMark
+from netinit.rules.targets import Accept, Drop, Redirect, Return
 from plan_snapshot import chain_of, snapshot_of, table_of
 from rule_encodings import encode_rule
 
@@ -227,7 +228,7 @@ def test_what_no_decoder_knows_is_no_planned_rule():
 
 
 def _expression(name):
-    from netinit.rules.expressions.building import expression
+    from netinit.rules.rule_builder import expression
 
     return expression(name)
 

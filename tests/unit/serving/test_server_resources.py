@@ -7,7 +7,8 @@ import resource
 
 import pytest
 
-from netinit.serving.resources import allow_descriptors, count_cores, memory_limit
+from netinit.kernel.processes import count_cores
+from netinit.serving.resources import allow_descriptors, memory_limit
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from netinit.serving.resources import allow_descriptors, count_cores, memory_lim
 )
 def test_cores_are_as_many_as_the_limit_pays_for(tmp_path, text, most):
     (tmp_path / "cpu.max").write_text(text)
-    assert count_cores(tmp_path / "cpu.max") == min(most, len(os.sched_getaffinity(0)))
+    assert count_cores(str(tmp_path / "cpu.max")) == min(most, len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize(

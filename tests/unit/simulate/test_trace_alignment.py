@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
+from netinit.rules.marking_targets import LogTarget
 from netinit.rules.model import Rule
-from netinit.rules.targets import Drop, LogTarget
+from netinit.rules.targets import Drop
 from netinit.simulate.loaded_rules import LoadedRule
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 from netinit.simulate.trace_alignment import (

@@ -8,9 +8,17 @@ import pytest
 
 from core import IPV4, IPV6, Options, load_plan, plan
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.simulate.counter_rates import CounterReading, RateCounter
 from netinit.simulate.ruleset import load_listing
-from netinit.simulate.verdict_counters import CONNECTIONS, NOTHING_CAPTURES, PACKETS, Place, count_rules, find_fates
+from netinit.simulate.verdict_counters import (
+    CONNECTIONS,
+    NOTHING_CAPTURES,
+    PACKETS,
+    CounterReading,
+    Place,
+    RateCounter,
+    count_rules,
+    find_fates,
+)
 
 SOURCE = "iptables-nft"
 NOBODY = frozenset()

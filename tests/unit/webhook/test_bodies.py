@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from netinit.webhook.bodies import Bodies
 from netinit.webhook.review import Fault
+from netinit.webhook.review_queue import Bodies
 
 
 def test_a_body_that_was_given_up_is_refused_even_where_its_end_has_come_already():

@@ -25,8 +25,15 @@ from netinit.webhook.certificates import (
     make_pair,
     service_names,
 )
-from netinit.webhook.registration import bundle_patch, is_ours
-from netinit.webhook.renewal import CertificateState, RenewalPlan, from_secret, next_state, to_data
+from netinit.webhook.renewal import (
+    CertificateState,
+    RenewalPlan,
+    bundle_patch,
+    from_secret,
+    is_ours,
+    next_state,
+    to_data,
+)
 
 NOW = 1_800_000_000.0
 DAY = 86400.0

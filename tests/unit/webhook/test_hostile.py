@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostile_reviews
-from netinit.webhook.bounds import MAX_REVIEW_BYTES
+from netinit.webhook.review import MAX_REVIEW_BYTES
 from webhook_server import Server, make_pod
 
 CASES = 400

@@ -362,6 +362,8 @@ def test_the_health_file_is_written_and_probed(tmp_path):
         (["--certificateSecret", "s", "--port", "99999"], "--port: '99999'"),
         (["--certificateSecret", "s", "--shutdownDelay", "soon"], "is not a duration"),
         (["--certificateSecret", "s", "--portt", "1"], "did you mean --port"),
+        (["--certificateSecret", "s", "--processes", "2"], "'--processes' is not an option"),
+        (["--certificateSecret", "s", "--stateFolder", "x"], "'--stateFolder' is not an option"),
         (
             ["--certificateSecret", "s", "--injectConfig", "a", "--injectConfigMapName", "b"],
             "contradicts --injectConfig",
@@ -379,15 +381,6 @@ def test_bad_flags_are_told_by_name(words, said):
     assert done.returncode == 2
     assert said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_flags_of_several_processes_are_accepted_with_a_notice_each(tmp_path):
-    with Server(tmp_path, "--processes=2", "--stateFolder", tmp_path / "state") as server:
-        assert server.review(make_pod())["allowed"]
-        lines = server.log.read_text()
-    assert "--processes: Has no effect since the server is one process; run more replicas. The next release refuses it." in lines
-    assert "--stateFolder: Has no effect" in lines
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
-from netinit.webhook.chart import merge_values
-from netinit.webhook.values import KEYWORDS, find_problems
+from netinit.webhook.chart import KEYWORDS, find_problems, merge_values
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = goyaml.load((CHART / "values.yaml").read_text())

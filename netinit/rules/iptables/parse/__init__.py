@@ -9,8 +9,8 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
-from netinit.rules.iptables.parse.modules import KNOWN_OPTIONS, read_module
-from netinit.rules.iptables.parse.targets import read_target
+from netinit.rules.decoding.matches import OPTIONS, read_module
+from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import HeldRule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
@@ -221,8 +221,8 @@ class _Reader:
         while end < len(words) and not _begins_option(words[end]):
             end += 1
         own = list(words[first:end])
-        taker = next((m for m in reversed(self._modules) if option in KNOWN_OPTIONS.get(m.name, ())), None)
-        if taker is None and option in KNOWN_OPTIONS.get(self._protocol, ()):
+        taker = next((m for m in reversed(self._modules) if option in OPTIONS.get(m.name, ())), None)
+        if taker is None and option in OPTIONS.get(self._protocol, ()):
             taker = Module(self._protocol)  # implied by the option
             self._modules.append(taker)
         if taker is None:

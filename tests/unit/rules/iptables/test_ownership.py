@@ -21,11 +21,12 @@ from listings import listing_of, make_listing
 from netinit.rules import rule_patterns
 from netinit.rules.iptables.ownership import RulePattern
 from netinit.rules.layouts import classic, outbound, tproxy
+from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.rule_patterns import layout_patterns, make_patterns
-from netinit.rules.targets import Drop, Jump, Reject, SetMark
+from netinit.rules.targets import Drop, Jump, Reject
 from strategies import made_options
 
 EXCLUDED = """\

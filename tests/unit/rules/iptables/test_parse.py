@@ -6,27 +6,15 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
+from netinit.rules.decoding import read_masked, read_number
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
-from netinit.rules.iptables.parse.modules import read_masked, read_number
 from netinit.rules.iptables.write import write_rule
+from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
-from netinit.rules.targets import (
-    Accept,
-    Drop,
-    Jump,
-    LogTarget,
-    Redirect,
-    Reject,
-    RestoreMark,
-    Return,
-    SaveMark,
-    SetMark,
-    Tproxy,
-    TrackZone,
-)
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),

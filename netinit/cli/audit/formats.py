@@ -1,0 +1,165 @@
+"""Formats an audit for the terminal, as Markdown, and as a self-contained HTML page in light and dark mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape as escape_html
+from typing import Any
+
+from netinit.base.sanitize import Lines, escape, lines
+from netinit.base.version import __version__
+from netinit.cli.audit.report import summarise
+
+SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
+RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
+_MARKUP = str.maketrans({one: f"\\{one}" for one in "\\`*_{}[]<>()#+-.!|~"})
+
+
+def render_text(pods: list[dict[str, Any]]) -> Lines:
+    """Format each pod's bypasses and assertions."""
+    printed: list[str] = []
+    for number, pod in enumerate(pods):
+        printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
+        for row in pod["traffic"]:
+            printed += _describe_row(row)
+        for ruling in pod["assertions"]:
+            printed += _describe_ruling(ruling)
+    return lines(printed)
+
+
+def heading(row: dict[str, Any]) -> str:
+    """The cause, the kind and, if captured, the proxy's port."""
+    port = f" {row['port']}" if row["port"] else ""
+    return f"{row['title']}{port}"
+
+
+def _describe_row(row: dict[str, Any]) -> Iterator[str]:
+    by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
+    yield f"{SIGNS[row['by']]} {heading(row)}{by}"
+    for who in row["who"]:
+        yield f"    {who}"
+    for reason in row["because"]:
+        yield f"    because: {reason}"
+    if row["closes"]:
+        yield f"    to close it: {row['closes']}"
+        yield f"    example: {row['example']}"
+
+
+def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
+    name = f"{ruling['name']}: " if ruling["name"] else ""
+    yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
+    if ruling["result"] == "proved" and ruling["about"] == "0":
+        yield "    it is about no packet at all: this pod has none of these"
+    shown = ruling["counterexample"]
+    if shown:
+        yield f"    counterexample: {shown['packet']}"
+        yield f"    {shown['sentence']}"
+        yield from [f"      {step}" for step in shown["path"]]
+    for cure in ruling["cures"]:
+        yield f"    what would change it: {cure['change']}: {cure['verdict']}"
+
+
+def _md(text: str) -> str:
+    return escape(text).translate(_MARKUP)
+
+
+def render_markdown(pods: list[dict[str, Any]]) -> str:
+    """Format a section with tables per pod."""
+    parts = ["# Audit of traffic", ""]
+    for pod in pods:
+        parts += [f"## {_md(pod['name'])}", "", f"{_md(summarise(pod))}.", ""]
+        parts += [f"> Warning: {_md(warning)}\n" for warning in pod["warnings"]]
+        parts += ["| by | traffic | who | because | to close it |", "| --- | --- | --- | --- | --- |"]
+        for row in pod["traffic"]:
+            who, because = ("<br>".join(map(_md, row[name])) for name in ("who", "because"))
+            parts.append(f"| {row['by']} | {heading(row)} | {who} | {because} | {_md(row['closes'])} |")
+        parts.append("")
+        if pod["assertions"]:
+            parts += ["| assertion | result | counterexample | what would change it |", "| --- | --- | --- | --- |"]
+            for one in pod["assertions"]:
+                shown = one["counterexample"]
+                sentence = f"{shown['packet']}: {shown['sentence']}" if shown else ""
+                cures = "; ".join(cure["change"] for cure in one["cures"])
+                parts.append(f"| {_md(one['assertion'])} | {one['result']} | {_md(sentence)} | {_md(cures)} |")
+            parts.append("")
+    return "\n".join(parts)
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1d2329; --paper: #fff; --line: #d4dae0; --dim: #5b6670; --card: #f6f8fa;
+  --foreign: #b3261e; --unknown: #7b3fa0; --configuration: #8a5a00; --design: #4a5560; --covered: #1c6b3a; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --paper: #14181c; --line: #353d45; --dim: #a0abb5; --card: #1c2228;
+  --foreign: #ff8a80; --unknown: #d3a3f0; --configuration: #f0bf5a; --design: #aab5bf; --covered: #7fd69b; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; padding: 2rem 1.5rem;
+  max-width: 76rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; }
+p { margin: .25rem 0 .75rem; } .dim, footer { color: var(--dim); }
+.table { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: .75rem 0; }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; background: var(--card); }
+th, td { padding: .5rem .75rem; vertical-align: top; border-bottom: 1px solid var(--line); } tr:last-child td { border-bottom: 0; }
+td div + div { margin-top: .35rem; } code { font: .875em/1.45 ui-monospace, monospace; overflow-wrap: anywhere; }
+.by { font-weight: 600; white-space: nowrap; } .warning { border-left: 3px solid var(--configuration); padding-left: .75rem; }
+.foreign, .refuted { color: var(--foreign); } .unknown { color: var(--unknown); } .configuration { color: var(--configuration); }
+.design { color: var(--design); } .covered, .proved { color: var(--covered); }
+details summary { cursor: pointer; color: var(--dim); } footer { margin-top: 3rem; font-size: .875rem; }
+@media print { body { max-width: none; padding: 0; } }
+"""
+
+
+def render_page(pods: list[dict[str, Any]], date: str) -> str:
+    """Render the page."""
+    body = "\n".join(part for pod in pods for part in _pod(pod))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Audit of traffic</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Audit of traffic</h1>\n"
+        '<p class="dim">Which traffic bypasses the proxy, why, and how to close each bypass. Every packet is in one of the'
+        f" rows or goes through the proxy.</p>\n{body}\n<footer>netinit {__version__}, {_plain(date)}</footer>\n</body>\n</html>\n"
+    )
+
+
+def _plain(text: str) -> str:
+    """Neutralise foreign text: no markup, no control characters."""
+    return escape_html(escape(text))
+
+
+def _pod(pod: dict[str, Any]) -> Iterator[str]:
+    yield f"<section>\n<h2>{_plain(pod['name'])}</h2>\n<p>{_plain(summarise(pod))}.</p>"
+    if pod["options"]:
+        yield f'<p class="dim"><code>{_plain(pod["options"])}</code></p>'
+    yield from [f'<p class="warning">{_plain(warning)}</p>' for warning in pod["warnings"]]
+    yield _table(("By", "Traffic", "Who", "Because", "To close it"), (_row(row) for row in pod["traffic"]))
+    if pod["assertions"]:
+        titles = ("Result", "Assertion", "Counterexample", "What would change it")
+        yield _table(titles, (_ruling(one) for one in pod["assertions"]))
+    yield "</section>"
+
+
+def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    example = f'<div class="dim">for example {_plain(row["example"])}</div>'
+    title = f'{_plain(heading(row))}<div class="dim"><code>{row["kind"]}</code></div>'
+    return (
+        f'<span class="by {row["by"]}">{row["by"]}</span>', title,
+        _several(row["who"]) + example, _several(row["because"]), _plain(row["closes"]),
+    )  # fmt: skip
+
+
+def _several(texts: list[str]) -> str:
+    return "".join(f"<div>{_plain(text)}</div>" for text in texts)
+
+
+def _ruling(one: dict[str, Any]) -> tuple[str, ...]:
+    shown = one["counterexample"]
+    sentence = f'{_several([one["name"]] if one["name"] else [])}<code>{_plain(one["assertion"])}</code>'
+    way = ""
+    if shown:
+        steps = "".join(f"<div><code>{_plain(step)}</code></div>" for step in shown["path"])
+        way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its way</summary>{steps}</details>"
+    cures = _several([f"{cure['change']}: {cure['verdict']}" for cure in one["cures"]])
+    return f'<span class="by {one["result"]}">{one["result"]}</span>', sentence, way, cures

@@ -1,1 +1,0 @@
-"""`netinit demo`: `play` runs the demonstration in a pod of network namespaces, `command` prints it."""

@@ -1,1 +1,0 @@
-"""`netinit diff`: `command` runs it, `sides` reads what to compare, `report` formats the differences."""

@@ -1,0 +1,356 @@
+"""Confine a pod's values to the scalars of a template's output in which the template prints them.
+
+A template prints annotations, labels and names into YAML without quoting, so a value could end its scalar and add
+fields (`privileged: true`). Therefore the text with the values is never parsed, only its *outline*: the text with a
+placeholder for each output of a foreign action (one whose output may depend on the pod, see `golang.template.origins`).
+
+- The outline depends on the template and the branches taken, not on a value, so its tree is the template author's. This
+  tree, the *skeleton*, is cached for all pods with the same branches.
+- Words are inserted into a scalar as they are. With any other text, the scalar's source alone is parsed, and must be
+  exactly one scalar of the same style, with the author's words unchanged. A scalar that is only a placeholder may have
+  its own quotes.
+- A tree that a function wrote (toYaml, toJson) becomes a value, or entries of the surrounding mapping or list, if its
+  indentation is correct.
+- A foreign key must only replace foreign values, must not be `<<`, and must not be next to an author's `<<`.
+- In a comment, a value must not contain a line break or a character that YAML forbids.
+
+The types of plain scalars (`80`, `true`, `~`) follow from the value, as in Istio.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Never
+
+import yaml
+
+from netinit.base.errors import NetinitError, ParseError
+from netinit.base.tree import clone, same
+from netinit.golang import goyaml
+from netinit.golang.gojson import to_json
+from netinit.golang.goyaml import events
+from netinit.golang.goyaml.scalars import MERGE, resolve
+from netinit.golang.goyaml.values import pairs_of, to_yaml
+from netinit.golang.template.nodes import Action
+from netinit.golang.template.template import Rendering
+from netinit.golang.template.values import FunctionError, Shaped
+
+_MAX_CULPRITS = 8
+"""Maximum number of culprits in an error."""
+_MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}
+"""Candidates for the mark: private-use characters, which texts rarely contain, with their code in an escape."""
+_WORD = re.compile(r'([A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*)|"([ !#-\[\]-~]*)"')
+"""Text that YAML reads literally in any scalar, or text in double quotes without escapes."""
+_MAX_WORD = 256
+"""Maximum characters of a word: YAML limits simple keys to 1,024, so longer text is parsed."""
+_MAX_SCALAR = 1 << 10
+"""Characters of a scalar that is cached: 256 of them stay below a megabyte."""
+_MAX_OUTLINE = 1 << 16
+"""Characters of an outline whose skeleton is cached; real ones have 5,000 to 20,000."""
+_BLANKS = " \t\r\n\x85\u2028\u2029"
+_NOT_IN_JSON = "[\x7f-\x9f\ufffe\uffff]"
+"""Characters that JSON does not escape, and that YAML forbids or reads as a line break."""
+_NOT_IN_COMMENTS = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+"""Line breaks, which end a comment, and characters that YAML forbids."""
+
+
+class BreakOut(NetinitError):  # noqa: N818 - a verdict
+    """The parts with these numbers would change more than their scalars. The message says where."""
+
+    culprits: Sequence[tuple[str, Action]] = ()
+    """Possible causes: texts and the foreign actions that printed them."""
+
+    def __init__(self, where: str, numbers: Iterable[int]) -> None:
+        super().__init__(where)
+        self.numbers = tuple(numbers)
+
+
+def read(rendering: Rendering) -> Any:
+    """Return the tree of a rendered text; None for an empty one.
+
+    Raises ParseError if the template itself renders invalid YAML, and BreakOut.
+    """
+    places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
+    if not places:
+        return goyaml.load(rendering.text)
+    text = rendering.text.lower()
+    mark = next((mark for mark, escaped in _MARKS.items() if mark not in text and escaped not in text), "")
+    if not mark:
+        raise ParseError("the characters U+E000 to U+E00F, reserved for placeholders, all stand in the rendered text")
+    pieces, parts = list(rendering.parts), []
+    for number, (place, _) in enumerate(places):
+        printed = pieces[place]
+        part = (_part if len(printed) <= _MAX_WORD and printed.__class__ is str else _Part)(printed)
+        parts.append(part)
+        pieces[place] = part.outline.replace("\0", f"{mark}{number}{mark}")
+    outline = "".join(pieces)
+    try:
+        skeleton = (_kept if len(outline) <= _MAX_OUTLINE else Skeleton)(outline, mark)
+        if not text.isascii() and "".join(rendering.parts) != rendering.text:
+            raise BreakOut("a character that was cut in two", range(len(places)))  # noqa: TRY301 - completed below
+        return skeleton.filled(parts)
+    except ParseError:
+        goyaml.load(rendering.text)
+        problem = BreakOut("the lines around it", range(len(places)))
+    except BreakOut as refusal:
+        problem = refusal
+    doubtful = [number for number in problem.numbers if parts[number].word is None] or problem.numbers
+    found = dict.fromkeys((rendering.parts[places[number][0]], places[number][1]) for number in doubtful)
+    problem.culprits = list(found)[:_MAX_CULPRITS]
+    raise problem from None
+
+
+class _Part:
+    """The output of a foreign action.
+
+    `text`: without the indentation of an indenting function, and the lines' end. `stand_in`: what replaces it, a
+    placeholder (here NUL), or the first entry or item of a written mapping or list; `outline`: with indentation and
+    end. `word`: the text, if YAML reads it literally in any scalar. `quoted`: the content of its double quotes. `form`:
+    if a function wrote a whole `tree`, "json", or "mapping" or "list" in YAML; else "".
+    """
+
+    word: str | None
+    quoted: str | None
+
+    def __init__(self, printed: str) -> None:
+        self.text, self.stand_in, self.outline, self.form, self.tree = printed, "\0", "\0", "", None
+        if isinstance(printed, Shaped):
+            self._read_shape(printed)
+        found = _WORD.fullmatch(self.text) if len(self.text) <= _MAX_WORD else None
+        self.word, self.quoted = found.group(1, 2) if found else (None, None)
+
+    def _read_shape(self, printed: Shaped) -> None:
+        self.text, self.tree, tail = str(printed[len(printed.lead) :]), printed.tree, ""
+        if printed.form == "yaml":
+            blanks = self.text[len(self.text.rstrip(" \n")) :]
+            tail = "\n" + blanks.rpartition("\n")[2] if "\n" in blanks else ""
+            self.text = self.text.removesuffix(tail)
+            if pairs_of(printed.tree):
+                self.form, self.stand_in = "mapping", "\0: \0"
+            elif isinstance(printed.tree, list | tuple) and printed.tree:
+                self.form, self.stand_in = "list", "- \0"
+        if printed.form == "json" or self.text in {"{}", "[]"}:
+            self.form = "json"
+        self.outline = printed.lead + (self.stand_in + tail if self.text or tail else "")
+
+
+_part = functools.lru_cache(maxsize=1024)(_Part)
+
+
+class _Slot:
+    """A scalar of the outline that contains placeholders; `start`: the event that starts its mapping or list."""
+
+    def __init__(self, event: Any, outline: str, mark: str, start: Any, *, is_key: bool) -> None:
+        begin = event.start_mark
+        self.event, self.mark, self.is_key, self.is_in_flow = event, mark, is_key, bool(start and start.flow_style)
+        self.where, self.column = f"line {begin.line + 1}, column {begin.column + 1}", begin.column
+        self.source = outline[begin.index : event.end_mark.index]
+        pieces = event.value.split(mark)
+        self.literals = pieces[::2]
+        self.form = "%s".join([literal.replace("%", "%%") for literal in self.literals])
+        self.numbers = tuple(map(int, pieces[1::2]))
+        self.is_foreign = not any(self.literals)
+        self.is_plain = not event.style
+        self.is_whole = self.is_plain and self.is_foreign and len(self.numbers) == 1
+        # the name of an anchor or a tag stands before the mapping itself
+        indent = "" if start is None or start.anchor or start.tag else " " * start.start_mark.column
+        before, after = ("{", "}") if self.is_in_flow else (indent, "\n")
+        self.context = (before, ": x" + after) if is_key else (before + "k: ", after)
+        if self.is_in_flow and start.__class__ is yaml.SequenceStartEvent:  # where nothing is no item
+            self.context = ("[", "]")
+
+    def refuse(self) -> Never:
+        """Raise BreakOut for the parts in this scalar."""
+        raise BreakOut(self.where, self.numbers)
+
+    def value(self, parts: Sequence[_Part]) -> Any:
+        """Return the value with the parts inserted. Raises BreakOut if they would leave this scalar."""
+        if self.event.tag is None:
+            part = parts[self.numbers[0]]
+            if self.is_whole and part.quoted is not None:
+                return part.quoted
+            if self.is_whole and part.form:
+                return self._tree(part)
+            words = tuple([parts[number].word for number in self.numbers])
+            if None not in words:
+                text = self.form % words
+                return resolve(text) if self.is_plain else text
+        return self._parsed(parts)
+
+    def _parsed(self, parts: Sequence[_Part]) -> Any:
+        source = self.source
+        for number in self.numbers:
+            placeholder = f"{self.mark}{number}{self.mark}"
+            source = source.replace(parts[number].stand_in.replace("\0", placeholder), parts[number].text)
+        if self.mark in source:  # half of what stands for an entry or item
+            self.refuse()
+        event = (_parse_once if len(source) <= _MAX_SCALAR else _parse_alone)(source, *self.context)
+        if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
+            self.refuse()
+        style = event.style or ""
+        fits = style not in {"|", ">"} if self.is_whole else style == (self.event.style or "") and self._holds(event.value)
+        try:
+            value = events.value_of(event)
+        except ParseError:
+            self.refuse()
+        if not fits or value is MERGE:
+            self.refuse()
+        return value
+
+    def _holds(self, value: str) -> bool:
+        """Whether the value contains the author's words; spaces next to a part may be folded."""
+        first, last = self.literals[0].rstrip(_BLANKS), self.literals[-1].lstrip(_BLANKS)
+        start, end = len(first), len(value) - len(last)
+        between = zip(self.numbers, self.numbers[1:], self.literals[1:-1], strict=False)
+        for literal in [words.strip(_BLANKS) for before, after, words in between if before != after]:
+            if (start := value.find(literal, start, end)) < 0:
+                return False
+            start += len(literal)
+        return value.startswith(first) and value.endswith(last) and start <= end
+
+    def _tree(self, part: _Part) -> Any:
+        """Return the tree that a function wrote, if it is written as this place demands."""
+        if part.form == "json":
+            if re.search(_NOT_IN_JSON, part.text):
+                self.refuse()
+            return json.loads(part.text)
+        if part.form == "mapping" and not self.is_key:
+            return _Entries()  # this is the value of the entry that stands for all
+        try:
+            tree = json.loads(to_json(part.tree))
+            if self.is_in_flow:
+                fits = same(goyaml.load(f"{{{part.text}}}"), tree)
+            else:
+                margin = "\n" + " " * (self.column - 2 * (part.form == "list"))
+                fits = part.text == to_yaml(part.tree)[:-1].replace("\n", margin)
+        except (FunctionError, ParseError):
+            self.refuse()
+        if not fits:
+            self.refuse()
+        return _Entries(tree) if part.form == "mapping" else _Items(tree)
+
+
+def _parse_alone(source: str, before: str, after: str) -> Any:
+    """Parse the source as a key, a value or an item between these texts; return its event, None if it is not one scalar."""
+    text = f"{before}{source}{after}"
+    try:
+        found = list(events.scan(text))
+    except ParseError:
+        return None
+    number, total = (3, 7) if after == "]" else (3 if after[0] == ":" else 4, 8)
+    event = found[number] if len(found) == total else None
+    if event.__class__ is not yaml.ScalarEvent:
+        return None
+    begin: Any = event.start_mark
+    end: Any = event.end_mark
+    first, last, start = begin.index, end.index, len(before)
+    if after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
+        return None
+    around = text[start:first] + text[last : start + len(source)]
+    return None if around.strip(_BLANKS) else event
+
+
+_parse_once = functools.lru_cache(maxsize=256)(_parse_alone)
+
+
+class _Entries(dict[str, Any]):
+    """A written mapping, to be merged into the surrounding mapping."""
+
+
+class _Items(list[Any]):
+    """A written list, to be inserted into the surrounding list."""
+
+
+class Skeleton(events.TreeBuilder):
+    """The tree of an outline, in which a scalar with placeholders is a text that identifies its slot.
+
+    Raises ParseError, and BreakOut for a foreign key next to `<<`.
+    """
+
+    def __init__(self, outline: str, mark: str) -> None:
+        super().__init__()
+        self.outline, self.mark = outline, mark
+        self.slots: dict[str, _Slot] = {}
+        for event in events.scan(outline):
+            self.feed(event)
+        self.tree = self.document()
+        seen = {number for slot in self.slots.values() for number in slot.numbers}
+        self.unseen = {int(number) for number in outline.split(mark)[1::2]} - seen
+        """Numbers of the parts in comments."""
+        self.keys = {name for name, slot in self.slots.items() if slot.is_key}
+
+    def _scalar(self, event: Any) -> None:
+        if self.mark in event.value:
+            name = f"{self.mark}{len(self.slots)}"
+            start = self._stack[-1].event if self._stack else None
+            self.slots[name] = _Slot(event, self.outline, self.mark, start, is_key=self._expects_key())
+            event = yaml.ScalarEvent(event.anchor, None, (False, True), name, event.start_mark, event.end_mark, '"')
+        super()._scalar(event)
+
+    def _close(self, event: Any) -> None:
+        frame = self._stack[-1]
+        if frame.merges and (foreign := [key for key in frame.value if key in self.slots]):
+            self.slots[foreign[0]].refuse()
+        super()._close(event)
+
+    def filled(self, parts: Sequence[_Part]) -> Any:
+        """Return the tree with these parts in place of the placeholders. Raises BreakOut."""
+        for number in self.unseen:
+            if re.search(_NOT_IN_COMMENTS, parts[number].text):
+                raise BreakOut("a comment", [number])
+        tree = self._fill(self.tree, {name: slot.value(parts) for name, slot in self.slots.items()})
+        return clone(tree) if self.aliased else tree
+
+    def _fill(self, node: Any, values: Mapping[str, Any]) -> Any:
+        """Copy the node with its values; written mappings and lists are merged into the surrounding ones."""
+        if node.__class__ is dict:
+            if self.keys and not self.keys.isdisjoint(node):
+                return self._fill_mapping(node, values)
+            return {  # texts, which most items are, without a call of their own
+                key: values.get(item, item) if item.__class__ is str else self._fill(item, values)
+                for key, item in node.items()
+            }
+        if node.__class__ is not list:
+            return values.get(node, node) if node.__class__ is str else node
+        found = [values.get(item, item) if item.__class__ is str else self._fill(item, values) for item in node]
+        if _Items not in map(type, found):
+            return found
+        return [one for item in found for one in (item if item.__class__ is _Items else (item,))]
+
+    def _fill_mapping(self, node: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy a mapping with foreign keys, which must not replace values of the template."""
+        found: dict[str, Any] = {}
+        owners: dict[str, tuple[_Slot | None, bool]] = {}
+        """For each key, its slot if it is foreign, and whether all of its value is foreign."""
+        for key, item in node.items():
+            slot = self.slots.get(key)
+            of_item = self.slots.get(item) if isinstance(item, str) else None
+            is_foreign = of_item is not None and of_item.is_foreign
+            entries = values.get(key)
+            if slot is None:
+                entries = {key: self._fill(item, values)}
+            elif not isinstance(entries, _Entries):
+                if entries is None or isinstance(entries, dict | list):
+                    slot.refuse()
+                entries = {events.as_key(entries): self._fill(item, values)}
+            elif of_item is None or not of_item.is_whole or of_item.numbers != slot.numbers:
+                slot.refuse()
+            for name in entries.keys() & found.keys():
+                before, was_foreign = owners[name]
+                if (culprit := slot or before) and not (was_foreign and is_foreign):
+                    culprit.refuse()
+            found.update(entries)
+            owners.update(dict.fromkeys(entries, (slot, is_foreign)))
+        return found
+
+
+_kept = functools.lru_cache(maxsize=32)(Skeleton)
+
+
+def forget() -> None:
+    """Clear the caches, whose skeletons a new configuration does not use."""
+    _kept.cache_clear()
+    _parse_once.cache_clear()

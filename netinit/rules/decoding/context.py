@@ -1,0 +1,223 @@
+"""Read matches of `rules.matches.context`: on marks, states and directions of connections, types of addresses, sockets, rates."""
+
+from __future__ import annotations
+
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
+from struct import unpack_from
+from sys import byteorder
+
+from netinit.base.net import FULL_MASK, Family
+from netinit.rules import numbers, structs
+from netinit.rules.decoding import read_masked, read_number
+from netinit.rules.decoding.registers import CT, FIB, META, Known, RegisterTest
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import AddressType, ConnectionDirection, ConnectionState, Limit, Mark, Socket
+from netinit.rules.structs import ADDRESS_TYPES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.decoding.matches import ComparisonReader, OptionReader, StructReader
+
+_STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
+
+# ---- options of iptables -------------------------------------------------------------------------------------------------
+
+
+def _mark_option(values: list[str], negated: bool, _: str, *, connection: bool) -> Match | None:
+    found = read_masked(values[0]) if len(values) == 1 else None
+    return None if found is None else Mark(value=found[0], mask=found[1], connection=connection, negated=negated)
+
+
+def _states_option(values: list[str], negated: bool, _: str, *, module: str) -> Match | None:
+    words = values[0].split(",") if len(values) == 1 else []
+    if not words or not set(words) <= set(_STATES):
+        return None
+    return ConnectionState(states=tuple([state for state in _STATES if state in words]), module=module, negated=negated)
+
+
+def _direction_option(values: list[str], negated: bool, _: str) -> Match | None:
+    return ConnectionDirection(direction=values[0]) if values in (["ORIGINAL"], ["REPLY"]) and not negated else None
+
+
+def _address_type_option(values: list[str], negated: bool, _: str, *, side: str) -> Match | None:
+    return AddressType(side=side, types=tuple(values[0].split(",")), negated=negated) if len(values) == 1 else None
+
+
+OPTIONS: dict[str, dict[str, OptionReader | None]] = {
+    "mark": {"--mark": partial(_mark_option, connection=False)},
+    "connmark": {"--mark": partial(_mark_option, connection=True)},
+    "conntrack": {
+        "--ctstate": partial(_states_option, module="conntrack"),
+        **dict.fromkeys(
+            ("--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport", "--ctorigdstport",
+             "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire")
+        ),
+        "--ctdir": _direction_option,
+    },
+    "state": {"--state": partial(_states_option, module="state")},
+    "socket": dict.fromkeys(("--transparent", "--nowildcard", "--restore-skmark")),
+    "addrtype": {
+        "--src-type": partial(_address_type_option, side="source"), "--dst-type": partial(_address_type_option, side="destination"),
+        "--limit-iface-in": None, "--limit-iface-out": None,
+    },
+    "limit": {"--limit": None, "--limit-burst": None},
+    "comment": {"--comment": None},
+}  # fmt: skip
+
+
+def _read_limit_options(words: list[str]) -> list[Match] | None:
+    """Return the limit per second; None for other units."""
+    if len(words) != 4 or (words[0], words[2]) != ("--limit", "--limit-burst"):  # noqa: PLR2004
+        return None
+    rate, burst = read_number(words[1].partition("/")[0]), read_number(words[3])
+    per_second = words[1].partition("/")[2] == "sec"  # as it is listed
+    return [Limit(rate=rate, burst=burst)] if rate and burst and per_second else None
+
+
+def _read_socket_options(words: list[str]) -> list[Match] | None:
+    """Return the match without options, which narrow it down by what only the kernel knows."""
+    return None if words else [Socket()]
+
+
+WHOLE = {"limit": _read_limit_options, "socket": _read_socket_options}  # modules whose options are read together
+
+# ---- structs of extensions -----------------------------------------------------------------------------------------------
+
+
+def _read_mark(info: bytes, _: str, __: Family | None, *, connection: bool) -> list[Match]:
+    value, mask, inverted = unpack_from(structs.MARK, info)
+    return [Mark(value=value, mask=mask, connection=connection, negated=bool(inverted))]
+
+
+def _read_conntrack(info: bytes, _: str, __: Family | None) -> list[Match] | None:
+    """Read struct xt_conntrack_mtinfo2 and 3 with only a state or a direction."""
+    asked, inverted, bits = unpack_from(structs.CONNTRACK, info, structs.CONNTRACK_AT)
+    if asked == structs.DIRECTION and not inverted & ~structs.DIRECTION:
+        return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
+    if asked & ~structs.STATE_ALIAS != structs.STATE or inverted & ~structs.STATE:
+        return None
+    states = _states(bits, structs.CONNTRACK_BITS)
+    module = "state" if asked & structs.STATE_ALIAS else "conntrack"
+    return [ConnectionState(states=states, module=module, negated=bool(inverted))] if states else None
+
+
+def _read_state(info: bytes, _: str, __: Family | None) -> list[Match] | None:
+    states = _states(unpack_from("=I", info)[0], (*structs.STATE_BITS, ("UNTRACKED", 64)))
+    return [ConnectionState(states=states, module="state")] if states else None
+
+
+def _states(bits: int, known: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Return the names of the bits; none if one is unknown."""
+    return () if bits & ~sum([bit for _, bit in known]) else tuple([name for name, bit in known if bits & bit])
+
+
+def _read_socket(info: bytes, _: str, __: Family | None) -> list[Match] | None:
+    return None if info[:1].strip(b"\0") else [Socket()]  # flags narrow it down by what only the kernel knows
+
+
+def _read_address_type(info: bytes, _: str, __: Family | None) -> list[Match] | None:
+    source, destination, flags = unpack_from(structs.ADDRESS_TYPE, info)
+    if flags & ~3:  # limited to an interface
+        return None
+    found: list[Match] = []
+    for (side, bit), bits in zip(structs.SIDES, (source, destination), strict=True):
+        types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if bits >> number & 1])
+        if bits >> len(ADDRESS_TYPES):
+            return None
+        if types:
+            found.append(AddressType(side=side, types=types, negated=bool(flags & bit)))
+    return found or None
+
+
+def _read_limit(info: bytes, _: str, __: Family | None) -> list[Match] | None:
+    """Read a limit that iptables lists per second."""
+    period, burst = unpack_from(structs.LIMIT, info)
+    for seconds in (3600, 60, 1):
+        scale = structs.LIMIT_SCALE * seconds
+        if not period or period > scale or scale // period < scale % period:
+            return None
+    return [Limit(rate=structs.LIMIT_SCALE // period, burst=burst)]
+
+
+STRUCTS: dict[tuple[str, int], StructReader] = {
+    ("mark", 1): partial(_read_mark, connection=False),
+    ("connmark", 1): partial(_read_mark, connection=True),
+    **dict.fromkeys((("conntrack", 2), ("conntrack", 3)), _read_conntrack),
+    ("state", 0): _read_state,
+    ("socket", 0): lambda *_: [Socket()],
+    **dict.fromkeys((("socket", 1), ("socket", 2), ("socket", 3)), _read_socket),
+    ("addrtype", 1): _read_address_type,
+    ("limit", 0): _read_limit,
+}
+
+# ---- comparisons of nf_tables --------------------------------------------------------------------------------------------
+
+
+def _mark(compared: RegisterTest, _: Known, *, connection: bool) -> list[Match] | None:
+    value = compared.single
+    if value is None or compared.operand.xor.strip(b"\0"):
+        return None
+    mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
+    return [Mark(value=compared.number(value), mask=mask, connection=connection, negated=compared.negated)]
+
+
+def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
+    """Return the bits of which one must be set, and whether negated; None for any other test."""
+    value = compared.single
+    if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
+        return None
+    number = int.from_bytes(value, byteorder)
+    if compared.operand.mask:
+        mask = int.from_bytes(compared.operand.mask, byteorder)
+        return None if number else (mask, not compared.negated)
+    return (number, compared.negated) if number and number & number - 1 == 0 else None
+
+
+def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
+    by_bit = {bit: name for name, bit in numbers.STATES}
+    if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
+        bits = 0
+        for low, high in compared.ranges:
+            if low != high or int.from_bytes(low, byteorder) not in by_bit:
+                return None
+            bits |= int.from_bytes(low, byteorder)
+        asked: tuple[int, bool] | None = (bits, compared.negated)
+    else:
+        asked = _bits(compared)
+    if asked is None or asked[0] & ~sum(by_bit):
+        return None
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATES if asked[0] & bit]), negated=asked[1])]
+
+
+def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
+    asked = _bits(compared) if compared.operand.mask else None
+    if asked is None or asked[0] & ~sum([bit for _, bit in numbers.STATUSES]):
+        return None
+    return [ConnectionState(states=tuple([name for name, bit in numbers.STATUSES if asked[0] & bit]), negated=asked[1])]
+
+
+def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
+    if compared.operand.mask or compared.negated or compared.single not in (b"\0", b"\1"):
+        return None
+    return [ConnectionDirection(direction="REPLY" if compared.single == b"\1" else "ORIGINAL")]
+
+
+def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
+    side = {numbers.FIB_SADDR: "source", numbers.FIB_DADDR: "destination"}.get(int(compared.operand.key[1]))
+    if side is None or compared.operand.mask:
+        return None
+    codes = [int.from_bytes(low, byteorder) for low, high in compared.ranges if low == high]
+    if len(codes) < len(compared.ranges) or any(number >= len(ADDRESS_TYPES) for number in codes):
+        return None
+    types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if number in codes])
+    return [AddressType(side=side, types=types, negated=compared.negated)]
+
+
+OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {
+    (META, numbers.META_MARK): partial(_mark, connection=False),
+    (CT, numbers.CT_STATE): _state,
+    (CT, numbers.CT_DIRECTION): _direction,
+    (CT, numbers.CT_STATUS): _status,
+    (CT, numbers.CT_MARK): partial(_mark, connection=True),
+    (FIB, numbers.FIB_ADDRTYPE): _fib,
+}

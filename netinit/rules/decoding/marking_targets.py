@@ -1,0 +1,179 @@
+"""Read targets of `rules.marking_targets`: marks, zones of connection tracking, logs."""
+
+from __future__ import annotations
+
+from struct import unpack_from
+from sys import byteorder
+
+from netinit.base.net import FULL_MASK, Family
+from netinit.base.netlink_attributes import name, number
+from netinit.rules import numbers, structs
+from netinit.rules.decoding import read_masked, read_number
+from netinit.rules.decoding.registers import CONSTANT, CT, META, Operand, Registers
+from netinit.rules.foreign_targets import Observe, Untrack
+from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
+from netinit.rules.structs import WARNING
+from netinit.rules.targets import Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.decoding.targets import ExpressionReader, Found, StructReader, TextReader
+
+HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
+HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
+
+# ---- words of iptables ---------------------------------------------------------------------------------------------------
+
+
+def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
+    """Return what an option of MARK or CONNMARK does: the value to xor, and the mask to clear before."""
+    if len(options) != 1:
+        return None
+    option, text = next(iter(options.items()))
+    if option in ("--set-mark", "--set-xmark"):
+        found = read_masked(text)
+        if found is None:
+            return None
+        return (found[0], found[0] | found[1]) if option == "--set-mark" else found
+    number = read_number(text)
+    if number is None:
+        return None
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
+
+
+def _mark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    change = change_of_mark(options)
+    return None if change is None else SetMark(value=change[0], mask=change[1])
+
+
+def _connmark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
+        if option in options:
+            masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
+            return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
+    change = change_of_mark(options)
+    return None if change is None else SetMark(value=change[0], mask=change[1], connection=True)
+
+
+def _zone_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    if options == {"--notrack": ""}:
+        return Untrack()
+    zone = read_number(options.get("--zone", ""))
+    return TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
+
+
+def _log_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    return LogTarget(prefix=options["--log-prefix"]) if options.keys() == {"--log-prefix"} else None
+
+
+def _group_log_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    group = read_number(options.get("--nflog-group", ""))
+    prefixed = options.keys() == {"--nflog-prefix", "--nflog-group"}
+    return LogTarget(prefix=options["--nflog-prefix"], group=group) if group and prefixed else None
+
+
+WORDS: dict[str, TextReader] = {
+    "MARK": _mark_words, "CONNMARK": _connmark_words, "CT": _zone_words, "LOG": _log_words, "NFLOG": _group_log_words,
+}  # fmt: skip
+
+# ---- structs of extensions -----------------------------------------------------------------------------------------------
+
+
+def _read_mark(info: bytes, _: Family) -> Target | None:
+    value, mask = unpack_from(structs.SET_MARK, info)
+    return SetMark(value=value, mask=mask)
+
+
+def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
+    """Read struct xt_connmark_tginfo2, which may shift the mark."""
+    value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
+    return None if shift else _change_connmark(value, mask, mark_mask, mode)
+
+
+def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target | None:
+    if mode == structs.CONNMARK_SET:
+        return SetMark(value=value, mask=mask, connection=True)
+    if (mask, mark_mask) != (FULL_MASK, FULL_MASK):
+        return None
+    return {structs.CONNMARK_SAVE: SaveMark(), structs.CONNMARK_RESTORE: RestoreMark()}.get(mode)
+
+
+def _read_ct(info: bytes, _: Family) -> Target | None:
+    """Read a zone, or NOTRACK; None for helpers, events and timeouts."""
+    flags, zone, events, expectations = unpack_from(structs.CT, info)
+    if flags & structs.NOTRACK:
+        return Untrack()
+    if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
+        return None
+    return TrackZone(zone=zone)
+
+
+def _read_log(info: bytes, _: Family) -> Target | None:
+    level, flags, prefix = unpack_from(structs.LOG, info)
+    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and prefix.strip(b"\0") else None
+
+
+def _read_nflog(info: bytes, _: Family) -> Target | None:
+    length, group, threshold, flags, _, prefix = unpack_from(structs.NFLOG, info)
+    if length or threshold > 1 or flags or not group or not prefix.strip(b"\0"):
+        return None
+    return LogTarget(prefix=_text(prefix), group=group)
+
+
+def _text(value: bytes) -> str:
+    return value.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+STRUCTS: dict[tuple[str, int], StructReader] = {
+    ("MARK", 2): _read_mark,
+    ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
+    ("CONNMARK", 2): _read_connmark_shifted,
+    ("CT", 0): lambda info, family: _read_ct(info[:28], family),  # what follows is a pointer of the kernel's
+    **dict.fromkeys((("CT", 1), ("CT", 2)), _read_ct),
+    ("LOG", 0): _read_log,
+    ("NFLOG", 0): _read_nflog,
+}
+
+# ---- expressions of nf_tables --------------------------------------------------------------------------------------------
+
+
+def _set_meta(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    key = number(found.get(2))
+    if key in HARMLESS_META:
+        return Observe(text=f"meta {HARMLESS_META[key]} set")
+    return _set_mark(registers.load(found.get(3)), META, numbers.META_MARK) if key == numbers.META_MARK else None
+
+
+def _set_ct(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    key, operand = number(found.get(2)), registers.load(found.get(4))
+    if key in HARMLESS_CT:
+        return Observe(text=f"ct {HARMLESS_CT[key]} set")
+    if key == numbers.CT_ZONE and operand.source == CONSTANT:
+        return TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
+    return _set_mark(operand, CT, numbers.CT_MARK) if key == numbers.CT_MARK else None
+
+
+def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
+    connection = whose == CT
+    if operand.swapped:
+        return None
+    if operand.source == CONSTANT:
+        return SetMark(value=int.from_bytes(operand.data, byteorder), connection=connection)
+    if (operand.source, operand.key[0]) == (whose, key):
+        kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
+        return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
+    if operand.mask or operand.xor:
+        return None
+    if (operand.source, operand.key[0]) == ((META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)):
+        return SaveMark() if connection else RestoreMark()
+    return None
+
+
+def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
+    prefix = name(found.get(2, b""))
+    # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
+    plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
+    return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
+
+
+EXPRESSIONS: dict[str, ExpressionReader] = {"meta": _set_meta, "ct": _set_ct, "log": _log}

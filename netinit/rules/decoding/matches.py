@@ -1,0 +1,66 @@
+"""Read a match in any notation, by the tables of `packet` and `context`; what is not understood is an UnknownMatch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from netinit.base.net import Family
+from netinit.rules.decoding import context, packet
+from netinit.rules.decoding.registers import Known, RegisterTest
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import UnknownMatch
+
+OptionReader = Callable[[list[str], bool, str], "Match | None"]  # values, whether negated, the rule's protocol
+StructReader = Callable[[bytes, str, "Family | None"], "list[Match] | None"]  # the struct; the rule's protocol and family
+ComparisonReader = Callable[[RegisterTest, Known], "list[Match] | None"]
+
+# By module, its options in the order of listing, wherever they stand; None for those that are not understood
+OPTIONS = packet.OPTIONS | context.OPTIONS
+_STRUCTS = packet.STRUCTS | context.STRUCTS
+_OPERANDS = packet.OPERANDS | context.OPERANDS
+
+
+def read_module(name: str, words: list[str], protocol: str) -> list[Match] | None:
+    """Return a match for each option of a module, in listing order; None if an option is not understood."""
+    if name in context.WHOLE:
+        return context.WHOLE[name](words)
+    options = OPTIONS.get(name, {})
+    found: list[tuple[int, Match]] = []
+    at = 0
+    while at < len(words):
+        negated = words[at] == "!"
+        at += negated
+        end = at + 1
+        while end < len(words) and words[end] != "!" and not words[end].startswith("--"):
+            end += 1
+        reader = options.get(words[at]) if at < len(words) else None
+        match = reader(words[at + 1 : end], negated, protocol) if reader else None
+        if match is None:
+            return None
+        found.append((list(options).index(words[at]), match))
+        at = end
+    return [match for _, match in sorted(found, key=lambda place: place[0])] or None
+
+
+def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:
+    """Return the matches of a struct, and its comment; `protocol` and `family` are the rule's."""
+    if name == "comment":
+        return [], info.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    reader = _STRUCTS.get((name, revision))
+    try:
+        found = reader(info, protocol, family) if reader else None
+    except struct.error:  # shorter than the struct
+        found = None
+    return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
+
+
+def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
+    """Return the matches for a comparison; an unknown one if it is not understood."""
+    operand = compared.operand
+    reader = _OPERANDS.get((operand.source, operand.key[0]))
+    try:
+        found = reader(compared, known) if reader else None
+    except (ValueError, IndexError, struct.error, OverflowError):  # a value of unexpected length
+        found = None
+    return compared.unknown() if found is None else found

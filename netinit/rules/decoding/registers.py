@@ -1,0 +1,124 @@
+"""What a rule's registers hold (the origin of each value), and comparisons of them."""
+
+from __future__ import annotations
+
+from sys import byteorder
+
+from netinit.base.net import FAMILIES, Family
+from netinit.base.netlink_attributes import MalformedError, number
+from netinit.base.records import Record
+from netinit.rules import numbers
+from netinit.rules.matches import Match
+from netinit.rules.matches.context import UnknownMatch
+
+WORD = 4  # bytes of one of the 16 small registers; the four old ones are four of these each
+FIRST_SMALL, SMALL_REGISTERS, OLD_REGISTERS = 8, 16, 4  # NFT_REG32_00
+Range = tuple[bytes, bytes]
+META, PAYLOAD, CT, FIB, SOCKET, CONSTANT, OTHER = "meta", "payload", "ct", "fib", "socket", "constant", "other"
+
+
+class Operand(Record):
+    """The origin of a value: source, key (payload: base and offset), what `mask` and `xor` did, `swapped` to network order."""
+
+    source: str
+    key: tuple[int | str, ...]
+    length: int
+    mask: bytes = b""
+    xor: bytes = b""
+    swapped: bool = False
+    data: bytes = b""  # of a constant
+
+    def __str__(self) -> str:
+        return " ".join([self.source, *[str(part) for part in self.key]])
+
+
+class RegisterTest(Record):
+    """A comparison: the operand is in one of the ranges (both ends included), or if negated in none."""
+
+    operand: Operand
+    ranges: tuple[Range, ...]
+    negated: bool = False
+
+    @property
+    def single(self) -> bytes | None:
+        """The only value; None if there are several."""
+        return self.ranges[0][0] if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1] else None
+
+    def number(self, value: bytes) -> int:
+        """Return a value as a number in the operand's byte order."""
+        return int.from_bytes(value, "big" if self.operand.swapped else byteorder)
+
+    def unknown(self) -> list[Match]:
+        """Return the comparison as an unknown match."""
+        values = ", ".join([low.hex() if low == high else f"{low.hex()}-{high.hex()}" for low, high in self.ranges[:3]])
+        mask = f" & {self.operand.mask.hex()}" if self.operand.mask else ""
+        return [UnknownMatch(text=f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}")]
+
+
+class Known(Record):
+    """What earlier comparisons of the rule determine: the possible families, and the protocol; and device names by index."""
+
+    families: tuple[Family, ...]
+    protocol: str = ""
+    devices: dict[int, str]
+
+    @property
+    def family(self) -> Family | None:
+        """The only family; None for both."""
+        return self.families[0] if len(self.families) == 1 else None
+
+
+class Registers:
+    """The registers at one point of a rule."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Operand] = {}  # by the first word
+
+    def store(self, register: bytes | None, operand: Operand) -> None:
+        """Store an operand. Raises MalformedError if there is no such register."""
+        first = _word_of(register)
+        words = range(first, first + max(1, -(-operand.length // WORD)))
+        self._held = {at: held for at, held in self._held.items() if at not in words}
+        self._held[first] = operand
+
+    def load(self, register: bytes | None) -> Operand:
+        """Return the operand in a register; an unknown one if it is empty."""
+        return self._held.get(_word_of(register)) or Operand(source=OTHER, key=("register",), length=WORD)
+
+    def load_fields(self, register: bytes | None, length: int) -> list[Operand]:
+        """Return the operands in `length` bytes of registers, as in keys of several fields."""
+        at = _word_of(register)
+        end = at + -(-length // WORD)
+        fields = []
+        while at < end:
+            operand = self._held.get(at)
+            if operand is None:
+                return [Operand(source=OTHER, key=("register",), length=length)]
+            fields.append(operand)
+            at += -(-operand.length // WORD)
+        return fields
+
+
+def _word_of(register: bytes | None) -> int:
+    at = number(register)
+    if 1 <= at <= OLD_REGISTERS:
+        return (at - 1) * WORD
+    if FIRST_SMALL <= at < FIRST_SMALL + SMALL_REGISTERS:
+        return at - FIRST_SMALL
+    raise MalformedError(f"there is no register {at}")
+
+
+def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
+    """Return the families that a comparison accepts; None if it is not about families."""
+    operand, value = compared.operand, compared.single
+    if operand.source != META or operand.mask or value is None:
+        return None
+    asked = int.from_bytes(value, "big")
+    chosen = None
+    if operand.key == (numbers.META_NFPROTO,) and len(value) == 1:
+        chosen = next((one for one in FAMILIES if one.number == asked), None)
+    elif operand.key == (numbers.META_PROTOCOL,) and len(value) == 2:  # noqa: PLR2004 - an ethertype's
+        chosen = numbers.ETHERTYPES.get(asked)
+    if chosen is None:
+        return None
+    return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])

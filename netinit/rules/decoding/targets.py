@@ -1,0 +1,334 @@
+"""Read a target in any notation; what is not understood is an UnknownTarget."""
+
+from __future__ import annotations
+
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
+from collections.abc import Callable
+from struct import error, unpack_from
+
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, parse_address, text_of
+from netinit.base.netlink_attributes import attributes_of, name, number, signed
+from netinit.rules import numbers, structs, targets
+from netinit.rules.decoding import marking_targets, read_masked, read_number
+from netinit.rules.decoding.registers import CONSTANT, Registers
+from netinit.rules.foreign_targets import (
+    OBSERVING,
+    DestinationNat,
+    Observe,
+    SourceNat,
+    UnknownTarget,
+    Untrack,
+    WriteDestination,
+)
+from netinit.rules.structs import UNREACHABLE
+from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
+
+Found = dict[int, bytes]  # attributes of an expression
+TextReader = Callable[[dict[str, str], str, Family], "Target | None"]  # options; all words as written
+StructReader = Callable[[bytes, Family], "Target | None"]
+ExpressionReader = Callable[[Found, Registers, "Family | None"], "Target | None"]  # of which family the packets are; None: both
+# Names that iptables takes for an extension and not for a chain
+_EXTENSIONS = OBSERVING | frozenset((
+    "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
+    "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
+))  # fmt: skip
+VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
+GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
+TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+DESTINATION_ADDRESS = {4: (16, 4), 6: (24, 16)}  # places in the network header, and in that of TCP and UDP
+DESTINATION_PORT = (2, 2)
+OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
+
+# ---- words of iptables ---------------------------------------------------------------------------------------------------
+
+
+def read_target(goes: bool, words: list[str], text: str, family: Family) -> Target:
+    """Return the target; `goes`: after `-g`; `text`: the words as written."""
+    if not words:
+        return Observe(text="")
+    name = words[0]
+    if goes:
+        return Jump(chain=name, goto=True)
+    plain = _PLAIN.get(name)
+    if plain is not None and len(words) == 1:
+        return plain
+    if name not in _EXTENSIONS and name not in _PLAIN and len(words) == 1:
+        return Jump(chain=name)
+    reader = _WORDS.get(name)
+    options = _pair(words[1:])
+    target = reader(options, text, family) if reader and options is not None else None
+    return target or (Observe(text=text) if name in OBSERVING else UnknownTarget(text=text))
+
+
+def _pair(words: list[str]) -> dict[str, str] | None:
+    """Return options with one value each; None for anything else."""
+    options: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        option = words[at]
+        if not option.startswith("--") or option in options:
+            return None
+        has_value = at + 1 < len(words) and not words[at + 1].startswith("--")
+        options[option] = words[at + 1] if has_value else ""
+        at += 1 + has_value
+    return options
+
+
+def _redirect_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    port = read_number(options.get("--to-ports") or options.get("--to-port") or "")
+    return Redirect(port=port) if port and len(options) == 1 else None
+
+
+def _tproxy_words(options: dict[str, str], _: str, family: Family) -> Target | None:
+    port = read_number(options.get("--on-port", ""))
+    mark = read_masked(options.get("--tproxy-mark", ""))
+    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
+        return None
+    address = options.get("--on-ip", family.any_address)
+    try:
+        address = "" if address == family.any_address else parse_address(address)
+    except ValueError:
+        return None
+    return Tproxy(port=port, mark=mark[0], address=address)
+
+
+def _reject_words(options: dict[str, str], _: str, family: Family) -> Target | None:
+    if not options:
+        return Reject()
+    message = options.get("--reject-with", "")
+    message = _MESSAGES.get(message, message)
+    if not message or len(options) > 1:
+        return None
+    return Reject() if Reject().xt(family).endswith(f" {message}") else Reject(message=message)
+
+
+def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+    text = options.get("--to-destination", "")
+    if not text or len(options) > 1:
+        return None
+    address, colon, port = text.rpartition(":") if text.count(":") == 1 or text.startswith("[") else (text, "", "")
+    if text.startswith("[") and not address.endswith("]"):
+        return None
+    number = read_number(port) if colon else 0
+    try:
+        return (
+            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
+        )
+    except ValueError:  # a range of addresses: the kernel chooses
+        return None
+
+
+_MESSAGES = {
+    "port-unreach": "icmp-port-unreachable", "port-unreachable": "icmp-port-unreachable",
+    "icmp6-port-unreach": "icmp6-port-unreachable",
+}  # fmt: skip
+_PLAIN = {one.name: one for one in targets.VERDICTS.values()}
+_WORDS: dict[str, TextReader] = {
+    **marking_targets.WORDS, "REDIRECT": _redirect_words, "TPROXY": _tproxy_words, "REJECT": _reject_words, "DNAT": _dnat_words,
+    "NOTRACK": lambda options, _, __: None if options else Untrack(),
+    **dict.fromkeys(("SNAT", "MASQUERADE"), lambda _, text, __: SourceNat(text=text)),
+}  # fmt: skip
+
+# ---- structs of extensions -----------------------------------------------------------------------------------------------
+
+
+def decode_target(name: str, revision: int, info: bytes, family: Family) -> Target:
+    """Return the target of a struct."""
+    reader = _STRUCTS.get((name, revision))
+    try:
+        found = reader(info, family) if reader else None
+    except error:  # shorter than the struct
+        found = None
+    if found is not None:
+        return found
+    if name in OBSERVING:
+        return Observe(text=name, kept=(name, revision, info))
+    kind = SourceNat if name in ("SNAT", "MASQUERADE") else UnknownTarget
+    return kind(text=name, kept=(name, revision, info))
+
+
+def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
+    """Return the one address and port of a NAT range; None for more."""
+    if family is IPV4 and not revision:  # struct nf_nat_ipv4_multi_range_compat
+        count, flags, first, last = unpack_from(structs.MULTI_RANGE, info)
+        low, high = unpack_from(structs.PORTS, info, structs.MULTI_RANGE_PORTS)
+        if count != 1:
+            return None
+    else:  # struct nf_nat_range, nf_nat_range2
+        flags, first, last = unpack_from(structs.RANGE, info)
+        low, high = unpack_from(structs.PORTS, info, structs.RANGE_PORTS)
+        size = family.bits // 8
+        first, last = first[:size], last[:size]
+    if flags & ~(structs.MAP_ADDRESSES | structs.MAP_PORTS):
+        return None
+    if (flags & structs.MAP_ADDRESSES and first != last) or (flags & structs.MAP_PORTS and low != high):
+        return None
+    address = text_of(int.from_bytes(first, "big"), family) if flags & structs.MAP_ADDRESSES else ""
+    return address, low if flags & structs.MAP_PORTS else 0
+
+
+def _read_redirect(info: bytes, family: Family) -> Target | None:
+    found = _nat_range(info, family, 0)
+    return Redirect(port=found[1]) if found and not found[0] and found[1] else None
+
+
+def _read_nat(info: bytes, family: Family, revision: int, *, source: bool) -> Target | None:
+    found = _nat_range(info, family, revision)
+    if found and source:
+        return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0])
+    return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
+
+
+def _read_tproxy(info: bytes, family: Family) -> Target | None:
+    """Read struct xt_tproxy_target_info, or _v1 with an address of either family."""
+    mask, mark = unpack_from(structs.TPROXY, info)
+    size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
+    address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
+    if mask != FULL_MASK or not port:
+        return None
+    return Tproxy(port=port, mark=mark, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
+
+
+def _read_reject(info: bytes, family: Family) -> Target | None:
+    kind = unpack_from(structs.REJECT, info)[0]
+    names = structs.REJECTIONS[family.version]
+    if kind == UNREACHABLE[family.version]:
+        return Reject()
+    return Reject(message=names[kind]) if kind < len(names) and names[kind] else None
+
+
+_STRUCTS: dict[tuple[str, int], StructReader] = {
+    **marking_targets.STRUCTS,
+    ("REDIRECT", 0): _read_redirect,
+    **{
+        (kind, revision): partial(_read_nat, revision=revision, source=kind == "SNAT")
+        for kind in ("DNAT", "SNAT")
+        for revision in (0, 1, 2)
+    },
+    ("NOTRACK", 0): lambda _, __: Untrack(),
+    **dict.fromkeys((("TPROXY", 0), ("TPROXY", 1)), _read_tproxy),
+    ("REJECT", 0): _read_reject,
+}
+
+# ---- expressions of nf_tables --------------------------------------------------------------------------------------------
+
+
+def decode_verdict(payload: bytes) -> Target | None:
+    """Return the target for NFTA_DATA_VERDICT; None if the next rule follows."""
+    found = attributes_of(payload)
+    code = signed(found[1])
+    if code in GOES_ON:
+        return None
+    if code in (numbers.NFT_JUMP, numbers.NFT_GOTO):
+        return Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO)
+    return VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}")
+
+
+def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
+    """Return the target for an expression; `family` None: both. Raises MalformedError."""
+    reader = _EXPRESSIONS.get(kind)
+    return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)
+
+
+def _constant(registers: Registers, register: bytes | None) -> bytes | None:
+    operand = registers.load(register)
+    return operand.data if operand.source == CONSTANT else None
+
+
+def _port(registers: Registers, register: bytes | None) -> int | None:
+    value = _constant(registers, register)
+    return None if value is None else int.from_bytes(value[:2], "big")
+
+
+def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    is_source = number(found.get(1)) == 0  # NFT_NAT_SNAT
+    target = _one_destination(found, registers)
+    if not is_source:
+        return target
+    return SourceNat(text="snat", address=target.address if target else "")
+
+
+def _one_destination(found: Found, registers: Registers) -> DestinationNat | None:
+    """Return the one address and port of a translation; None for a range."""
+    if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
+        return None
+    address, port = "", 0
+    if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
+        value = _constant(registers, found[3])
+        size = {IPV4.number: 4, IPV6.number: 16}.get(number(found.get(2)))
+        if value is None or size is None:
+            return None
+        address = _address(value[:size])
+    if 5 in found:  # noqa: PLR2004 - NFTA_NAT_REG_PROTO_MIN
+        known = _port(registers, found[5])
+        if known is None:
+            return None
+        port = known
+    return DestinationNat(address=address, port=port) if address or port else None
+
+
+def _address(value: bytes) -> str:
+    return text_of(int.from_bytes(value, "big"), IPV4 if len(value) == 4 else IPV6)  # noqa: PLR2004 - bytes of IPv4
+
+
+def _redirect(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    if found.get(2, found.get(1)) != found.get(1) or number(found.get(3)) & ~2:
+        return None
+    port = _port(registers, found.get(1)) if 1 in found else None
+    return Redirect(port=port) if port else None
+
+
+def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    """Return the target without its mark, which is another expression."""
+    port = _port(registers, found.get(3)) if 3 in found else None  # noqa: PLR2004 - NFTA_TPROXY_REG_PORT
+    if not port:
+        return None
+    address = ""
+    if 2 in found:  # noqa: PLR2004 - NFTA_TPROXY_REG_ADDR
+        value = _constant(registers, found[2])
+        if value is None or len(value) not in (4, 16):
+            return None
+        address = _address(value)
+    return Tproxy(port=port, mark=0, address=address)
+
+
+def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:
+    base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
+    header = "network" if base == numbers.NETWORK_HEADER else "transport"
+    text = f"write {length} bytes at {offset} of the {header} header"
+    value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
+    if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
+        return Observe(text="DSCP set")
+    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
+        return WriteDestination(text=text, address=_address(value[:length]))
+    if value and base == numbers.TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
+        return WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
+    return UnknownTarget(text=text)
+
+
+def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
+    kind, code = number(found.get(1)), number(found.get(2))
+    if kind == numbers.REJECT_RESET:
+        return Reject(message="tcp-reset")
+    if (kind == numbers.REJECT_ICMPX and code == numbers.ICMPX_PORT_UNREACHABLE) or (
+        kind == numbers.REJECT_ICMP and family and code == UNREACHABLE[family.version]
+    ):
+        return Reject()
+    return Reject(message=f"{numbers.ICMPX_CODE if kind == numbers.REJECT_ICMPX else numbers.ICMP_CODE}{code}")
+
+
+_EXPRESSIONS: dict[str, ExpressionReader] = {
+    **marking_targets.EXPRESSIONS,
+    "nat": _nat,
+    "redir": _redirect,
+    "masq": lambda _, __, ___: SourceNat(text="masquerade"),
+    "tproxy": _tproxy,
+    "notrack": lambda _, __, ___: Untrack(),
+    "payload": _set_payload,
+    "reject": _reject,
+    "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
+    "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
+    "flow_offload": lambda _, __, ___: Observe(text="flow add"),
+    "dup": lambda _, __, ___: Observe(text="dup"),
+    "last": lambda _, __, ___: Observe(text="last"),
+}

@@ -1,0 +1,179 @@
+"""Targets that mark, track or log packets; see iptables-extensions(8). The rules of a plain sidecar have none of them."""
+
+from __future__ import annotations
+
+from _struct import pack
+
+from netinit.base.net import FULL_MASK, Family
+from netinit.base.sanitize import quote_words
+from netinit.rules import numbers, structs
+from netinit.rules.structs import WARNING
+from netinit.rules.targets import GO_ON, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.rule_builder import RuleBuilder
+    from netinit.rules.traversal import Traversal, Verdict
+
+
+class SetMark(Target):
+    """Clears the bits in `mask` of the packet's or connection's mark, then xors `value` (sections MARK, CONNMARK)."""
+
+    value: int
+    mask: int = FULL_MASK
+    connection: bool = False
+
+    @property
+    def whole_mark(self) -> int:  # type: ignore[override] # computed here
+        return -1 if self.connection or self.mask != FULL_MASK else self.value
+
+    def xt(self, family: Family) -> str:
+        return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        whose = "ct" if self.connection else "meta"
+        if self.mask == FULL_MASK:
+            return (f"{whose} mark set {self.value:#010x}",)
+        kept = FULL_MASK & ~self.mask
+        if kept & self.value:
+            return (f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}",)
+        return (f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}",)
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        if self.mask == FULL_MASK:
+            writer.put(pack("=I", self.value))
+        else:
+            writer.load_mark(connection=self.connection)
+            writer.mask(pack("=I", FULL_MASK & ~self.mask), pack("=I", self.value))
+        writer.store_mark(connection=self.connection)
+
+    def struct(self, family: Family) -> structs.Struct:
+        if self.connection:
+            return structs.pad_connmark(structs.CONNMARK_SET, self.value, self.mask)
+        return structs.pad("MARK", 2, pack(structs.SET_MARK, self.value, self.mask))
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.set_mark(self.value, self.mask, connection=self.connection)
+
+    def describe(self) -> str:
+        if self.mask == FULL_MASK and not self.connection:
+            return f"mark it {self.value}"
+        whose = "its connection's" if self.connection else "its"
+        return f"change {whose} mark ({self.value:#x} under the mask {self.mask:#x})"
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        return self.connection
+
+
+class _CopyMark(Target):
+    """Base of targets that copy a whole mark."""
+
+    tracks = True
+    verb = ""
+
+    def xt(self, family: Family) -> str:
+        return f"CONNMARK --{self.verb}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        writer.load_mark(connection=self.verb == "restore")
+        writer.store_mark(connection=self.verb == "save")
+
+    def struct(self, family: Family) -> structs.Struct:
+        return structs.pad_connmark(structs.CONNMARK_SAVE if self.verb == "save" else structs.CONNMARK_RESTORE)
+
+
+class SaveMark(_CopyMark):
+    """Copies the packet's mark to its connection (section CONNMARK)."""
+
+    verb = "save"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("ct mark set meta mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.save_mark()
+
+    def describe(self) -> str:
+        return "copy its mark to the connection"
+
+
+class RestoreMark(_CopyMark):
+    """Copies the connection's mark to the packet (section CONNMARK)."""
+
+    verb = "restore"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return ("meta mark set ct mark",)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.restore_mark()
+
+    def describe(self) -> str:
+        return "copy the connection's mark to it"
+
+
+class TrackZone(Target):
+    """Tracks the packet's connection in a separate conntrack zone (section CT)."""
+
+    tracks = True
+    zone: int
+
+    def xt(self, family: Family) -> str:
+        return f"CT --zone {self.zone}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f"ct zone set {self.zone}",)
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        writer.put(pack("=H", self.zone))
+        writer.add(b"ct", (4, pack(">I", 1)), (2, pack(">I", numbers.CT_ZONE)))
+
+    def struct(self, family: Family) -> structs.Struct:
+        return structs.pad("CT", 2, pack(structs.CT, 0, self.zone, 0, 0))
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.track(self.zone)
+
+    def describe(self) -> str:
+        return f"track it in zone {self.zone}"
+
+
+class LogTarget(Target):
+    """Logs the packet to the kernel log or an NFLOG group (sections LOG, NFLOG)."""
+
+    only_observes = True
+    prefix: str
+    group: int = 0  # 0: the kernel log
+
+    @property
+    def compat(self) -> str:  # type: ignore[override] # computed here
+        return "has_own_group_log" if self.group else ""
+
+    def xt(self, family: Family) -> str:
+        if self.group:
+            return f"NFLOG --nflog-prefix {quote_words(self.prefix)} --nflog-group {self.group}"
+        return f"LOG --log-prefix {quote_words(self.prefix)}"
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)
+
+    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+        prefix = self.prefix.encode("utf-8", "surrogateescape") + b"\0"
+        writer.add(b"log", (2, prefix), (1, pack(">H", self.group)) if self.group else (5, pack(">I", WARNING)))
+
+    def struct(self, family: Family) -> structs.Struct:
+        prefix = self.prefix.encode("utf-8", "surrogateescape")
+        if self.group:
+            return structs.pad("NFLOG", 0, pack(structs.NFLOG, 0, self.group, 0, 0, 0, prefix))
+        return structs.pad("LOG", 0, pack(structs.LOG, WARNING, 0, prefix))
+
+    def act(self, packet: Traversal) -> Verdict:
+        return GO_ON
+
+    def describe(self) -> str:
+        where = f"group {self.group}" if self.group else "the kernel's log"
+        return f"report it to {where} as {self.prefix.strip(': ')!r} and go on"
+
+    def label(self) -> str:
+        return "NFLOG" if self.group else "LOG"

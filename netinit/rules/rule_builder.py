@@ -1,0 +1,293 @@
+"""Build nf_tables expressions as bytes, with attributes in the kernel's order.
+
+They equal the kernel's dump byte by byte once `settle` has removed what the kernel chooses: counters, ids of anonymous sets.
+"""
+
+from __future__ import annotations
+
+from _struct import pack, unpack_from
+
+from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.netlink_attributes import HEADER, write_attribute
+from netinit.base.records import Record
+from netinit.rules import numbers
+from netinit.rules.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
+from netinit.rules.structs import protocol_number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from netinit.base.snapshot import NftSet
+
+    Ranges = Sequence[tuple[bytes, bytes]]
+
+LIST_ELEMENT, NAME, DATA, VALUE, VERDICT = 1, 1, 2, 1, 2  # NFTA_LIST_ELEM, NFTA_EXPR_*, NFTA_DATA_*
+REGISTER = pack(">I", 1)  # NFT_REG_1: no rule here needs a second one
+NO_REGISTER = pack(">I", 0)
+COUNTER, LOOKUP = b"counter\0", b"lookup\0"
+NAME_AT = 2 * HEADER  # of an expression's name, in its list element
+COUNTS = 2 * (HEADER + 8)  # NFTA_COUNTER_BYTES and _PACKETS
+ANONYMOUS = b"__set"
+SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, INTERVAL_END = 1, 2, 4, 1  # NFT_SET_*, NFT_SET_ELEM_*
+PADDING = (b"", bytes(3), bytes(2), bytes(1))  # of an attribute, by what its length is beyond a multiple of four
+_made: dict[tuple[object, ...], bytes] = {}
+_around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}  # what an element has before and behind its key, by the key's length
+
+
+def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
+    """Return an expression as an element of NFTA_RULE_EXPRESSIONS."""
+    key = (name, attributes)
+    found = _made.get(key)
+    if found is None:
+        body = b"".join([pack("=HH", HEADER + len(value), kind) + value + PADDING[len(value) & 3] for kind, value in attributes])
+        found = _made[key] = write_attribute(LIST_ELEMENT, write_attribute(NAME, name + b"\0") + write_attribute(DATA, body))
+    return found
+
+
+def be32(number: int) -> bytes:
+    """Return a 32-bit number in network byte order."""
+    return pack(">I", number & 0xFFFFFFFF)
+
+
+def compare_register(register: bytes, low: bytes, high: bytes) -> bytes:
+    """Return the comparison of a register with a value, or with a range."""
+    if low == high:
+        return expression(b"cmp", (1, register), (2, be32(0)), (3, data(low)))
+    return expression(b"range", (1, register), (2, be32(0)), (3, data(low)), (4, data(high)))
+
+
+def data(value: bytes) -> bytes:
+    """Return a value as NFTA_DATA_VALUE."""
+    return write_attribute(VALUE, value)
+
+
+END = write_attribute(3, be32(INTERVAL_END))  # NFTA_SET_ELEM_FLAGS
+
+
+class EncodedSet(Record):
+    """An anonymous set; each element is an NFTA_LIST_ELEM as the kernel dumps it."""
+
+    name: str
+    flags: int
+    key_type: int
+    key_length: int
+    elements: tuple[bytes, ...]
+
+    def held(self, family: int, table: str) -> NftSet:
+        """Return the set as a snapshot has it."""
+        from netinit.base.snapshot import NftElement, NftSet
+
+        key = slice(3 * HEADER, 3 * HEADER + self.key_length)
+        plain = len(element(bytes(self.key_length)))
+        return NftSet(
+            family=family, table=table, name=self.name, flags=self.flags, key_type=self.key_type, key_length=self.key_length,
+            elements=tuple([NftElement(key=one[key], flags=len(one) > plain) for one in self.elements]),
+        )  # fmt: skip
+
+
+def element(key: bytes, *, ends: bool = False) -> bytes:
+    """Return an element of a set; `ends`: it is the end of an interval."""
+    size = len(key)
+    around = _around.get((size, ends))
+    if around is None:
+        whole = write_attribute(LIST_ELEMENT, write_attribute(1, data(key)) + (END if ends else b""))
+        around = _around[size, ends] = whole[: 3 * HEADER], whole[3 * HEADER + size :]
+    return around[0] + key + around[1]
+
+
+class RuleBuilder:
+    """Collects the expressions of one rule, and in `sets` the anonymous sets that they look up.
+
+    A family or protocol is compared once, before the first match that needs it. `splits_ranges`: write a range as two
+    comparisons (nft up to 1.0), not as one (newer nft, iptables-nft).
+    """
+
+    def __init__(self, family: int, sets: list[EncodedSet], *, splits_ranges: bool = True) -> None:
+        self._splits_ranges = splits_ranges
+        self._only: Family | None = {IPV4.number: IPV4, IPV6.number: IPV6}.get(family)
+        self.is_mixed = self._only is None  # packets of both families come this far
+        self._protocol = ""
+        self._unknown: list[bytes] = []  # data written for unknown matches
+        self.parts: list[bytes] = []
+        self.family = family
+        self.sets = sets
+
+    def block(self) -> bytes:
+        """Return all expressions."""
+        return b"".join(self.parts)
+
+    def add(self, name: bytes, *attributes: tuple[int, bytes]) -> None:
+        """Append an expression."""
+        self.parts.append(expression(name, *attributes))
+
+    # ---- what is loaded ----------------------------------------------------------------------------------------------
+
+    def load_meta(self, key: int) -> None:
+        """Load NFT_META_*, a property of the packet."""
+        self.add(b"meta", (2, be32(key)), (1, REGISTER))
+
+    def load_ct(self, key: int) -> None:
+        """Load NFT_CT_*, a property of the connection."""
+        self.add(b"ct", (1, REGISTER), (2, be32(key)))
+
+    def load_mark(self, *, connection: bool) -> None:
+        """Load the mark of the packet or its connection."""
+        if connection:
+            self.load_ct(numbers.CT_MARK)
+        else:
+            self.load_meta(numbers.META_MARK)
+
+    def load_payload(self, base: int, offset: int, length: int) -> None:
+        """Load bytes of a header."""
+        self.add(b"payload", (1, REGISTER), (2, be32(base)), (3, be32(offset)), (4, be32(length)))
+
+    def load_socket(self, key: int) -> None:
+        """Load NFT_SOCKET_*, a property of the packet's socket."""
+        self.add(b"socket", (1, be32(key)), (2, REGISTER))
+
+    def load_fib(self, result: int, flags: int) -> None:
+        """Load the result of a routing lookup."""
+        self.add(b"fib", (1, REGISTER), (2, be32(result)), (3, be32(flags)))
+
+    def mask(self, mask: bytes, xor: bytes | None = None) -> None:
+        """Keep the bits in `mask`, then invert those in `xor`."""
+        xor = bytes(len(mask)) if xor is None else xor
+        self.add(
+            b"bitwise", (1, REGISTER), (2, REGISTER), (3, be32(len(mask))), (6, NO_REGISTER), (4, data(mask)), (5, data(xor))
+        )
+
+    def swap(self, length: int) -> None:
+        """Convert to network byte order."""
+        self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, be32(1)), (4, be32(length)), (5, be32(length)))
+
+    # ---- what is compared --------------------------------------------------------------------------------------------
+
+    def limit_family(self, family: Family) -> None:
+        """Match only this family."""
+        if self._only is not family:
+            self._only, self.is_mixed = family, False
+            self.load_meta(numbers.META_NFPROTO)
+            self.compare(bytes((family.number,)))
+
+    def limit_protocol(self, name: str) -> None:
+        """Match only this protocol."""
+        if self._protocol != name:
+            self._protocol = name
+            self.load_meta(numbers.META_L4PROTO)
+            self.compare(bytes((protocol_number(name),)))
+
+    def compare(self, value: bytes, negated: bool = False) -> None:
+        """End the rule unless the register has this value, or if negated another."""
+        self.compare_with("!=" if negated else "==", value)
+
+    def compare_with(self, operator: str, value: bytes) -> None:
+        """End the rule unless the comparison of the register with a value is true."""
+        self.add(b"cmp", (1, REGISTER), (2, be32(OPERATORS.index(operator))), (3, data(value)))
+
+    def compare_ranges(self, ranges: Ranges, negated: bool, key_type: int) -> None:
+        """Compare the register with a range, or look it up in an anonymous set of several."""
+        low, high = ranges[0]
+        if len(ranges) > 1:
+            self._look_up(ranges, negated, key_type)
+        elif low == high:
+            self.compare(low, negated)
+        elif negated or not self._splits_ranges:
+            operator = be32(1 if negated else 0)  # NFT_RANGE_NEQ, NFT_RANGE_EQ
+            self.add(b"range", (1, REGISTER), (2, operator), (3, data(low)), (4, data(high)))
+        else:
+            self.compare_with(">=", low)
+            self.compare_with("<=", high)
+
+    def _look_up(self, ranges: Ranges, negated: bool, key_type: int) -> None:
+        name = f"__set{len(self.sets)}"
+        size = len(ranges[0][0])
+        flags = SET_ANONYMOUS | SET_CONSTANT
+        if all(low == high for low, high in ranges):
+            elements = [element(low) for low, _ in ranges]
+        else:
+            flags |= SET_INTERVAL
+            elements = intervals(ranges)
+        self.sets.append(EncodedSet(name=name, flags=flags, key_type=key_type, key_length=size, elements=tuple(elements)))
+        self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, be32(1 if negated else 0)))
+
+    # ---- what is done ------------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Append a counter."""
+        self.add(b"counter", (1, bytes(8)), (2, bytes(8)))
+
+    def put(self, value: bytes, register: int = 1) -> None:
+        """Load a constant."""
+        self.add(b"immediate", (1, be32(register)), (2, data(value)))
+
+    def store_mark(self, *, connection: bool) -> None:
+        """Set the mark of the packet or its connection to what is loaded."""
+        if connection:
+            self.add(b"ct", (4, REGISTER), (2, be32(numbers.CT_MARK)))
+        else:
+            self.add(b"meta", (2, be32(numbers.META_MARK)), (3, REGISTER))
+
+    def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
+        """Append what was kept of something not decoded. Raises ValueError if nothing was."""
+        if not kept:
+            raise ValueError(f"{text}: not understood, and not kept")
+        if isinstance(kept, bytes):
+            if kind == b"match" or kept not in self._unknown:  # an unread verdict map is both a match and a target
+                self.parts.append(kept)
+            if kind == b"match":
+                self._unknown.append(kept)
+        else:
+            self.add_struct(kind, kept)
+
+    def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
+        """Append the struct of an iptables extension, NFTA_MATCH_* or NFTA_TARGET_*."""
+        name, revision, info = struct
+        self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
+
+    def decide(self, code: int, chain: str = "") -> None:
+        """End with a verdict (NF_*, NFT_*); `chain` for jumps."""
+        verdict = write_attribute(1, be32(code))
+        if code in (NFT_JUMP, NFT_GOTO):
+            verdict += write_attribute(2, chain.encode("utf-8", "surrogateescape") + b"\0")
+        self.add(b"immediate", (1, NO_REGISTER), (2, write_attribute(VERDICT, verdict)))
+
+
+def intervals(ranges: Ranges) -> list[bytes]:
+    """Return the elements of an interval set: where each interval begins, and where it ends."""
+    size = len(ranges[0][0])
+    elements: list[bytes] = []
+    behind = 0
+    for low, high in sorted(ranges):
+        first = int.from_bytes(low, "big")
+        if first > behind or (first and not elements):
+            elements.append(element(behind.to_bytes(size, "big"), ends=True))
+        elements.append(element(low))
+        behind = int.from_bytes(high, "big") + 1
+    if behind < 1 << 8 * size:
+        elements.append(element(behind.to_bytes(size, "big"), ends=True))
+    return elements
+
+
+def settle(block: bytes, rename: Callable[[bytes], bytes] | None = None) -> bytes:
+    """Return the expressions with counters at zero and the names of anonymous sets (`__set0`) replaced by `rename`."""
+    parts: list[bytes] = []
+    at, copied = 0, 0
+    while at + NAME_AT + len(COUNTER) <= len(block):
+        length = unpack_from("=H", block, at)[0] + 3 & ~3
+        if length < HEADER:
+            break  # no expression: compared as it is
+        behind = at + NAME_AT + len(COUNTER) + HEADER
+        if block.startswith(COUNTER, at + NAME_AT) and length >= behind - at + COUNTS:
+            parts += block[copied : behind + HEADER], bytes(8), block[behind + HEADER + 8 : behind + 2 * HEADER + 8], bytes(8)
+            copied = behind + COUNTS
+        elif rename and block.startswith(LOOKUP, at + NAME_AT) and block.startswith(ANONYMOUS, behind + HEADER):
+            size = unpack_from("=H", block, behind)[0]
+            old = block[behind + HEADER : behind + size].rstrip(b"\0")
+            others = block[behind + (size + 3 & ~3) : at + length]
+            attributes = write_attribute(NAME, rename(old) + b"\0") + others
+            parts += block[copied:at], write_attribute(LIST_ELEMENT, write_attribute(NAME, LOOKUP) + write_attribute(DATA, attributes))
+            copied = at + length
+        at += length
+    parts.append(block[copied:])
+    return b"".join(parts)
