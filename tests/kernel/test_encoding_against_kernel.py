@@ -81,7 +81,7 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
         with NetworkNamespace("encoding") as namespace:
             for family in FAMILIES:
                 text = render_restore(write_plan(made, family, comments=comments))
-                done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
+                done = namespace.run([f"{family.program}-{variant}-restore", "-n", "-w"], stdin=text)
                 assert done.returncode == 0, f"{behaviour}: {done.stderr}"
             snapshot = namespace.call(read_snapshot)
             form = form_of(version_of(namespace, f"iptables-{variant}"))

@@ -24,7 +24,7 @@ MOST_UNKNOWN = 5  # of the rules of one product
 
 
 def restore(namespace, variant, family, text):
-    done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
+    done = namespace.run([f"{family.program}-{variant}-restore", "-n", "-w"], stdin=text)
     assert done.returncode == 0, f"{family.name}: {done.stderr}\n{text}"
 
 
