@@ -38,7 +38,7 @@ _LONG = {
 }  # fmt: skip
 _BUILT_IN = frozenset(_LONG.values())
 _PROTOCOLS = {"0": "all", "icmpv6": "ipv6-icmp"}
-MAX_DIGITS = 3  # of a protocol's number
+_PROTOCOL_NUMBERS = frozenset(map(str, range(256)))
 _ANY = {4: Network.parse("0.0.0.0/0"), 6: Network.parse("::/0")}
 _BLANKS = " \t"
 
@@ -203,7 +203,7 @@ class _Reader:
             self._modules.append(Module(value.text))
         elif option == "-p":
             text = value.text.lower()
-            self._protocol = _PROTOCOLS.get(text) or (protocol_name(int(text)) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else text)
+            self._protocol = _PROTOCOLS.get(text) or (protocol_name(int(text)) if text in _PROTOCOL_NUMBERS else text)
             if self._protocol != "all":
                 self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):
