@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from lab_state import one_spelling
 from netinit.base.errors import ApplyError
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
@@ -45,7 +46,7 @@ def check_planned(pod: Pod, options: Options) -> None:
     """nft lists exactly the plan; the order of tables depends on their history and means nothing."""
     with pod.entered():
         wanted = write_plan(plan(settle(options).options), comments=options.rule_comments)
-    listed = pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout
+    listed = one_spelling(pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout)
     listed = listed.replace("hook output priority dstnat", "hook output priority -100")
     both = [text.replace("icmp type port", "icmp port").replace("icmpv6 type port", "icmpv6 port") for text in (listed, render_tables(wanted))]
     check_same(*["".join(sorted(re.split("^(?=table )", text, flags=re.MULTILINE))) for text in both], f"{options.to_argv()}: not as planned")
