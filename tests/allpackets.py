@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from random import Random
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, number_of
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.condition import KEPT, PRIMARY

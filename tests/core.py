@@ -19,7 +19,7 @@ from netinit.rules.iptables.transition import (
 from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import Host, simulate

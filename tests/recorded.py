@@ -125,7 +125,7 @@ def read_products(recording: str) -> dict[str, Snapshot]:
 
 def record_products(root: Path) -> None:
     """Records what a root's programs make of the products' rules, and of every known form."""
-    from netinit.kernel.snapshot.reading import read_snapshot
+    from netinit.kernel.snapshot.reader import read_snapshot
     from netinit.lab import NetworkNamespace
 
     inside = [] if root == Path("/") else ["chroot", str(root)]
@@ -171,7 +171,7 @@ def forms() -> str:
 
 def record() -> None:
     """Makes the rule sets again and writes down what the kernel holds then: rules, sets and devices."""
-    from netinit.kernel.snapshot.reading import read_snapshot
+    from netinit.kernel.snapshot.reader import read_snapshot
     from netinit.lab import NetworkNamespace
 
     text = forms()

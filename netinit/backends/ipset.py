@@ -199,7 +199,7 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
         raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
-        from netinit.backends.errors import IN_USE, IPSET, cause_of  # rarely needed
+        from netinit.backends.failure_causes import IN_USE, IPSET, cause_of  # rarely needed
 
         kind = SetInUseError if cause_of(IPSET, result.errors) == IN_USE else ApplyError
         raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")

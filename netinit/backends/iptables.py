@@ -206,7 +206,7 @@ class XtablesBackend(Backend):
         errors = self.feed(scripts)
         if not errors:
             return
-        from netinit.backends.errors import explain_owners
+        from netinit.backends.failure_causes import explain_owners
 
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):

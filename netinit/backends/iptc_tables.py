@@ -15,7 +15,7 @@ from typing import Any
 
 from iptc import ip4tc, ip6tc, xtables
 
-from netinit.backends.errors import explain_number
+from netinit.backends.failure_causes import explain_number
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import IPV4, Family, Network
 from netinit.rules.iptables.parse import Word, normalise, split_words

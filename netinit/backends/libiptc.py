@@ -39,7 +39,7 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
 
     def refusal(self, error: OSError) -> NetinitError:
-        from netinit.backends.errors import explain_number
+        from netinit.backends.failure_causes import explain_number
 
         said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
         return explain_number(error.errno or 0, said, opening=True, modules="ip_tables")

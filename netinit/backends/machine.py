@@ -79,7 +79,7 @@ class Machine:
 
     def read_snapshot(self) -> Snapshot | None:
         """Read everything that affects packets; None without a kernel. Raises OSError."""
-        from netinit.kernel.snapshot.reading import read_snapshot  # not needed when a pod starts
+        from netinit.kernel.snapshot.reader import read_snapshot  # not needed when a pod starts
 
         return read_snapshot()
 

@@ -232,7 +232,7 @@ def explain_socket(error: OSError) -> NetinitError:
 
 
 def _explain(number: int, message: str, asked: str) -> NetinitError:
-    from netinit.backends.errors import explain_nft  # rarely needed
+    from netinit.backends.failure_causes import explain_nft  # rarely needed
     from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 
     kernel = _read_numbers(posix.uname().release)

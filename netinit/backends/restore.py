@@ -56,7 +56,7 @@ class RestoreBackend(XtablesBackend):
         return []
 
     def refusal(self, error: OSError) -> NetinitError:
-        from netinit.backends.errors import explain_iptables
+        from netinit.backends.failure_causes import explain_iptables
 
         said = posix.strerror(error.errno or 0)
         message = f"{self.name}: the kernel does not list its rules: {said}"
@@ -66,7 +66,7 @@ class RestoreBackend(XtablesBackend):
 
     def _explain(self, result: Finished, family: Family) -> NetinitError:
         said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        from netinit.backends.errors import condense, explain_iptables  # rarely needed
+        from netinit.backends.failure_causes import condense, explain_iptables  # rarely needed
 
         return explain_iptables(
             said,

@@ -82,7 +82,7 @@ def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
         if error.errno == EXISTS and step.add:
             thing = step.thing
             if isinstance(thing, LocalRoute) and all(thing.table != one.table for one in link.list_local_routes(thing.family)):
-                from netinit.backends.errors import explain_other_route  # rarely needed
+                from netinit.backends.failure_causes import explain_other_route  # rarely needed
 
                 raise explain_other_route(step.describe(), thing.family, thing.table) from None
             return Made(changed=False)

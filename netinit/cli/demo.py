@@ -20,7 +20,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
-from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import (
     APP_ID,
     PROXY_ID,

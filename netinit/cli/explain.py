@@ -25,7 +25,7 @@ from netinit.cli.rule_sources import (
     rule_source_options,
 )
 from netinit.options import TPROXY, Options
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.loaded_rules import LoadedRule

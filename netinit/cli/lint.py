@@ -98,7 +98,7 @@ def _ask(options: Options, pods: Iterable[PodFacts] | None) -> list[tuple[str, O
 
 def _format_minimal(name: str, options: Options) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
-    from netinit.simulate.lint.proof import minimise  # imports the symbolic engine
+    from netinit.simulate.lint.effect_proof import minimise  # imports the symbolic engine
 
     made = minimise(_assume_ipv6(options)).replace(ipv6=options.ipv6)
     variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]

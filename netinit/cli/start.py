@@ -77,11 +77,11 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _fail(call: Call, environ: Mapping[str, str], message: str, code: int, error: NetinitError | None = None) -> int:
-    from netinit.cli import errors  # imported only on failure
+    from netinit.cli import fatal_errors  # imported only on failure
 
-    init_container = call.apply and not (call.program == NAME and errors.names_a_command(call.words))
-    hint = errors.diagnose(error) if error and init_container else ""
-    errors.report(call.words, environ, message + hint, as_event=init_container)
+    init_container = call.apply and not (call.program == NAME and fatal_errors.names_a_command(call.words))
+    hint = fatal_errors.diagnose(error) if error and init_container else ""
+    fatal_errors.report(call.words, environ, message + hint, as_event=init_container)
     return code
 
 
@@ -172,9 +172,9 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
     if "explain" in texts:  # for people; its module requires click
         return _ask_click(call, environ, None)
     _find_packages()
-    from netinit.cli.inject import run as inject_run
+    from netinit.cli.inject import injection
 
-    return inject_run.run(InjectFlags.from_texts(texts, environ))
+    return injection.run(InjectFlags.from_texts(texts, environ))
 
 
 def _complete(call: Call, environ: Mapping[str, str], form: str) -> int:

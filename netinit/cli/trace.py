@@ -28,11 +28,11 @@ from netinit.cli.rule_sources import (
     stand_in,
 )
 from netinit.kernel.run import Signals, await_input
+from netinit.kernel.trace_messages import Tracer
 from netinit.kernel.trace_table import Wanted
-from netinit.kernel.tracing import Tracer
 from netinit.options import Options
-from netinit.pods.tracing import SLICE, Follower, Handles, inside, list_rules
-from netinit.rules.packet import Packet
+from netinit.pods.pod_trace import SLICE, Follower, Handles, inside, list_rules
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation

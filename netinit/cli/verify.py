@@ -17,7 +17,7 @@ from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_opti
 from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
-from netinit.pods.changes import Changes
+from netinit.pods.pod_changes import Changes
 from netinit.pods.probe import Probes, probe
 from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report

@@ -103,9 +103,9 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf, cgroups, reading
+    from netinit.kernel.snapshot import bpf, cgroups, reader
 
-    if bpf.has_any(devices) or reading.count_transforms([]):
+    if bpf.has_any(devices) or reader.count_transforms([]):
         return False
     return all(one.is_of_node for one in cgroups.read([]))
 

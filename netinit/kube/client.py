@@ -15,8 +15,8 @@ from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube.access import Access
+from netinit.kube.api_paths import EVENTS, Resource
 from netinit.kube.credentials import Credentials, make_context
-from netinit.kube.resources import EVENTS, Resource
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410

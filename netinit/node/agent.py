@@ -20,7 +20,7 @@ from netinit.node.protocol import CniCode, Request, encode_answer, encode_error,
 from netinit.node.settings import AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 
 __all__ = ["Agent"]
 

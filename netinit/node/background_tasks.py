@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import mapping, sequence, string
+from netinit.kube.api_paths import DAEMON_SETS, NODES
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.kube.resources import DAEMON_SETS, NODES
 from netinit.node.installer import make_installer
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 
 __all__ = ["InstallationKeeper", "remove_taint"]
 

@@ -16,7 +16,7 @@ from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 
 __all__ = ["HostProbeCheck"]
 

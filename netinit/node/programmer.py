@@ -43,7 +43,7 @@ from netinit.node.jobs import (
     Job,
     JobResult,
 )
-from netinit.pods import child_jobs, host_probes
+from netinit.pods import child_jobs, host_probe_rules
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
 
@@ -262,9 +262,9 @@ def _work_on_node(job: Job) -> JobResult:
     backend = ""
     try:
         if job.kind == CHECK_PROBES:
-            found = host_probes.check_host_probes(tuple(job.uids))
+            found = host_probe_rules.check_host_probes(tuple(job.uids))
         else:
-            backend, found = host_probes.repair_host_probes(job.uids)
+            backend, found = host_probe_rules.repair_host_probes(job.uids)
     except (NetinitError, OSError) as error:
         return JobResult(error=str(error))
     return JobResult(backend=backend, differences=tuple([f"{one.state} {one.address} {one.detail}" for one in found]))

@@ -31,7 +31,7 @@ from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
 from netinit.serving.background import reply_monitoring, run_forever
-from netinit.serving.events import EventLog, adopt_library_logs
+from netinit.serving.event_log import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener
 
 __all__ = ["serve"]

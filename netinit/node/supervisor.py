@@ -22,7 +22,7 @@ from netinit.kernel.processes import count_cores
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
 from netinit.node.unix_server import open_socket
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from netinit.serving.resources import allow_descriptors, listen
 
 __all__ = ["run"]

@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
+from netinit.kube.api_paths import PODS
 from netinit.kube.client import CONFLICT, NOT_FOUND, Client, write_event
-from netinit.kube.resources import PODS
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult
@@ -29,7 +29,7 @@ from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 
 __all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
 

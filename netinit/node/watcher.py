@@ -33,7 +33,7 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 
 __all__ = ["MAX_WATCHED", "Look", "PodWatcher"]
 

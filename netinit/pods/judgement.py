@@ -16,7 +16,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
 from netinit.rules.model import Difference
 from netinit.rules.rule_builder import settle
-from netinit.rules.xtables.tables import clear_counters
+from netinit.rules.xtables.decoded_tables import clear_counters
 
 Found = tuple[tuple[Difference, ...], tuple[str, ...]]  # differences and warnings
 

@@ -14,7 +14,7 @@ from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
-from netinit.kernel.snapshot.reading import read_host, read_snapshot
+from netinit.kernel.snapshot.reader import read_host, read_snapshot
 from netinit.options import (
     AUTO,
     BACKENDS,
@@ -32,7 +32,7 @@ from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
-from netinit.rules.packet import LOOPBACK_DEVICE, LocalMarks, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot

@@ -17,7 +17,7 @@ from netinit.kernel.tcp_sockets import IPPROTO_TCP, LISTEN, NETLINK_SOCK_DIAG, S
 from netinit.options import DNS_LISTENER, DNS_PORT, Options
 from netinit.pods.live import read_surroundings
 from netinit.rules.model import Plan
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan

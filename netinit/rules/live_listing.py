@@ -17,7 +17,7 @@ from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, Rule
 from netinit.rules.targets import Jump
-from netinit.rules.xtables.tables import decode_table
+from netinit.rules.xtables.decoded_tables import decode_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
                     rules={chain.name: [write_live(one.rule, family, sets, one.packets) for one in chain.rules] for chain in chains},
                 )
         return listing
-    from netinit.rules.expressions.reading import References, decode_rule  # not for legacy tables
+    from netinit.rules.expressions.rule_reader import References, decode_rule  # not for legacy tables
 
     number = IP if family is IPV4 else IP6
     for chain in snapshot.chains:

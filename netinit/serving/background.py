@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from netinit.base.errors import NetinitError
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from netinit.serving.listener import reply
 
 _RETRY_SECONDS = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from netinit.rules.matches.context import BARE_SYN
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from netinit.base.errors import OptionError
 from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
 from netinit.options.kinds import quote_value, read_port
 from netinit.rules.matches.context import BARE_SYN
-from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
 DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)

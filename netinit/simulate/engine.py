@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT, MANGLE, NAT, OUTPUT, PREROUTING
-from netinit.rules.packet import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.connections import Connection, ConnectionTable, begins, flow_of
 from netinit.simulate.hooks import CONFIRMS, FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION

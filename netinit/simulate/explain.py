@@ -14,7 +14,7 @@ from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_U
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS, Rule
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.loaded_rules import label_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
-from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.routing import BROADCAST, DELIVERED_HERE, LOOK_UP, UNICAST
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL

@@ -19,7 +19,7 @@ from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
-from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet

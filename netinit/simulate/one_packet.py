@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from netinit.base.net import Network
 from netinit.rules.matches.packet import is_named
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.packet_set import Chosen
 
 _WITHOUT_CONNECTION = ("", "INVALID", "UNTRACKED")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from netinit.base.net import IPV4, Family, Network, number_of
 from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
-from netinit.rules.packet import LOOPBACK_DEVICE, Packet
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet
 
 LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
 UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here

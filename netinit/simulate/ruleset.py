@@ -11,7 +11,7 @@ from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Rule
-from netinit.rules.packet import LocalMarks
+from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 from netinit.simulate.loaded_rules import (

@@ -15,7 +15,7 @@ from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, Nft
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
-from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.expressions.table_differences import format_hook
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
@@ -26,7 +26,7 @@ from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origi
 from netinit.rules.nft import HOOKS as OWN_HOOKS
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
-from netinit.rules.xtables.tables import decode_table
+from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan

@@ -11,7 +11,7 @@ from netinit.base.net import Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING, RAW
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.targets import ACCEPTED, BACK, ENDED, GO_ON
 from netinit.simulate.connections import Connection
 from netinit.simulate.hooks import FORWARD, TRANSLATES_DESTINATION

@@ -11,7 +11,7 @@ from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import InInterface, Owner, Port
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
 from netinit.simulate.loaded_rules import LoadedRule, RuleHit
 

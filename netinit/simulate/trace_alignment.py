@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from netinit.rules.model import NAT
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import LoadedRule

@@ -18,7 +18,7 @@ from typing import Any
 from netinit.base.errors import NetinitError
 from netinit.kernel import children
 from netinit.serving.background import reply_health
-from netinit.serving.events import EventLog, LineLimit
+from netinit.serving.event_log import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.metrics import Metrics

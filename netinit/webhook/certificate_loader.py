@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from netinit.base.errors import ConfigError
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from netinit.webhook.certificates import (
     CertificateInfo,
     check,

@@ -16,9 +16,7 @@ from netinit.inject.kubelets import Kubelets, runs_native_sidecars
 from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
-from netinit.kube.cache import Cache, follow
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
-from netinit.kube.resources import (
+from netinit.kube.api_paths import (
     CONFIG_MAPS,
     NAMESPACES,
     NODES,
@@ -27,6 +25,8 @@ from netinit.kube.resources import (
     WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from netinit.kube.cache import Cache, follow
+from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, read_files

@@ -10,7 +10,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.serving.background import run_forever
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
 from netinit.webhook.file_events import FileEvents

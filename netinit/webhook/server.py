@@ -9,7 +9,7 @@ from typing import Any
 
 from netinit.base.logs import level_of
 from netinit.serving.background import reply_monitoring
-from netinit.serving.events import EventLog, adopt_library_logs
+from netinit.serving.event_log import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener
 from netinit.serving.resources import allow_descriptors, listen, memory_limit
 from netinit.webhook.application import Application

@@ -7,19 +7,19 @@ import contextlib
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.kube import resources
+from netinit.kube import api_paths
 from netinit.kube.access import find_access
+from netinit.kube.api_paths import Resource
 from netinit.kube.client import Client
-from netinit.kube.resources import Resource
 from netinit.webhook.installation_findings import find_hooks, metadata_of
 from netinit.webhook.linting import CA_CONFIG_MAP
 
 _LINTED = (
-    resources.WEBHOOK_CONFIGURATIONS, resources.SERVICES, resources.ENDPOINT_SLICES, resources.ENDPOINTS, resources.DEPLOYMENTS,
-    resources.DISRUPTION_BUDGETS, resources.NAMESPACES, resources.PROXY_CONFIGS,
+    api_paths.WEBHOOK_CONFIGURATIONS, api_paths.SERVICES, api_paths.ENDPOINT_SLICES, api_paths.ENDPOINTS, api_paths.DEPLOYMENTS,
+    api_paths.DISRUPTION_BUDGETS, api_paths.NAMESPACES, api_paths.PROXY_CONFIGS,
 )  # fmt: skip
 _WORKLOADS = (
-    resources.DEPLOYMENTS, resources.STATEFUL_SETS, resources.DAEMON_SETS, resources.CRON_JOBS, resources.JOBS, resources.PODS,
+    api_paths.DEPLOYMENTS, api_paths.STATEFUL_SETS, api_paths.DAEMON_SETS, api_paths.CRON_JOBS, api_paths.JOBS, api_paths.PODS,
 )  # fmt: skip
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
@@ -36,12 +36,12 @@ async def _survey(context: str, kubeconfig: str) -> list[Tree]:
             try:
                 trees += await _list(client, resource)
             except ClusterError as error:
-                if resource is resources.WEBHOOK_CONFIGURATIONS or not error.status:
+                if resource is api_paths.WEBHOOK_CONFIGURATIONS or not error.status:
                     raise
         with contextlib.suppress(ClusterError):
-            trees += await _list(client, resources.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+            trees += await _list(client, api_paths.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
         for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
-            for resource in (resources.SECRETS, resources.CONFIG_MAPS):
+            for resource in (api_paths.SECRETS, api_paths.CONFIG_MAPS):
                 with contextlib.suppress(ClusterError):
                     trees += await _list(client, resource, namespace)
     return trees

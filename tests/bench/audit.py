@@ -16,7 +16,7 @@ import time
 from netinit.base.net import FAMILIES, Network, number_of
 from netinit.options import Options
 from netinit.rules.layouts import plan
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.audit.bypasses import audit
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.ruleset import load_plan

@@ -27,7 +27,7 @@ from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Owner, Port, Protocol
 from netinit.rules.model import TABLES, Plan, Rule
 from netinit.rules.nft import model_table, plan_tables, render_script
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.targets import format_chain
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import Host

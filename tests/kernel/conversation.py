@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.engine import Host
 from netinit.simulate.trace import DELIVERED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace
 

@@ -33,7 +33,7 @@ from allpackets import check_cover, compare
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4
 from netinit.rules.layouts import plan
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, everything, marked, within

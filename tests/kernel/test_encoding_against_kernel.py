@@ -12,7 +12,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET, IP, IP6
 from netinit.kernel.nf_tables import dump_tables
-from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.write import render_restore, write_plan

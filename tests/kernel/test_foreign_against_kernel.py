@@ -15,7 +15,7 @@ import pytest
 from attempts import CONNECTIONS, forget_connections
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, Pod, Probe, start_servers
 from netinit.options import Options
 from netinit.rules.layouts import plan

@@ -7,7 +7,7 @@ import pytest
 from goldens import SAMPLE, options_of
 from lab_state import one_spelling
 from netinit.base.net import FAMILIES
-from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables

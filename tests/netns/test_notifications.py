@@ -55,7 +55,7 @@ def test_each_change_makes_a_socket_readable_and_no_look_does(place, sockets):
     for look in (["nft", "-a", "list", "ruleset"], ["ip", "route", "show", "table", "all"], ["iptables-save"], ["ip", "rule"]):
         place.run(look, check=True)
     with place.entered():
-        from netinit.kernel.snapshot.reading import read_snapshot
+        from netinit.kernel.snapshot.reader import read_snapshot
 
         read_snapshot()
     assert not select.select(sockets, [], [], 0.2)[0]

@@ -47,7 +47,7 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound

@@ -14,7 +14,7 @@ from core import FAMILIES, load_plan, plan
 from goldens import SAMPLE, options_of
 from netinit.options import NFTABLES
 from netinit.simulate.snapshot_rules import load_snapshot
-from netinit.simulate.symbolic.compare import compare
+from netinit.simulate.symbolic.equivalence import compare
 from netinit.simulate.symbolic.partition import divide, make_spaces
 from plan_snapshot import snapshot_of
 from randomness import SEED

@@ -6,7 +6,7 @@ import click
 
 from netinit.cli.console import color_option
 from netinit.cli.flags import FlagCommand
-from netinit.cli.inject import run
+from netinit.cli.inject import injection
 from netinit.cli.inject.flags import InjectFlags
 
 
@@ -20,4 +20,4 @@ def command(options: InjectFlags) -> int:
 
     Exit codes: 0 done, 1 an object is refused or cannot be read, 2 wrong options; with --explain also 3, one is left out.
     """
-    return run.run(options)
+    return injection.run(options)

@@ -9,9 +9,9 @@ from netinit.base.errors import ConfigError, InjectionError, NetinitError, Optio
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
 from netinit.base.tree import mapping, string
-from netinit.cli.inject import files as inject_files
-from netinit.cli.inject.files import RefusedFileError, Spool
+from netinit.cli.inject import safe_files
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
+from netinit.cli.inject.safe_files import RefusedFileError, Spool
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.kubelets import Kubelets
@@ -79,7 +79,7 @@ def in_file(name: str, error: NetinitError) -> str:
 def read_text(name: str) -> str:
     """Text of a file or stdin. Raises ParseError if it is unreadable or not UTF-8."""
     try:
-        data = inject_files.read(name)
+        data = safe_files.read(name)
     except OSError as error:
         raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
     except RefusedFileError as error:
@@ -136,7 +136,7 @@ def _matching(name: str, label: str) -> list[str]:
 
 def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, str]]:
     try:
-        files = [(name, _decoded(name, data)) for name, data in inject_files.listed(folder, _SUFFIXES, recursive=recursive)]
+        files = [(name, _decoded(name, data)) for name, data in safe_files.listed(folder, _SUFFIXES, recursive=recursive)]
     except OSError as error:
         raise ParseError(f"{shorten(folder)}: cannot be read: {error.strerror}") from error
     except RefusedFileError as error:
@@ -221,7 +221,7 @@ def write_result(name: str, spool: Spool) -> None:
             show_artefact(piece)
         return
     try:
-        inject_files.replace(name, spool.pieces())
+        safe_files.replace(name, spool.pieces())
     except OSError as error:
         raise InjectionError(f"-o: {name}: cannot be written: {error.strerror}") from error
     except RefusedFileError as error:

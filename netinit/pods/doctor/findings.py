@@ -16,7 +16,7 @@ from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
-from netinit.kernel.snapshot.reading import read_host, read_programs
+from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
 from netinit.pods.backend_choice import Survey
 from netinit.simulate.host import describe_node_program

@@ -38,9 +38,7 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     number = read_number(text)
     if number is None:
         return None
-    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(
-        option
-    )
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
 
 
 def _mark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -174,12 +172,7 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
 def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     prefix = name(found.get(2, b""))
     # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
-    plain = (
-        not set(found) - {1, 2, 4, 5}
-        and number(found.get(4)) <= 1
-        and number(found.get(5), WARNING) == WARNING
-        and prefix
-    )
+    plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
     return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 

@@ -33,10 +33,7 @@ _EXTENSIONS = OBSERVING | frozenset((
 ))  # fmt: skip
 VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
-TRAFFIC_CLASS = {
-    4: 2,
-    6: 4,
-}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 DESTINATION_ADDRESS = {4: (16, 4), 6: (24, 16)}  # places in the network header, and in that of TCP and UDP
 DESTINATION_PORT = (2, 2)
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
@@ -84,12 +81,7 @@ def _redirect_words(options: dict[str, str], _: str, __: Family) -> Target | Non
 def _tproxy_words(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if (
-        not port
-        or mark is None
-        or mark[1] != FULL_MASK
-        or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}
-    ):
+    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
         return None
     address = options.get("--on-ip", family.any_address)
     try:
@@ -119,9 +111,7 @@ def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None
-            if number is None
-            else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
+            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None
@@ -259,11 +249,7 @@ def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
 
 def _one_destination(found: Found, registers: Registers) -> DestinationNat | None:
     """Return the one address and port of a translation; None for a range."""
-    if (
-        found.get(4, found.get(3)) != found.get(3)
-        or found.get(6, found.get(5)) != found.get(5)
-        or number(found.get(7)) & ~3
-    ):
+    if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
         return None
     address, port = "", 0
     if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
@@ -339,9 +325,7 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "notrack": lambda _, __, ___: Untrack(),
     "payload": _set_payload,
     "reject": _reject,
-    "target": lambda found, _, family: decode_target(
-        name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4
-    ),
+    "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),

@@ -11,7 +11,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES
 from netinit.rules.expressions.native import encode_steps
-from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source

@@ -17,7 +17,7 @@ from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules.infer_options.ambient import Ambient
 from netinit.rules.infer_options.classic import Classic
 from netinit.rules.infer_options.current import Current
-from netinit.rules.infer_options.reading import Chains, Routing
+from netinit.rules.infer_options.layout_reader import Chains, Routing
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve

@@ -6,7 +6,7 @@ from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, text_of
 from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
-from netinit.rules.infer_options.reading import Layout, find_match
+from netinit.rules.infer_options.layout_reader import Layout, find_match
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import AddressMatch, Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW

@@ -7,7 +7,7 @@ from typing import Any
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import CLASSIC, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.infer_options.reading import STAND_IN, Layout, find_match, listed_ports
+from netinit.rules.infer_options.layout_reader import STAND_IN, Layout, find_match, listed_ports
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     FILTER,

@@ -9,7 +9,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, P
 from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
-from netinit.rules.infer_options.reading import (
+from netinit.rules.infer_options.layout_reader import (
     LOOPBACKS,
     MAX_SERVERS,
     STAND_IN,

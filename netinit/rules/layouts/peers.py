@@ -34,7 +34,7 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
         families = tuple([family for family in both if family in one.families])
         builder.exclude(FILTER, ISTIO_QUIC, [one.replace(origin=origin, why=why, families=families)])
     if options.log_rules:
-        from netinit.rules.layouts.logs import add_report
+        from netinit.rules.layouts.log_rules import add_report
 
         for family, matches in chosen:
             add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)

@@ -75,7 +75,7 @@ def _refuse(builder: Builder, options: Interception, chain: str, chosen: list[tu
     why = "IPv6 is refused: clients take IPv4, which is captured"
     for matches in chosen:
         if options.log_rules:
-            from netinit.rules.layouts.logs import add_report
+            from netinit.rules.layouts.log_rules import add_report
 
             add_report(builder, options, FILTER, chain, *matches, fate="refused", inserted=False)
         builder.append(FILTER, chain, *matches, to=RESET, why=why, origin=ORIGIN)

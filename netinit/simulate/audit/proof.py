@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from netinit.base.net import IPV4
 from netinit.options import Interception
 from netinit.rules.matches.packet import is_named
-from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.audit import grammar
 from netinit.simulate.audit.grammar import Assertion, Clause
 from netinit.simulate.audit.subject import AuditSubject

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV6, Family, number_of
 from netinit.options import Interception
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_backends

@@ -9,7 +9,7 @@ from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
 from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.lint.options import (
@@ -51,7 +51,7 @@ def lint(
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
     if proved:
-        from netinit.simulate.lint.proof import (
+        from netinit.simulate.lint.effect_proof import (
             find_without_effect,  # imports the symbolic engine, which apply does not need
         )
 

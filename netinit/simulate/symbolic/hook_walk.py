@@ -8,7 +8,7 @@ from functools import cache
 
 from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
-from netinit.rules.packet import LOOPBACK_DEVICE
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import HookStage

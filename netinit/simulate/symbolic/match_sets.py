@@ -12,7 +12,7 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
 from netinit.rules.model import INPUT, PREROUTING, Rule
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_set import Chosen
 from netinit.simulate.hooks import FORWARD
 from netinit.simulate.ruleset import Ruleset

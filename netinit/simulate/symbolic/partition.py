@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netinit.base.net import Family, Network
-from netinit.rules.packet import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chain_walk import Path

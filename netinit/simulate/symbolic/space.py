@@ -13,7 +13,7 @@ from functools import cached_property
 
 from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
 from netinit.rules.matches.packet import is_named
-from netinit.rules.packet import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.symbolic.diagram import Diagram
 
 OUTBOUND, INBOUND = "outbound", "inbound"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.backends.errors import (
+from netinit.backends.failure_causes import (
     CAUSES,
     IN_USE,
     IPSET,
@@ -23,7 +23,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, 
 @pytest.fixture(autouse=True)
 def anywhere(monkeypatch):
     """What is advised depends on where the process runs, which is another test's subject."""
-    monkeypatch.setattr("netinit.backends.errors.advise", lambda *_: ADVICE)
+    monkeypatch.setattr("netinit.backends.failure_causes.advise", lambda *_: ADVICE)
 
 
 ADVICE = "that would help"

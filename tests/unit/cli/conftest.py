@@ -19,7 +19,7 @@ from netinit.cli import start
 def run(capsys, monkeypatch):
     """`run("render -b 80", {"PROXY_UID": "1"})`; the words may also be a list. The first is the program's name."""
     told = []
-    monkeypatch.setattr("netinit.cli.errors.write_termination_log", told.append)
+    monkeypatch.setattr("netinit.cli.fatal_errors.write_termination_log", told.append)
 
     def run_line(line, environ=None):
         argv = line.split() if isinstance(line, str) else line

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from netinit.base.errors import ClusterError, ConfigError, InjectionError, OptionError, ParseError
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
-from netinit.cli.inject import run as inject_run
+from netinit.cli.inject import injection as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.initcontainer import options_of

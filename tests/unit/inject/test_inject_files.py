@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.cli.inject import command as inject
-from netinit.cli.inject.files import MAX_FILE_BYTES, RefusedFileError, replace
+from netinit.cli.inject.safe_files import MAX_FILE_BYTES, RefusedFileError, replace
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -265,7 +265,7 @@ def test_open_files_and_devices_are_written_to(tmp_path):
     os.close(writing)
     assert os.read(reading, 100) == b"through a pipe"
     os.close(reading)
-    program = "from netinit.cli.inject.files import replace; replace('/dev/stdout', 'to the end')"
+    program = "from netinit.cli.inject.safe_files import replace; replace('/dev/stdout', 'to the end')"
     with (tmp_path / "log").open("a") as log:
         log.write("before\n")
         log.flush()

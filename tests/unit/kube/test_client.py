@@ -16,9 +16,9 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.kube import cache as cache_module
 from netinit.kube.access import Access
+from netinit.kube.api_paths import CONFIG_MAPS, SECRETS
 from netinit.kube.cache import Cache
 from netinit.kube.client import JSON_PATCH, Client
-from netinit.kube.resources import CONFIG_MAPS, SECRETS
 from netinit.webhook.certificates import make_pair
 
 

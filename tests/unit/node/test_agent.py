@@ -22,7 +22,7 @@ from netinit.node.settings import AgentSettings
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from netinit.pods.verify import verify
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from node_agent import make_pod
 
 SETTINGS = AgentSettings(node="n", namespace="mesh")

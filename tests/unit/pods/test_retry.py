@@ -6,7 +6,7 @@ import pytest
 
 from memory_machine import MemoryMachine
 from netinit.backends import routes
-from netinit.backends.errors import explain_iptables, explain_nft, explain_number
+from netinit.backends.failure_causes import explain_iptables, explain_nft, explain_number
 from netinit.base.errors import ApplyError, BusyError, LockedError, OptionError
 from netinit.base.logs import Log
 from netinit.kernel.netlink import LocalRoute

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import IP, NftRule
-from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.xtables.tables import decode_table
+from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import FOREIGN, NAMES, read
 

@@ -13,14 +13,14 @@ import pytest
 from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks, split_range
 from netinit.base.netlink_attributes import split_attributes
 from netinit.rules.expressions import compat
-from netinit.rules.expressions.reading import References, decode_rule
+from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, Port, Protocol, Source
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables import building
-from netinit.rules.xtables.tables import decode_table
+from netinit.rules.xtables.decoded_tables import decode_table
 from recorded import FORMS, RECORDINGS, read_products
 from rule_encodings import encode_rule, form_of, join_table
 

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from netinit.serving.events import EventLog, LineLimit, adopt_library_logs
+from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
 
 
 def test_lines_beyond_the_limit_are_counted_and_reported_in_the_next_minute():

@@ -15,7 +15,7 @@ from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from netinit.simulate.lint import ERROR, lint
-from netinit.simulate.lint.proof import Prover, given_flags, minimise, without
+from netinit.simulate.lint.effect_proof import Prover, given_flags, minimise, without
 from randomness import some
 from strategies import made_options
 

@@ -6,7 +6,7 @@ import pytest
 
 from netinit.base.net import IPV4, number_of
 from netinit.base.snapshot import Device, Hop, HostAddress, RoutingRule, Snapshot, TableRoute
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.routing import LOST, find_devices, find_devices_of_sockets
 
 LO, ETH0, ETH1 = 1, 2, 3

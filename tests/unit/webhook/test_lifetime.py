@@ -11,7 +11,7 @@ import pytest
 
 from netinit.inject.pod import Settings
 from netinit.serving import client_connections
-from netinit.serving.events import EventLog
+from netinit.serving.event_log import EventLog
 from netinit.serving.listener import HttpListener
 from netinit.webhook.application import Application
 from netinit.webhook.configuration import Texts, load

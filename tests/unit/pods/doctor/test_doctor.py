@@ -228,7 +228,7 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
 
     told = []
     monkeypatch.setattr("netinit.cli.init_container.do", refuse)
-    monkeypatch.setattr("netinit.cli.errors.write_termination_log", told.append)
+    monkeypatch.setattr("netinit.cli.fatal_errors.write_termination_log", told.append)
     monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
     assert run_program(["istio-iptables"], {}) == 1
     for text in (capsys.readouterr().err, *told):

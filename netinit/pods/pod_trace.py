@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.base.net import Family
-from netinit.kernel import namespaces, tracing
+from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
 from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.nft import model_name, model_table
-from netinit.rules.packet import Packet
+from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import Ruleset
@@ -71,22 +71,22 @@ def list_rules() -> Handles:
 
     Raises OSError, BackendUnavailableError.
     """
-    tracing.require_admin()
+    trace_messages.require_admin()
     families = (INET, IPV4_TABLES, IPV6_TABLES)
-    found = {(number, *place): numbers for number in families for place, numbers in tracing.list_handles(number).items()}
+    found = {(number, *place): numbers for number in families for place, numbers in trace_messages.list_handles(number).items()}
     return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
 
 
 @dataclass(slots=True)
 class _Followed:
-    begun: tracing.Begun
+    begun: trace_messages.Begun
     inbound: bool
     met: list[ObservedHit] = field(default_factory=list)
     older: list[ObservedHit] = field(default_factory=list)
     held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
     hook: str = ""
     fate: str = ""
-    last: tracing.Headers | None = None
+    last: trace_messages.Headers | None = None
     device: int = 0
     heard: float = 0.0
 
@@ -94,21 +94,21 @@ class _Followed:
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: tracing.Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
+    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles
-        self._hooks = tracing.list_hooks()
+        self._hooks = trace_messages.list_hooks()
         self._packets: dict[tuple[int, int, int], _Followed] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[TracedPacket]:
         """Read events for up to `seconds`; return packets that ended 0.1 s ago, or are silent for 0.5 s (lost)."""
         for event in self._tracer.read(seconds):
-            if isinstance(event, tracing.Begun):
+            if isinstance(event, trace_messages.Begun):
                 if len(self._packets) < MAX_PACKETS:
                     self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
-            elif isinstance(event, tracing.MetOlder):
+            elif isinstance(event, trace_messages.MetOlder):
                 if found := self._packets.get(event.headers.key):
                     self._meet_older(found, event)
             else:
@@ -124,7 +124,7 @@ class Follower:
             self._tracer.lost = False
         return ended
 
-    def _meet(self, found: _Followed, event: tracing.Met) -> None:
+    def _meet(self, found: _Followed, event: trace_messages.Met) -> None:
         found.heard = time.monotonic()
         found.last = event.headers or found.last
         found.hook = self._hooks.get((event.family, event.table, event.chain), found.hook)
@@ -136,14 +136,14 @@ class Follower:
                 elif found.device != LOOPBACK_INDEX and event.policy:
                     found.fate = FORWARDED if found.inbound else SENT
             return
-        if event.code == tracing.NF_DROP and (event.handle or event.policy):
+        if event.code == trace_messages.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
         if event.handle and len(found.met) < MAX_HITS:
             self._meet_rule(found, event)
-        elif event.policy and event.code == tracing.NF_DROP:
+        elif event.policy and event.code == trace_messages.NF_DROP:
             found.met.append(ObservedHit(found.hook, *self._name(event), 0, None, "the policy drops it"))
 
-    def _meet_rule(self, found: _Followed, event: tracing.Met) -> None:
+    def _meet_rule(self, found: _Followed, event: trace_messages.Met) -> None:
         source = self._source(event)
         table, chain = self._name(event)
         number = self._handles.get((event.family, event.table, event.chain), {}).get(event.handle, 0)
@@ -153,24 +153,24 @@ class Follower:
             found.met.append(ObservedHit(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
             return
         if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that nft splits into two
-            if held and event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO):
+            if held and event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO):
                 found.met.append(held)
             return
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
         one = ObservedHit(found.hook, table, chain, number, loaded, outcome, source)
-        leads = event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO) and source == _OWN
+        leads = event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO) and source == _OWN
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
         else:
             found.met.append(one)
 
-    def _source(self, event: tracing.Met) -> str:
+    def _source(self, event: trace_messages.Met) -> str:
         if event.family == INET:
             return _OWN if event.table.startswith(backends.NATIVE_TABLES) else ""
         return _IPTABLES if event.table in TABLES_OF_THE_KERNEL else ""
 
-    def _name(self, event: tracing.Met) -> tuple[str, str]:
+    def _name(self, event: trace_messages.Met) -> tuple[str, str]:
         """Return table and chain by the model's names, foreign ones by nft's."""
         if self._source(event) == _OWN:
             return model_table(event.table), model_name(event.chain)
@@ -178,7 +178,7 @@ class Follower:
             return event.table, event.chain
         return f"nft table {_FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
 
-    def _meet_older(self, found: _Followed, event: tracing.MetOlder) -> None:
+    def _meet_older(self, found: _Followed, event: trace_messages.MetOlder) -> None:
         found.heard = time.monotonic()
         ruleset = self._rulesets.get(_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
@@ -197,7 +197,7 @@ class Follower:
             _name_device(found.device), whole=not self._tracer.lost,
         )  # fmt: skip
 
-    def _make_packet(self, begun: tracing.Begun) -> Packet:
+    def _make_packet(self, begun: trace_messages.Begun) -> Packet:
         headers = begun.headers
         inbound = self._wanted.inbound
         return Packet(

@@ -11,7 +11,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.sanitize import escape, shorten
 from netinit.base.snapshot import Snapshot
 from netinit.kernel import run
-from netinit.kernel.snapshot.reading import read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.options.interception import EXEMPT, HOST_PROBES
 from netinit.rules.iptables.sets import Contents, unread

@@ -11,7 +11,7 @@ import posix
 from netinit.base.snapshot import AttachedProgram, Device, Snapshot, Unknown
 from netinit.kernel import netlink
 from netinit.kernel.address_sets import set_names
-from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routing, settings
+from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routes, sysctls
 
 __all__ = ["read_host", "read_programs", "read_snapshot"]
 
@@ -46,9 +46,9 @@ def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
             links=links,
             addresses=devices.read_addresses(link),
             traffic_control=devices.read_traffic_control(link, links, unknown),
-            routing_rules=routing.read_rules(link, unknown),
-            routes=routing.read_routes(link, unknown),
-            settings=settings.read([one.name for one in links]),
+            routing_rules=routes.read_rules(link, unknown),
+            routes=routes.read_routes(link, unknown),
+            settings=sysctls.read([one.name for one in links]),
             unknown=tuple(unknown),
         )
 

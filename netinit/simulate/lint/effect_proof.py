@@ -17,10 +17,10 @@ from netinit.options import AUTO, Interception, Options, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
-from netinit.rules.packet import Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.compare import Divergence, compare
+from netinit.simulate.symbolic.equivalence import Divergence, compare
 from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import Dim, Space

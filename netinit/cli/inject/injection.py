@@ -8,8 +8,8 @@ from collections.abc import Callable
 from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
-from netinit.cli.inject.files import Spool
 from netinit.cli.inject.flags import InjectFlags
+from netinit.cli.inject.safe_files import Spool
 from netinit.inject.manifests import Joined, Selection
 from netinit.inject.stream import inject_into
 
