@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -31,7 +32,7 @@ def test_every_difference_of_a_peer_s_rules_is_one_that_is_known(case):
 
 
 def test_the_differences_are_below_the_notes_and_the_options_alone_on_stdout(run):
-    done = run(LINE.format(ROOT / RULES))
+    done = run(LINE.format(shlex.quote(str(ROOT / RULES))))
     assert done.code == 3
     assert done.out.splitlines() == ["netinit apply -p 4140 -z 4143 -u 2102 -g 2103 -b '*' -d 4190,4191,4567-4568 -c lo -i '*' -o 443,4567-4568 --ipv6 on"]
     assert re.search(r"^≠ the rules of Linkerd and the converted options: \d+ kinds? of packets", done.err, re.MULTILINE)
@@ -48,7 +49,7 @@ def test_nothing_differs_where_both_do_the_same(run):
 
 
 def test_the_object_has_the_proof(run):
-    done = run(LINE.format(ROOT / RULES).replace("--verify", "--format json --verify"))
+    done = run(LINE.format(shlex.quote(str(ROOT / RULES))).replace("--verify", "--format json --verify"))
     found = json.loads(done.out)
     jsonschema.validate(found, json.loads((DATA / "convert.schema.json").read_text()))
     jsonschema.validate({"version": 1, "compared": [found["proof"]]}, json.loads((DATA / "diff.schema.json").read_text()))
@@ -60,6 +61,6 @@ def test_the_object_has_the_proof(run):
     [("not-there", "--verify: 'not-there' is no file"), (__file__, "holds no rules as iptables-save prints them, and is no program")],
 )
 def test_what_is_neither_rules_nor_a_program_is_an_error(run, named, problem):
-    done = run(LINE.format(named))
+    done = run(LINE.format(shlex.quote(named)))
     assert (done.code, done.out) == (2, "")
     assert problem in done.err
