@@ -93,9 +93,8 @@ fuzz: install ## hostile templates, pods, annotations, configurations of the plu
 	@for name in gotemplate inject guard plugin snapshot; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done
 	@$(BIN)/python tests/fuzz/fuzz_webhook.py --cases $(or $(CASES),10000)
 
-# A mutant may lack the very condition that keeps this machine's own network namespace alone: it gets another to play in.
-mutants: install ## change the core a condition at a time: does a test notice? (hours; MUTANTS='netinit.rules.layouts*' is a part, SAMPLE=60 some of each file)
-	@$(if $(ROOT),unshare --net -- )env NETINIT_EXAMPLES=5 nice -n 15 $(BIN)/python tests/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(foreach part,$(MUTANTS),'$(part)')
+mutants: wants-root install ## change a condition of the package, some hundred times: does a test notice? SAMPLE=300 SEED=1 ROOMS='rules kernel' (root, hours)
+	@nice -n 15 $(BIN)/python tests/mutants.py --sample $(or $(SAMPLE),300) --seed $(or $(SEED),1) $(ROOMS)
 
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs

@@ -22,6 +22,7 @@ _LEGACY_NAMES = {"iptables-legacy-save": "ip_tables_names", "ip6tables-legacy-sa
 _XTABLES = {f"{family} {table}" for family in ("ip", "ip6") for table in ("filter", "nat", "mangle", "raw", "security")}
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 _COUNTERS = re.compile(r" \[\d+:\d+\]$| packets \d+ bytes \d+", re.MULTILINE)
+_MASKED = re.compile(r"tcp flags & \(([a-z |]+)\) (==|!=) ([a-z]+(?: \| [a-z]+)*)")  # for nft 1.0: `tcp flags A / B`
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
@@ -88,7 +89,17 @@ def _list_nft(namespace: NetworkNamespace) -> str:
     others = [(family, name) for family, name in tables if f"{family} {name}" not in _XTABLES]
     wanted = dict.fromkeys(("table", family, name) if family in mixed else ("ruleset", family) for family, name in others)
     texts = [namespace.run([path, "list", *what], check=True).stdout for what in wanted]
-    return _COUNTERS.sub("", "".join(texts))
+    return one_spelling(_COUNTERS.sub("", "".join(texts)))
+
+
+def one_spelling(listed: str) -> str:
+    """What nft lists; nft 1.1 has two spellings for a comparison of some TCP flags, by how it was encoded, 1.0 has one."""
+
+    def respell(found: re.Match[str]) -> str:
+        mask, operator, flags = found.groups()
+        return f"tcp flags {'!= ' if operator == '!=' else ''}{flags.replace(' | ', ',')} / {mask.replace(' | ', ',')}"
+
+    return _MASKED.sub(respell, listed)
 
 
 def _list_tables(namespace: NetworkNamespace) -> list[str]:

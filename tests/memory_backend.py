@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from netinit.backends.held_rules import HeldFamily
 from netinit.backends.iptables import XtablesBackend
-from netinit.backends.kernel_comparison import HeldFamily
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
 from netinit.base.records import Record
+from netinit.base.snapshot import Snapshot
 from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import Listing
@@ -156,7 +157,8 @@ class HeldText(HeldFamily):
     def of(cls, family: Family, text: str) -> HeldText:
         tables = parse_listing(text)
         rules = {(name, chain): texts for name, table in tables.items() for chain, texts in table.rules.items()}
-        return cls(family=family, text=text, tables=tables, rules=rules)
+        accepts = not any(table.policies[chain] == "DROP" for table in tables.values() for chain in table.policies)
+        return cls(family=family, text=text, tables=tables, rules=rules, accepts=accepts, snapshot=Snapshot)
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
         return False  # rules are compared one by one
@@ -182,10 +184,13 @@ class MemoryBackend(XtablesBackend):
         super().__init__(comments=comments, families=families, lock_timeout=lock_timeout, own_files=own_files)
         self.kernel = kernel
 
-    def read(self, families: tuple[Family, ...]) -> tuple[HeldText, ...]:
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None) -> tuple[HeldText, ...]:
         """What the kernel lists."""
         found = tuple([HeldText.of(family, self.kernel.list_tables(family)) for family in families])
         return found if any(one.tables for one in found) else ()
+
+    def refusal(self, error: OSError) -> NetinitError:
+        raise NotImplementedError
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Gives each family's input to the kernel; returns its refusals."""

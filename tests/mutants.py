@@ -1,183 +1,336 @@
-"""`make mutants`: the core with one condition changed, thousands of times. Does a test notice?
+"""`make mutants`: a random sample of changes to the package, one condition each. Does a test notice?
 
-    make mutants MUTANTS='netinit.rules.layouts* netinit.pods.apply*' SAMPLE=60
+    make mutants SAMPLE=300 SEED=7 ROOMS='rules kernel'   # 300 of all rooms, of which those of two are tried
 
-mutmut makes the changed functions in mutants/ and learns which tests run which of them. Its own loop starts a pytest for each
-change, which costs ten times as much as the tests that notice it. Here one pytest collects all tests, and each change is
-tried in a fork of it, the quickest tests first. A sample is drawn by the name of the file: always the same.
+mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
+at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
+a pytest of its own by the tests that run its function, the most specific first: those that run the fewest functions.
 
-What runs while modules are imported ran before the fork, and is known as run by the test that imported them: a change that
-survives is tried once more, by all tests of its module in a pytest of its own.
-A change after which the tests do not end within their limit of time counts as noticed.
+Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
+else is read-only and /tmp and /run are empty: a changed condition may be the one that keeps the machine alone.
+A change after which the tests do not end within their limit of time counts as noticed. What fails without the change too does not.
 """
 
 from __future__ import annotations
 
 import argparse
-import fnmatch
-import gc
-import itertools
+import ast
+import builtins
+import difflib
+import functools
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    import libcst as cst
+    from mutmut.mutation.file_mutation import Mutation
+
 ROOT = Path(__file__).parent.parent
-COPY = ROOT / "mutants"
-FOLDER = COPY / "netinit"
-SURVIVED, UNTESTED = 0, (5, 33)  # exit codes of mutmut: every test passed; there is none that runs the function
-KILLED, BROKEN = 1, 3  # a test failed; pytest itself did
-FIRST = "netinit.rules.matches.x_spell_not__*"  # what mutmut tries itself, since it makes nothing without trying
-SECONDS, TIMES = 20, 5  # of processor time for the tests of one change: these, and so many times what they took without it
+PACKAGE = ROOT / "netinit"
+WORK = ROOT / "mutants"
+LEARNED, FOUND = WORK / "learned", WORK / "found.json"
+GO_CACHE = Path(sys.prefix) / "go-cache"
+ELSEWHERE = ("e2e", "cluster", "node", "mesh", "bench")  # folders of tests that want more than a machine
+LEAST = 15  # changes of a room
 AT_ONCE = 2
-AFRESH = 1200.0  # seconds for the tests of one change in a pytest of its own
-MEMORY = 2 << 30  # bytes for one change
+FIRST, BUDGET = 12, 30.0  # tests that are tried first, and seconds that all took when they were learned
+SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, and so many times what they took without it
+PATIENCE = 900.0  # seconds for the tests of one change, by the clock
+MEMORY = 4 << 30  # bytes
+MOUNT_FAILED = 32  # exit code of mount(8)
+
+# In the package that learns: every process writes each function once for each test, with the test that was running.
+PROBE = """
+import builtins as _b, posix as _p, sys as _s
+if not hasattr(_b, "_netinit_hit"):
+    _b._netinit_seen = set()
+    def _hit(name):
+        if name in _b._netinit_seen:
+            return
+        _b._netinit_seen.add(name)
+        os = _s.modules.get("os")  # pytest, and the process that forks commands, change what is there
+        test = os.environ.get("PYTEST_CURRENT_TEST", "") if os else _p.environ.get(b"PYTEST_CURRENT_TEST", b"").decode("utf-8", "surrogateescape")
+        if not test:
+            return
+        try:
+            file = _p.open({path!r}, _p.O_WRONLY | _p.O_APPEND | _p.O_CLOEXEC)
+            _p.write(file, f"{{test.rpartition(' ')[0]}}\\t{{name}}\\n".encode("utf-8", "surrogateescape"))
+            _p.close(file)
+        except OSError:
+            pass
+    _b._netinit_hit = _hit
+"""
 
 
-def report(folder: Path) -> str:
-    """A line for each file that was tried, and below the names of the changes that survived."""
-    lines, survivors = [f"{'':36}{'tried':>7}{'killed':>8}{'%':>7}"], []
-    for path in sorted(folder.rglob("*.meta")):
-        codes = {name: code for name, code in json.loads(path.read_text())["exit_code_by_key"].items() if code is not None}
-        if not codes:
-            continue
-        lost = [name for name, code in codes.items() if code == SURVIVED or code in UNTESTED]
-        survivors += [f"{name}{'  (no test runs it)' if codes[name] in UNTESTED else ''}" for name in lost]
-        killed = len(codes) - len(lost)
-        name = str(path.relative_to(folder)).removesuffix(".py.meta")
-        lines.append(f"{name:36}{len(codes):7}{killed:8}{100 * killed / len(codes):7.1f}")
-    remedy = ["", "mutmut show NAME prints what was changed"] if survivors else []
-    return "".join(f"{line}\n" for line in [*lines, "", *survivors, *remedy])
+@dataclass
+class Learned:
+    """What a run of all tests showed."""
 
+    functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # of each test that passed
+    seconds: dict[str, float] = field(default_factory=dict)
 
-def choose(folder: Path, patterns: Iterable[str], most: int) -> Iterator[str]:
-    """The changes whose names fit one of the patterns, at most so many of each file (0: all); one of each file, then the
-    next, so that a run that is ended early has seen something of all."""
-    files = []
-    for path in sorted(folder.rglob("*.meta")):
-        names = sorted(json.loads(path.read_text())["exit_code_by_key"])
-        fitting = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-        random.Random(str(path.relative_to(folder))).shuffle(fitting)
-        files.append(fitting[: most or None])
-    return (name for turn in itertools.zip_longest(*files) for name in turn if name)
-
-
-def keep(folder: Path, codes: dict[str, int]) -> None:
-    """Writes what was found where mutmut keeps it, and forgets what was found before."""
-    for path in folder.rglob("*.meta"):
-        content = json.loads(path.read_text())
-        content["exit_code_by_key"] = {name: codes.get(name) for name in content["exit_code_by_key"]}
-        path.write_text(json.dumps(content, indent=4))
-
-
-class Forks:
-    """A plugin of pytest that tries each change in a fork of the process that collected the tests."""
-
-    def __init__(self, names: Iterable[str], stats: dict[str, Any]) -> None:
-        self.names = list(names)
-        self.tests: dict[str, list[str]] = stats["tests_by_mangled_function_name"]
-        self.seconds: dict[str, float] = stats["duration_by_test"]
-        self.codes: dict[str, int] = {}
-        self.running: dict[int, str] = {}
-        self.is_fork = False
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if self.is_fork and report.failed:
-            os._exit(KILLED)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        items = {item.nodeid: item for item in session.items}
-        gc.freeze()
-        for name in self.names:
-            names = sorted(self.tests.get(name.rpartition("__mutmut_")[0], ()), key=lambda test: self.seconds[test])
-            tests = [items[test] for test in names if test in items]
-            if len(self.running) == AT_ONCE:
-                self.wait()
-            if process := os.fork():
-                self.running[process] = name
+    @classmethod
+    def read(cls, text: str) -> Learned:
+        """From lines `test<tab>function` of the probes and `test<tab>=outcome<tab>seconds` of pytest."""
+        known, failed = cls(), set()
+        for line in text.splitlines():
+            test, _, what = line.partition("\t")
+            if what.startswith("="):
+                outcome, _, seconds = what[1:].partition("\t")
+                known.seconds[test] = known.seconds.get(test, 0.0) + float(seconds)
+                failed |= {test} - ({test} if outcome == "passed" else set())
             else:
-                self.is_fork = True
-                limit = SECONDS + TIMES * int(sum(self.seconds[test.nodeid] for test in tests))
-                os._exit(attempt(name, tests, limit))
-        while self.running:
-            self.wait()
-        return True
+                known.functions[test].add(what)
+        known.functions = {test: found for test, found in known.functions.items() if test in known.seconds.keys() - failed}
+        return known
 
-    def wait(self) -> None:
-        process, status = os.wait()
-        self.codes[self.running.pop(process)] = os.waitstatus_to_exitcode(status)
-        if len(self.codes) % 50 == 0:  # a run takes hours: what ends it loses little
-            keep(FOLDER, self.codes)
-        if sys.stderr.isatty():
-            print(f"\r{len(self.codes)} of {len(self.names)}", end="", file=sys.stderr)
+    def find_tests(self, file: str, name: str) -> list[str]:
+        """The tests that run the function, then those that run another of its file, since what runs once is known of one test alone."""
+        function = f"{file}:{name}"
+        own = [test for test, found in self.functions.items() if function in found]
+        others = [test for test, found in self.functions.items() if function not in found and any(one.startswith(f"{file}:") for one in found)]
+        left, tests = BUDGET, list[str]()
+        for test in [*self._sort(own), *self._sort(others)]:
+            left -= self.seconds[test]
+            if left < 0 and tests:
+                break
+            tests.append(test)
+        return tests
+
+    def _sort(self, tests: list[str]) -> list[str]:
+        return sorted(tests, key=lambda test: (len(self.functions[test]), test))
 
 
-def attempt(name: str, tests: list[pytest.Item], limit: int) -> int:
-    """Runs the tests with the change, in a process that ends with the first that fails; mutmut's exit code."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """While learning, each test begins with no function seen, and commands that are forked for it say its name."""
+    getattr(builtins, "_netinit_seen", set()).clear()
+    if os.environ.get("NETINIT_LEARNED"):
+        import_module("prefork").ENVIRONMENT["PYTEST_CURRENT_TEST"] = f"{item.nodeid} (call)"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Writes how a test ended and how long it took, where NETINIT_LEARNED says."""
+    path = os.environ.get("NETINIT_LEARNED")
+    if path and not os.environ.get("PYTEST_XDIST_WORKER"):  # the process that starts the workers hears of every test
+        with Path(path).open("a") as file:
+            file.write(f"{report.nodeid}\t={report.outcome}\t{report.duration:.3f}\n")
+
+
+def list_functions(source: str) -> list[tuple[str, int, int, ast.stmt]]:
+    """Functions and methods that stand in no other function: name, first and last line, first statement."""
+    found = []
+
+    def visit(nodes: list[ast.stmt], prefix: str) -> None:
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                has_docstring = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant) and len(node.body) > 1
+                found.append((f"{prefix}{node.name}", node.lineno, node.end_lineno or node.lineno, node.body[has_docstring]))
+            elif isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+
+    visit(ast.parse(source).body, "")
+    return found
+
+
+def add_probes(source: str, file: str) -> str:
+    """The source with a probe at the start of each function."""
+    lines = source.splitlines(keepends=True)
+    for name, start, _, first in reversed(list_functions(source)):
+        line = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", []))])
+        if line > start and not lines[line - 1][: first.col_offset].strip():
+            lines.insert(line - 1, f"{' ' * first.col_offset}_netinit_hit({f'{file}:{name}'!r})\n")
+    return "".join(lines)
+
+
+def enclose(mounts: dict[Path, Path], command: list[str]) -> list[str]:
+    """The command in namespaces of its own, with the first of each pair of paths at the place of the second."""
+    writable = [path for path in (WORK, GO_CACHE) if path.exists()]
+    script = [
+        *(f"mount --bind '{path}' '{path}'" for path in writable),
+        *(f"mount --bind '{source}' '{target}'" for source, target in mounts.items()),
+        "mount -o remount,bind,ro /",
+        *(f"mount -t tmpfs -o mode=1777 none {folder}" for folder in ("/tmp", "/var/tmp", "/run")),
+        "ip link set lo up",
+        'exec "$@"',
+    ]
+    return ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", "\n".join(script), "sh", *command]
+
+
+def make_command(*more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "pytest", "-p", "mutants", "--require-netns", "--hypothesis-profile", "mutants", "--timeout", "150"),
+        *("-W", "ignore::pytest.PytestUnraisableExceptionWarning", *more),
+    ]  # fmt: skip
+
+
+def make_environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT / "tests"), "NETINIT_EXAMPLES": "5", **more}
+
+
+def learn(paths: list[str], jobs: int) -> None:
+    """Runs the tests with probes, and adds what they run to what is known."""
+    probed = WORK / "probed"
+    subprocess.run(["rm", "-rf", probed], check=True)
+    subprocess.run(["cp", "-a", PACKAGE, probed], check=True)
+    for path in probed.rglob("*.py"):
+        path.write_text(add_probes(path.read_text(), str(path.relative_to(probed))))
+    start = probed / "__init__.py"
+    start.write_text(start.read_text() + PROBE.format(path=str(LEARNED)))
+    LEARNED.touch()
+    LEARNED.chmod(0o666)
+    ignored = [f"--ignore=tests/{folder}" for folder in ELSEWHERE]
+    command = make_command("-n", str(jobs), "--dist", "loadscope", "--no-loadscope-reorder", *ignored, *(paths or ["tests"]))
+    subprocess.run(enclose({probed: PACKAGE}, command), cwd=ROOT, env=make_environment(NETINIT_LEARNED=str(LEARNED)), check=False)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: its file below netinit/, its number in it, its function and line, the file with it, and the difference."""
+
+    file: str
+    number: int
+    function: str
+    line: int
+    text: str
+    diff: str
+
+    def __str__(self) -> str:
+        return f"netinit/{self.file}:{self.line} #{self.number} {self.function}"
+
+
+class Source:
+    """A file with all its changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.text = str(path.relative_to(PACKAGE)), path.read_text()
+        self.room = self.file.partition("/")[0]
+
+    @functools.cached_property
+    def changes(self) -> tuple[cst.Module, list[Mutation]]:
+        """What mutmut would change in functions and methods: with the tree, since a change is a node in it."""
+        from libcst import FunctionDef
+        from mutmut.mutation.file_mutation import create_mutations
+
+        module, changes, *_ = create_mutations(self.file, self.text)
+        return module, [change for change in changes if isinstance(change.contained_by_top_level_function, FunctionDef)]
+
+    def make(self, number: int) -> Change:
+        module, changes = self.changes
+        text = module.deep_replace(changes[number].original_node, changes[number].mutated_node).code  # type: ignore[attr-defined] # a module stays one
+        pairs = zip(self.text.splitlines(), text.splitlines(), strict=False)
+        line = next((place for place, (old, new) in enumerate(pairs, 1) if old != new), 1)
+        name = next((name for name, start, end, _ in list_functions(self.text) if start <= line <= end), "")
+        diff = difflib.unified_diff(self.text.splitlines(), text.splitlines(), lineterm="", n=0)
+        return Change(self.file, number, name, line, text, "\n".join(part for part in diff if part[:3] not in {"---", "+++"}))
+
+
+def draw(sources: list[Source], total: int, seed: str) -> Iterator[tuple[Source, float]]:
+    """So many files and where in them to change something (0 to 1): each room and each file in proportion to its lines, but of no room fewer than LEAST."""
+    rooms: dict[str, dict[Source, int]] = defaultdict(dict)
+    for source in sources:
+        rooms[source.room][source] = source.text.count("\n")
+    whole = sum(sum(room.values()) for room in rooms.values())
+    for name, room in sorted(rooms.items()):
+        dice = random.Random(f"{seed} {name}")
+        for source in dice.choices(list(room), list(room.values()), k=max(LEAST, round(total * sum(room.values()) / whole))):
+            yield source, dice.random()
+
+
+def attempt(change: Change, learned: Learned) -> tuple[str, str]:
+    """How it ended (killed, survived, untested), and the test that noticed it."""
+    tests = learned.find_tests(change.file, change.function)
     if not tests:
-        return UNTESTED[-1]
-    os.environ["MUTANT_UNDER_TEST"] = name
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a loop without end may collect something
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
+        return "untested", ""
+    changed = WORK / "tried" / f"{change.file.replace('/', '.')}.{change.number}"
+    changed.write_text(change.text)
+    for part in (tests[:FIRST], tests[FIRST:]):
+        if part and (noticed := run_tests(part, {changed: PACKAGE / change.file}, learned)):
+            return "killed", noticed
+    return "survived", ""
+
+
+def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> str:
+    """The first test that fails, or what else went wrong; nothing where all pass."""
+    limit = SECONDS + TIMES * int(sum(learned.seconds[test] for test in tests))
+    command = ["prlimit", f"--cpu={limit}", f"--as={MEMORY}", *make_command("-x", "-rfE", *tests)]
     try:
-        for test, after in zip(tests, [*tests[1:], None], strict=True):
-            test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
-    except BaseException:  # noqa: BLE001 - whatever it is, the change was noticed
-        return BROKEN
-    return SURVIVED
-
-
-def find_tests(name: str, tests: dict[str, list[str]]) -> list[str]:
-    """All tests that run anything of the module in which the change is."""
-    module = name.rpartition(".")[0]
-    return sorted({test for function, known in tests.items() if function.rpartition(".")[0] == module for test in known})
-
-
-def attempt_afresh(name: str, tests: Iterable[str], more: Iterable[str]) -> int:
-    """The same in a pytest that has the change from its first import on."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", *more, *tests]
-    try:
-        done = subprocess.run(command, cwd=COPY, env={**os.environ, "MUTANT_UNDER_TEST": name}, check=False, capture_output=True, timeout=AFRESH)
+        done = subprocess.run(enclose(mounts, command), cwd=ROOT, env=make_environment(), check=False, capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        return BROKEN
-    return done.returncode
+        return "(time)"
+    if done.returncode == 0:
+        return ""
+    if done.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, MOUNT_FAILED}:
+        raise SystemExit(f"{done.stdout[-500:]}{done.stderr[-500:]}\nfiles or tests are not those of {LEARNED}: delete it")
+    failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0] if failed else f"(exit {done.returncode}) {(done.stdout + done.stderr)[-300:]}"
 
 
-def run(patterns: list[str], most: int) -> None:
-    """Tries the changes and writes down what was found."""
-    made = subprocess.run([Path(sys.executable).parent / "mutmut", "run", FIRST], cwd=ROOT, check=False, capture_output=True, text=True)
-    if made.returncode:
-        raise SystemExit(f"{made.stdout[-2000:]}\n{made.stderr[-2000:]}\nmutmut failed")
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
-    plugin = Forks(choose(FOLDER, patterns, most), json.loads((COPY / "mutmut-stats.json").read_text()))
-    os.chdir(COPY)
-    sys.path[:] = [str(COPY), *[entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / "tests")]]
-    os.environ["MUTANT_UNDER_TEST"] = ""
-    more = ["--rootdir", ".", "-s", "-p", "no:cacheprovider", *asked["pytest_add_cli_args"]]
-    code = pytest.main([*more, *asked["pytest_add_cli_args_test_selection"]], plugins=[plugin])
-    for name in [name for name, found in plugin.codes.items() if found == SURVIVED]:
-        plugin.codes[name] = attempt_afresh(name, find_tests(name, plugin.tests), more)
-    keep(FOLDER, plugin.codes)
-    if len(plugin.codes) != len(plugin.names):
-        raise SystemExit(f"{report(FOLDER)}\npytest ended with {code!r} and {len(plugin.codes)} of {len(plugin.names)} changes tried")
+def report(found: dict[str, dict[str, str]]) -> str:
+    """A line for each room, and below the changes that no test noticed."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for one in found.values():
+        rooms[one["room"]].append(one["outcome"])
+    lines = [f"{'':12}{'tried':>7}{'killed':>8}{'%':>7}"]
+    for room, outcomes in [*sorted(rooms.items()), ("all", [one["outcome"] for one in found.values()])]:
+        killed = outcomes.count("killed")
+        lines.append(f"{room:12}{len(outcomes):7}{killed:8}{100 * killed / len(outcomes):7.1f}")
+    survivors = [f"{name}{'  (no test runs it)' if one['outcome'] == 'untested' else ''}\n{one['diff']}" for name, one in found.items() if one["outcome"] != "killed"]
+    return "\n".join([*lines, "", *survivors])
+
+
+def try_all(rooms: list[str], total: int, seed: str) -> dict[str, dict[str, str]]:
+    """Tries a sample and writes down what was found."""
+    learned = Learned.read(LEARNED.read_text())
+    (WORK / "tried").mkdir(exist_ok=True)
+    sources = [Source(path) for path in sorted(PACKAGE.glob("*/**/*.py")) if path.relative_to(PACKAGE).parts[0] != "data"]
+    chosen = [one for one in draw(sources, total, seed) if not rooms or one[0].room in rooms]
+    random.Random(seed).shuffle(chosen)  # a run that ends early has seen something of all
+    found: dict[str, dict[str, str]] = {}
+
+    def try_one(one: tuple[Source, float]) -> None:
+        source, place = one
+        if not source.changes[1]:
+            return
+        change = source.make(int(place * len(source.changes[1])))
+        outcome, test = attempt(change, learned)
+        found[str(change)] = {"room": source.room, "outcome": outcome, "test": test, "diff": change.diff}
+        print(f"{len(found)} of {len(chosen)}: {outcome} {change} {test}", file=sys.stderr, flush=True)
+        FOUND.write_text(json.dumps(found, indent=1))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(try_one, chosen))
+    for test in sorted({one["test"] for one in found.values() if one["test"].startswith("tests/")}):
+        if run_tests([test], {}, learned) and run_tests([test], {}, learned):
+            print(f"fails without a change: {test}", file=sys.stderr)
+            for one in found.values():
+                one["outcome"] = "survived" if one["test"] == test else one["outcome"]
+    FOUND.write_text(json.dumps(found, indent=1))
+    return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("patterns", nargs="*", default=["*"], help="names of changes, with *")
-    parser.add_argument("--sample", type=int, default=0, help="at most so many of each file")
-    given = parser.parse_args()
-    run(given.patterns or ["*"], given.sample)
-    print(report(FOLDER), end="")
+    parser.add_argument("rooms", nargs="*", help="folders of netinit/; all where none is named")
+    parser.add_argument("--sample", type=int, default=300, help="changes of all rooms")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--learn", nargs="*", help="tests to learn now; all where nothing is known")
+    parser.add_argument("--jobs", type=int, default=4, help="tests at the same time while learning")
+    given: Any = parser.parse_args()
+    WORK.mkdir(exist_ok=True)
+    if given.learn is not None or not LEARNED.exists():
+        learn(given.learn or [], given.jobs)
+    if given.sample:
+        print(report(try_all(given.rooms, given.sample, given.seed)))

@@ -14,19 +14,20 @@ from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
-from netinit.options import BACKENDS, IPTABLES_NFT, LEGACY_TABLES, NF_TABLES, NFTABLES, TABLES_OF_OUR_OWN, Options
+from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
 
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
     from netinit.rules.model import Difference
 else:
     ABC = object  # as for records: abstract methods are for the type checker
 
-__all__ = ["AUTO_ORDER", "BACKENDS", "IPTABLES_NFT", "NFTABLES", "load", "populated"]
+__all__ = ["AUTO_ORDER", "BACKENDS", "load", "populated"]
 
 AUTO_ORDER = tuple(BACKENDS)
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or if an earlier run created sets
@@ -42,6 +43,7 @@ class State(Record):
     notices: tuple[str, ...] = ()  # messages for the operator about the observed rules
     in_use: bool = True  # rules exist, or policies other than accept; empty tables and chains do not count
     of_nf_tables: bool = False  # the rules are those of iptables-nft
+    beside: object = None  # what else was read for a comparison, which is not in a snapshot
 
     @abstractmethod
     def compare(self, plan: Plan) -> Comparison:
@@ -51,22 +53,29 @@ class State(Record):
         """Return the change that deletes every rule of ours: see `Comparison.removal`."""
         return self.compare(plan).removal()
 
-    def without_counters(self) -> State | None:
-        """Return the state with the counters of its rules at zero; None if `compare` reads more than the state holds."""
-        return None
-
     @abstractmethod
     def describe(self) -> dict[str, str]:
         """Return the live rules as the program lists them, by family or dialect."""
 
 
 class Comparison(ABC):
-    """The live rules compared with a plan; `differences` are in the order of the rules, empty if they match."""
+    """The live rules compared with a plan."""
 
     state: State
-    differences: tuple[Difference, ...]
+    _differences: tuple[Difference, ...] | None = None
     is_first = False  # no rule of ours existed
     is_whole = False  # no foreign rule existed in the backend's tables either
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The differences in the order of the rules, found when they are first asked for; empty if they match."""
+        if self._differences is None:
+            self._differences = self.find_differences()
+        return self._differences
+
+    @abstractmethod
+    def find_differences(self) -> tuple[Difference, ...]:
+        """Compare everything: see `differences`."""
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.
@@ -131,8 +140,11 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
-    def observe(self) -> State:
-        """Read the live rules. Raises BackendUnavailableError if the backend cannot work here, LockedError."""
+    def observe(self, snapshot: Snapshot | None = None) -> State:
+        """Return the live rules: those of a snapshot, or read now what the backend needs.
+
+        Raises BackendUnavailableError if the backend cannot work here, LockedError.
+        """
 
     @abstractmethod
     def commit(self, change: Change) -> None:
@@ -151,10 +163,6 @@ class Backend(ABC):
     def lock(self) -> Lock:
         """Return the lock that other programs respect, for a whole run; entering it raises LockedError."""
         return Lock()
-
-    @abstractmethod
-    def list_rules(self) -> dict[str, str]:
-        """Return the live rules as `State.describe` does, faster than `observe`."""
 
 
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
@@ -220,7 +228,7 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
     of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
-    if of_nf_tables or _has_sets(BACKENDS[IPTABLES_NFT].variant):
+    if of_nf_tables or _has_sets(BACKENDS[FIRST_WITH[NF_TABLES]].variant):
         found.append(NF_TABLES)
     legacy = [(family, detect.legacy_tables(family)) for family in FAMILIES]
     unsure = thorough and any(names != () for _, names in legacy)
@@ -228,5 +236,4 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
         found.append(LEGACY_TABLES)
     if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)
-    first = {line.tables: line.name for line in reversed(BACKENDS.values())}
-    return tuple([first[tables] for tables in found])
+    return tuple([FIRST_WITH[tables] for tables in found])

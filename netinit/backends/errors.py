@@ -16,7 +16,7 @@ from netinit.base.errors import (
 from netinit.base.net import IPV4
 from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
-from netinit.options import AMBIENT_TABLE, Interception
+from netinit.options import AMBIENT_TABLE, FIRST_WITH, TABLES_OF_OUR_OWN, Interception
 
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
@@ -177,6 +177,6 @@ def explain_owners(script: str) -> str:
                     most = max(end for _, end in spans) - 1
                     return (
                         f"this user namespace (hostUsers: false) has no {what} {number}, its last is {most}, and iptables takes "
-                        "no rule about one: leave it out, or use --backend nftables"
+                        f"no rule about one: leave it out, or use --backend {FIRST_WITH[TABLES_OF_OUR_OWN]}"
                     )
     return ""

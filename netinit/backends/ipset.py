@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends import Change, State, owner_of_sets
+from netinit.backends import Change, owner_of_sets
 from netinit.backends.iptables import XtablesState
 from netinit.backends.legacy import LegacyVariant
 from netinit.backends.listing_comparison import XtablesComparison
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from netinit.base.net import Family
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 PROGRAM = "ipset"
@@ -60,9 +61,6 @@ class SetsState(XtablesState):
     def removal(self, plan: Plan) -> SetsChange:
         return self.compare_rules(plan).removal()
 
-    def without_counters(self) -> State | None:
-        return None  # the names of the sets that rules match are read to compare them
-
     def compare_rules(self, plan: Plan) -> SetsComparison:
         return SetsComparison(plan, self)
 
@@ -83,9 +81,9 @@ class SetsComparison(XtablesComparison):
         rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
         super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
 
-    def _find_differences(self) -> tuple[Difference, ...]:
+    def find_differences(self) -> tuple[Difference, ...]:
         state = self.state
-        found = super()._find_differences() + set_rules.compare_sets(self.wanted, state.sets)
+        found = super().find_differences() + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
         if plainly and not _compare_plainly(self.plan, state).differences:
             return ()  # plain rules without sets capture the same
@@ -120,10 +118,10 @@ class SetsBackend(RestoreBackend):
         super().__init__(**given)  # type: ignore[arg-type]
         self._threshold = threshold
 
-    def _observe(self, families: tuple[Family, ...]) -> SetsState:
-        state = super()._observe(families).detailed()
+    def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> SetsState:
+        state = super()._observe(families, snapshot).detailed()
         sets = self._read_sets()
-        fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets)}
+        fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
     def commit(self, change: Change) -> None:

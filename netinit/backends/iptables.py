@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from netinit.backends.kernel_comparison import Held
+    from netinit.backends.held_rules import Held
     from netinit.backends.listing_comparison import XtablesComparison
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
 
 class XtablesState(State):
@@ -45,9 +46,6 @@ class XtablesState(State):
 
             return find_removal(self, self.held, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
         return self.compare_rules(plan).removal()
-
-    def without_counters(self) -> State | None:
-        return self.replace(held=tuple([one.without_counters() for one in self.held]))
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
         """Compare rule by rule."""
@@ -78,9 +76,7 @@ class FirstComparison(Comparison):
         self.state = state
         self.written = {family: write_plan(plan, family, comments=state.comments) for family in state.families}
 
-    @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # rarely asked for: every rule is one
-        """All rules of the plan."""
+    def find_differences(self) -> tuple[Difference, ...]:
         return tuple(self._missing())
 
     def differs(self) -> bool:
@@ -121,7 +117,9 @@ class PlannedComparison(FirstComparison):
     """The comparison of rules that equal the plan byte for byte; decoded on demand."""
 
     is_first = False
-    differences: tuple[Difference, ...] = ()
+
+    def find_differences(self) -> tuple[Difference, ...]:
+        return ()
 
     def differs(self) -> bool:
         return False
@@ -165,27 +163,33 @@ class XtablesBackend(Backend):
             self._lock = XtablesLock(self.name, self._lock_timeout, own_files=self._own_files)
         return self._lock
 
-    def _read_legacy(self, families: tuple[Family, ...]) -> Held:
-        """Read the rules of legacy iptables; empty without tables. Raises OSError, ParseError."""
+    @abstractmethod
+    def refusal(self, error: OSError) -> NetinitError:
+        """Return the error for a kernel that does not list its rules."""
+
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> Held:
+        """Return these families' rules, in a snapshot or read now; empty without tables.
+
+        Raises BackendUnavailableError, ParseError.
+        """
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
-        from netinit.backends.kernel_comparison import read_legacy  # not needed on a first run
+        from netinit.backends import held_rules  # not needed on a first run
 
-        return read_legacy(families)
-
-    @abstractmethod
-    def read(self, families: tuple[Family, ...]) -> Held:
-        """Read these families' rules; empty without tables. Raises BackendUnavailableError, ParseError."""
+        try:
+            return held_rules.hold_legacy(snapshot or held_rules.read_legacy(families), families)
+        except OSError as error:
+            raise self.refusal(error) from None
 
     @abstractmethod
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commit each family's input; return errors by family."""
 
-    def observe(self) -> XtablesState:
-        return self._observe(self._families)
+    def observe(self, snapshot: Snapshot | None = None) -> XtablesState:
+        return self._observe(self._families, snapshot)
 
-    def _observe(self, families: tuple[Family, ...]) -> XtablesState:
-        held = self.read(families)
+    def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> XtablesState:
+        held = self.read(families, snapshot)
         ours, foreign = any(one.has_chains_of_ours for one in held), False
         if held and not ours:
             from netinit.backends.listing_comparison import find_holders
@@ -213,9 +217,6 @@ class XtablesBackend(Backend):
         lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
-
-    def list_rules(self) -> dict[str, str]:
-        return self.observe().describe()
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         """Restore the families' rules from before the change; return the places of rules that are lost."""

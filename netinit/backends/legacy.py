@@ -6,7 +6,6 @@ import posix
 
 from netinit.backends.restore import RestoreBackend
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import Family
 from netinit.kernel import detect, run
 from netinit.kernel.run import Finished
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Lock
-    from netinit.backends.kernel_comparison import Held
 
 
 class LegacyVariant(RestoreBackend):
@@ -26,12 +24,6 @@ class LegacyVariant(RestoreBackend):
 
     def lock(self) -> Lock:
         return self._legacy_lock()
-
-    def read(self, families: tuple[Family, ...]) -> Held:
-        try:
-            return self._read_legacy(families)
-        except OSError as error:
-            raise self._refusal(error) from None
 
     def _lock_arguments(self) -> list[str]:
         return ["-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up

@@ -38,14 +38,11 @@ class LibiptcBackend(XtablesBackend):
 
     name = "libiptc"
 
-    def read(self, families: tuple[Family, ...]) -> Held:
-        try:
-            return self._read_legacy(families)
-        except OSError as error:
-            from netinit.backends.errors import explain_number
+    def refusal(self, error: OSError) -> NetinitError:
+        from netinit.backends.errors import explain_number
 
-            said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
-            raise explain_number(error.errno or 0, said, opening=True, modules="ip_tables") from None
+        said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
+        return explain_number(error.errno or 0, said, opening=True, modules="ip_tables")
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held.
@@ -65,7 +62,6 @@ class LibiptcBackend(XtablesBackend):
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.iptc_tables import Tables
-    from netinit.backends.kernel_comparison import Held
 
 
 def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
@@ -148,7 +144,7 @@ def _shorten_import() -> None:
 def _find_without_programs() -> str:
     """Keep python-iptables from running ldconfig a dozen times; return the directory of extensions.
 
-    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.memfd_exec). Raises OSError if
+    ldconfig takes as long as everything else, and could be traced by others (netinit.kernel.open_pod). Raises OSError if
     a library is missing.
     """
     import ctypes.util  # imports what starts programs

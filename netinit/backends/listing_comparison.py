@@ -36,16 +36,8 @@ class XtablesComparison(Comparison):
         self.state = state
         self.is_first, self.is_whole = not state.ours, not state.foreign
         self.by_family = _pair(written or plan, listings, comments=comments)
-        self._differences: tuple[Difference, ...] | None = None
 
-    @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
-        """The differences; not computed for a removal."""
-        if self._differences is None:
-            self._differences = self._find_differences()
-        return self._differences
-
-    def _find_differences(self) -> tuple[Difference, ...]:
+    def find_differences(self) -> tuple[Difference, ...]:
         found: tuple[Difference, ...] = ()
         for one in self.by_family:
             found += compare_listing(one.written, one.listing, one.owned, one.family)

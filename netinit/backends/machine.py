@@ -104,7 +104,7 @@ class Machine:
 
         The action gets the options with the pod's name servers, and a warning or "". Raises NamespaceError, LockedError.
         """
-        from netinit.kernel.pods import OpenPod, warn_if_host
+        from netinit.kernel.open_pod import OpenPod, warn_if_host
         from netinit.kernel.snapshot import cgroups
 
         if not (options.pid or options.netns):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posix
 
 from netinit.backends import Change
-from netinit.backends.kernel_comparison import HeldNft
+from netinit.backends.held_rules import HeldNft
 from netinit.base.errors import ApplyError
 from netinit.base.netlink_attributes import split_attributes
 from netinit.kernel.empty_tables import OwnPart, find_empty
@@ -22,7 +22,6 @@ from netinit.kernel.netlink import (
     NFTA_EXPR_DATA,
     NFTA_EXPR_NAME,
     NFTA_RULE_CHAIN,
-    NFTA_RULE_EXPRESSIONS,
     NFTA_RULE_HANDLE,
     NFTA_RULE_TABLE,
     attribute,
@@ -38,11 +37,12 @@ if TYPE_CHECKING:
 
     from netinit.backends import State
     from netinit.base.net import Family
+    from netinit.base.snapshot import NftRule
     from netinit.kernel.nf_tables import Message
     from netinit.rules.iptables.ownership import Owned
     from netinit.rules.model import Plan
 
-    Rules = dict[tuple[str, str], list[dict[int, bytes]]]  # ours by table and built-in chain
+    Rules = dict[tuple[str, str], list[NftRule]]  # ours by table and built-in chain
 
 NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
 CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains
@@ -60,12 +60,14 @@ def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: 
 
     Raises ApplyError if foreign rules jump to our chains.
     """
-    found = [_find_jumps(one) for one in held]
+    places = [one.by_place() for one in held]
+    found = [_find_jumps(rules) for rules in places]
     ours = [one for one in found if one is not None]
     if len(ours) < len(held):
         owned = find_owned()
         ours = [
-            {place: [one.rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()} for one in held
+            {place: [rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()}
+            for one, rules in zip(held, places, strict=True)
         ]
     deletions: list[tuple[int, Message]] = []
     for one, rules in zip(held, ours, strict=True):
@@ -94,10 +96,10 @@ def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
         raise ApplyError(f"iptables-nft: netinit's rules cannot be deleted: {why}")
 
 
-def _find_jumps(held: HeldNft) -> Rules | None:
+def _find_jumps(held: Rules) -> Rules | None:
     """Return the rules that jump to our chains; None if there are others, which must be decoded."""
     found: Rules = {}
-    for (table, chain), rules in held.rules.items():
+    for (table, chain), rules in held.items():
         if chain in OWNED_CHAINS or not rules:
             continue
         if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
@@ -106,9 +108,9 @@ def _find_jumps(held: HeldNft) -> Rules | None:
     return found
 
 
-def _jumps_to_ours(rule: dict[int, bytes]) -> bool:
+def _jumps_to_ours(rule: NftRule) -> bool:
     """Whether the rule's only verdict is a jump to a chain of ours."""
-    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.get(NFTA_RULE_EXPRESSIONS, b""))]
+    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.expressions)]
     names = [one.get(NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
     if names.count(b"immediate") != 1 or names[-1] != b"immediate":
         return False
@@ -121,7 +123,7 @@ def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
         place = attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
         for one in rules:
-            yield NFT_MSG_DELRULE, 0, place + attribute(NFTA_RULE_HANDLE, one[NFTA_RULE_HANDLE])
+            yield NFT_MSG_DELRULE, 0, place + attribute(NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
     chains = [place for place in held.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
         yield NFT_MSG_DELRULE, 0, attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))

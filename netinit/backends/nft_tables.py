@@ -22,7 +22,7 @@ from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from netinit.backends.nft_messages import Part
     from netinit.base.snapshot import Snapshot, Unknown
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from netinit.rules.model import Plan
     from netinit.rules.nft import Steps
 
-OLDEST_KERNEL = (5, 2)  # nat and route chains for inet
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 NLM_F_APPEND = 0x800
 # The objects of a table, each after those that it needs: message, field of a TableDump, and the attributes that a program
@@ -46,11 +45,13 @@ OBJECTS = (
 )
 
 
-def compare_held(plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> tuple[Difference, ...]:
+def compare_held(
+    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...], snapshot: Snapshot | None
+) -> tuple[Difference, ...]:
     """Return the differences between tables and plan. Raises BackendUnavailableError."""
-    if _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
+    if snapshot is None and _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
         return ()
-    snapshot, unread = _read_snapshot(tables)
+    snapshot, unread = (snapshot, _find_unread(snapshot.unknown, tables)) if snapshot else _read_snapshot(tables)
     if unread:
         return _distrust(steps, tables, unread)
     from netinit.rules.expressions import table_differences  # only where something differs
@@ -125,7 +126,13 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
         if error.errno != netlink.EFBIG:
             raise BackendUnavailableError(f"the kernel does not list its rules: {posix.strerror(error.errno or 0)}") from None
         return Snapshot(), "they are too long"
-    return snapshot, "; ".join([f"{one.place}: {one.reason}" for one in unknown])
+    return snapshot, _find_unread(unknown, tables)
+
+
+def _find_unread(unknown: Iterable[Unknown], tables: tuple[str, ...]) -> str:
+    """Return what of these tables could not be read, and why."""
+    places = (" of inet", *[f" of table inet {name}" for name in tables])
+    return "; ".join([f"{one.place}: {one.reason}" for one in unknown if one.place.endswith(places)])
 
 
 def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> tuple[Difference, ...]:
@@ -226,9 +233,11 @@ def explain_socket(error: OSError) -> NetinitError:
 
 def _explain(number: int, message: str, asked: str) -> NetinitError:
     from netinit.backends.errors import explain_nft  # rarely needed
+    from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 
     kernel = _read_numbers(posix.uname().release)
-    old = f"kernel {_dotted(kernel)} is older than {_dotted(OLDEST_KERNEL)}" if kernel[:2] < OLDEST_KERNEL else ""
+    oldest = BACKENDS[FIRST_WITH[TABLES_OF_OUR_OWN]].oldest_kernel
+    old = f"kernel {_dotted(kernel)} is older than {_dotted(oldest)}" if kernel[:2] < oldest else ""
     return explain_nft(number, message, asked, old)
 
 

@@ -15,9 +15,12 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_messages import Part
+    from netinit.base.snapshot import HeldChain, Snapshot
     from netinit.kernel.netlink import NftChain
     from netinit.kernel.nf_tables import TableDump
     from netinit.kernel.plain_namespace import KnownChain, Place
+
+    Chains = tuple[NftChain, ...] | tuple[HeldChain, ...]
 
 
 class NftState(State):
@@ -26,6 +29,7 @@ class NftState(State):
     tables: tuple[str, ...]
     chains: tuple[NftChain, ...]
     comments: bool  # whether rules are written with comments
+    snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
@@ -56,7 +60,6 @@ class NftComparison(Comparison):
         self.state = state
         self.is_first = not state.ours
         self._steps: dict[str, Steps] | None = None
-        self._differences: tuple[Difference, ...] | None = None
 
     @property
     def steps(self) -> dict[str, Steps]:
@@ -65,21 +68,14 @@ class NftComparison(Comparison):
             self._steps = plan_tables(self.plan)
         return self._steps
 
-    @property
-    def differences(self) -> tuple[Difference, ...]:  # type: ignore[override] # computed when it is asked for
-        """The differences; not computed for a removal."""
-        if self._differences is None:
-            self._differences = self._find_differences()
-        return self._differences
-
-    def _find_differences(self) -> tuple[Difference, ...]:
+    def find_differences(self) -> tuple[Difference, ...]:
         if not self.state.tables:
             from netinit.rules.nft import miss_all
 
             return miss_all(self.steps)
         from netinit.backends.nft_tables import compare_held  # not needed on a first run
 
-        return compare_held(self.plan, self.steps, self.state.tables, self.state.chains)
+        return compare_held(self.plan, self.steps, self.state.tables, self.state.chains, self.state.snapshot)
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         if not self.state.tables:
@@ -137,16 +133,20 @@ class NftablesBackend(Backend):
         """Other backends also take families (inet tables work without IPv6), a lock's timeout and its file: none is needed."""
         self._comments = comments
 
-    def observe(self) -> NftState:
-        chains = detect.nft_chains()
-        if chains is None:
+    def observe(self, snapshot: Snapshot | None = None) -> NftState:
+        live = () if snapshot else detect.nft_chains()
+        if live is None:
             raise BackendUnavailableError(
                 "nf_tables cannot be asked: run with NET_ADMIN, on a kernel with nf_tables (module nf_tables)",
             )
+        chains: Chains = snapshot.chains if snapshot else live
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
-        own = tuple([one for one in chains if one.family == INET and one.table in tables])
-        return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables))
+        own = tuple([one for one in live if one.family == INET and one.table in tables])
+        return NftState(
+            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables),
+            snapshot=snapshot,
+        )  # fmt: skip
 
     def commit(self, change: Change) -> None:
         if isinstance(change, NftChange) and change.parts:
@@ -167,11 +167,8 @@ class NftablesBackend(Backend):
         if isinstance(change, NftChange) and change.parts:
             _commit(change.parts, check=True)
 
-    def list_rules(self) -> dict[str, str]:
-        return self.observe().describe()
 
-
-def _are_foreign(chains: tuple[NftChain, ...], tables: tuple[str, ...]) -> bool:
+def _are_foreign(chains: Chains, tables: tuple[str, ...]) -> bool:
     return any(
         chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
     )

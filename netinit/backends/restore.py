@@ -10,6 +10,7 @@ from netinit.base.net import Family
 from netinit.kernel import detect, netlink, run
 from netinit.kernel.netlink import IPV4_TABLES, IPV6_TABLES
 from netinit.kernel.run import Finished
+from netinit.options import BACKENDS
 from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netinit.backends import Change
-    from netinit.backends.kernel_comparison import Held
+    from netinit.backends.held_rules import Held
+    from netinit.base.snapshot import Snapshot
 
 LOCKED_STATUS = 4
 FAMILIES_OF_IPTABLES = (IPV4_TABLES, IPV6_TABLES)
@@ -43,9 +45,8 @@ class RestoreBackend(XtablesBackend):
     def _program(self, family: Family, action: str) -> str:
         path = detect.find_program(self.variant, family, action)
         if not path:
-            raise BackendUnavailableError(
-                f"{family.program}-{self.variant}-{action} is not installed: add the package iptables to the image"
-            )
+            program = f"{family.program}-{self.variant}-{action}"
+            raise BackendUnavailableError(f"{program} is not installed: add the package {BACKENDS[self.name].package} to the image")
         return path
 
     def _run(self, jobs: Sequence[tuple[str, Sequence[str], str]]) -> list[Finished | BackendUnavailableError]:
@@ -54,7 +55,7 @@ class RestoreBackend(XtablesBackend):
     def _lock_arguments(self) -> list[str]:
         return []
 
-    def _refusal(self, error: OSError) -> NetinitError:
+    def refusal(self, error: OSError) -> NetinitError:
         from netinit.backends.errors import explain_iptables
 
         said = posix.strerror(error.errno or 0)
@@ -83,18 +84,17 @@ class NftVariant(RestoreBackend):
     variant = detect.NFT
     of_nf_tables = True
 
-    def read(self, families: tuple[Family, ...]) -> Held:
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> Held:
         try:
-            chains = netlink.list_nft_chains()
-            if not any(chain.family in FAMILIES_OF_IPTABLES for chain in chains):
+            if not (snapshot or any(chain.family in FAMILIES_OF_IPTABLES for chain in netlink.list_nft_chains())):
                 return ()
-            from netinit.backends.kernel_comparison import read_nft  # not needed on a first run
+            from netinit.backends import held_rules  # not needed on a first run
 
-            return read_nft(families)
+            return held_rules.hold_nft(snapshot, families) if snapshot else held_rules.read_nft(families)
         except OSError as error:
             if error.errno in detect.WITHOUT_NF_TABLES:
                 return ()
-            raise self._refusal(error) from None
+            raise self.refusal(error) from None
 
     def commit(self, change: Change) -> None:
         if not change.before.ours:

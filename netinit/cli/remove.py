@@ -9,7 +9,7 @@ from netinit.cli.console import PersonLog, answer, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.init_container import do
 from netinit.options import Options
-from netinit.pods.removal import Removal, find_removal
+from netinit.pods.planning import Removal, find_removal
 
 SHOWN = (*ANY_NAMESPACE, "host_network", "dry_run", "lock_timeout", "retries", "retry_delay", "log_output_level", "log_as_json")
 

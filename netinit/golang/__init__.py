@@ -6,7 +6,7 @@
     Template.parse("greeting", "Hello {{ .name | quote }}", FUNCTIONS).render({"name": "mesh"})
 
 - `template`: the language. `Template.parse` makes tokens (`lexer`) and syntax trees (`parser`, `nodes`); the first
-  rendering compiles them into closures (`compiler`, `expressions`, `calls`). Steps, output, depth and the size of
+  rendering compiles them into closures (`compiler`, `expressions`, `access`). Steps, output, depth and the size of
   values are limited (`limits`). Results and error messages are Go's.
 - `sprig`: the functions that charts call.
 - `goyaml`: `load` reads YAML like kubectl; `dump` writes trees that every reader reads alike; `values.to_yaml` writes

@@ -13,7 +13,7 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.initcontainer import find_init, options_of
-from netinit.options import Options
+from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
 
@@ -123,7 +123,8 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     capabilities = mapping(security(init).get("capabilities"))
     added, dropped = (_capabilities(capabilities.get(key)) for key in ("add", "drop"))
     wanted = [("NET_ADMIN", "every backend needs it to program rules")]
-    if "legacy" in options.force_iptables_binary or options.backend in {"iptables-legacy", "libiptc"}:
+    backend = BACKENDS.get(options.wanted_backend)
+    if backend and backend.wants_net_raw:
         wanted.append(
             ("NET_RAW", "legacy iptables needs it to open its socket, and its options ask for legacy iptables")
         )

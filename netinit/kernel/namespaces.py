@@ -94,7 +94,7 @@ def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) ->
     """Wait for the flock(2) lock of an open file; on a timeout close it and raise LockedError: what, holders, remedy."""
     if take(descriptor, nanoseconds):
         return
-    from netinit.kernel.lock_holders import describe_holders  # only a run that timed out needs it
+    from netinit.kernel.processes import describe_holders  # only a run that timed out needs it
 
     holders = describe_holders(descriptor)
     posix.close(descriptor)

@@ -37,7 +37,7 @@ _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
 _at_work: set[int] = set()  # process ids of programs that were started and not yet waited for
 
-# Set once by a child that is about to join another user namespace: see netinit.kernel.memfd_exec.
+# Set once by a child that is about to join another user namespace: see netinit.kernel.open_pod.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
 
 
@@ -326,7 +326,7 @@ def exec_from_memfd(images: Mapping[tuple[int, int], int]) -> None:
 
 
 def is_sealed() -> bool:
-    """Whether only sealed memory files are executed: see netinit.kernel.memfd_exec."""
+    """Whether only sealed memory files are executed: see netinit.kernel.open_pod."""
     return bool(_sealed)
 
 

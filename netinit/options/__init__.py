@@ -63,7 +63,9 @@ class BackendLine(Record):
     tables: str = ""  # the tables that it reads and writes; two backends with the same tables are never used together; empty: none
     variant: str = ""  # the iptables variant, as --force-iptables-binary names it
     with_sets: str = ""  # the class that also supports address sets
+    package: str = ""  # Debian's, with its programs; empty: it runs none
     wants_net_raw: bool = False
+    oldest_kernel: tuple[int, int] = (0, 0)
     logs_to_groups: bool = True  # supports NFLOG
     joins_foreign: bool = False  # auto prefers it if foreign rules are in its tables: otherwise packets would traverse two interfaces
 
@@ -74,15 +76,15 @@ BACKENDS = {
     for line in (
         BackendLine(
             name=IPTABLES_NFT, module="netinit.backends.restore", made_by="NftVariant", with_sets="NftVariantWithSets",
-            tables=NF_TABLES, variant="nft",
+            tables=NF_TABLES, variant="nft", package="iptables",
         ),
         BackendLine(
             name=IPTABLES_LEGACY, module="netinit.backends.legacy", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
-            tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True, joins_foreign=True,
+            tables=LEGACY_TABLES, variant="legacy", package="iptables", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(
-            name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend",
-            tables=TABLES_OF_OUR_OWN,
+            name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend", tables=TABLES_OF_OUR_OWN,
+            oldest_kernel=(5, 2),  # nat and route chains for inet
         ),
         BackendLine(
             name=LIBIPTC, module="netinit.backends.libiptc", made_by="LibiptcBackend", tables=LEGACY_TABLES, wants_net_raw=True,
@@ -90,6 +92,7 @@ BACKENDS = {
         ),
     )
 }  # fmt: skip
+FIRST_WITH = {line.tables: line.name for line in reversed(BACKENDS.values())}  # of the backends that read the same tables
 VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.variant}
 
 

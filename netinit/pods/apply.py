@@ -80,7 +80,7 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    from netinit.kernel.pods import OpenPod
+    from netinit.kernel.open_pod import OpenPod
 
     with OpenPod(pid=options.pid, netns=options.netns) as pod:
         if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
@@ -308,7 +308,7 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
         elif task.final:
             rules = comparison.committed()
             committed = bool(rules)
-            rules = rules or backend.list_rules()
+            rules = rules or backend.observe().describe()
     except (NetinitError, OSError) as error:
         warnings += (f"the rules are programmed, but could not be listed afterwards: {error}",)
     return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings), after

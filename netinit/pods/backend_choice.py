@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from netinit.base.snapshot import Snapshot
+
 
 class Observed(Record):
     """A backend and what it observed."""
@@ -27,14 +29,18 @@ class Observed(Record):
 
 
 class Survey:
-    """The backends that hold rules here and the candidates to try, each loaded and read on demand."""
+    """The backends that hold rules here and the candidates to try, each loaded and read on demand, or from a snapshot."""
 
-    def __init__(self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE) -> None:
+    def __init__(
+        self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE,
+        snapshot: Snapshot | None = None,
+    ) -> None:  # fmt: skip
         self._options = options
         self._families = families
         self._observed: dict[str, Observed] = {}
         self._failures: dict[str, BackendUnavailableError] = {}
         self._machine = machine
+        self._snapshot = snapshot
         self._excused: set[str] = set()  # backends that could not read what another could
         for name in machine.occupied(options, thorough=thorough):
             # all read the same tables, but a backend without programs could not change them
@@ -83,7 +89,7 @@ class Survey:
             return None
         try:
             backend = self._machine.load(name, self._options, self._families)
-            self._observed[name] = Observed(backend=backend, state=backend.observe())
+            self._observed[name] = Observed(backend=backend, state=backend.observe(self._snapshot))
         except BackendUnavailableError as error:
             self._failures[name] = error
             return None

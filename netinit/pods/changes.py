@@ -10,7 +10,7 @@ from typing import Self
 
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import notifications
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.options import Options
 
 _SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row

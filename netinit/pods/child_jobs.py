@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from netinit.backends.machine import Machine
 from netinit.kernel import notifications
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.snapshot import cgroups
 from netinit.options import Options

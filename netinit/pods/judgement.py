@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Callable
 from hashlib import blake2b
 from io import BytesIO
-from typing import TypeVarTuple
 
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
@@ -19,7 +18,6 @@ from netinit.rules.model import Difference
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.tables import clear_counters
 
-Values = TypeVarTuple("Values")
 Found = tuple[tuple[Difference, ...], tuple[str, ...]]  # differences and warnings
 
 
@@ -31,12 +29,12 @@ class Judgement(Record):
     warnings: tuple[str, ...]
 
 
-def judge(decide: Callable[[*Values], Found], *values: *Values, known: Judgement | None) -> Judgement:
-    """Return `known` if it is about exactly these values, else what `decide` finds in them, whose errors are raised."""
+def judge(decide: Callable[[], Found], *values: object, known: Judgement | None) -> Judgement:
+    """Return `known` if it is about exactly these values, else what `decide` finds from them alone, whose errors are raised."""
     digest = digest_of(values)
     if known is not None and known.digest == digest:
         return known
-    differences, warnings = decide(*values)
+    differences, warnings = decide()
     return Judgement(digest=digest, differences=differences, warnings=warnings)
 
 

@@ -15,7 +15,17 @@ from netinit.base.snapshot import IFF_UP, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reading import read_host, read_snapshot
-from netinit.options import AUTO, IPTABLES_LEGACY, Interception, Options, Settled
+from netinit.options import (
+    AUTO,
+    BACKENDS,
+    FIRST_WITH,
+    LEGACY_TABLES,
+    NF_TABLES,
+    TABLES_OF_OUR_OWN,
+    Interception,
+    Options,
+    Settled,
+)
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
@@ -86,17 +96,17 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     found: dict[str, InferredOptions] = {}
     plans: list[Plan] = []
     for name in places:
-        if variant := backends.BACKENDS[name].variant:
-            listings = _list_rules(snapshot, families, legacy=SOURCES[name] == IPTABLES_LEGACY)
+        if variant := BACKENDS[name].variant:
+            listings = _list_rules(snapshot, families, legacy=BACKENDS[name].tables == LEGACY_TABLES)
             warnings += [notice for family in families for notice in notice_size(_count(listings[family]), family)]
             found[name] = from_listings(listings, _routing(families), contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
-            own = _load(snapshot).rulesets[backends.NFTABLES]
+            own = _load(snapshot).rulesets[SOURCES[name]]
             found[name] = from_chains(chains_of({family: own[family] for family in families}), _routing(families))
             plans += _plans(wanted, found[name])
     held = _load(snapshot, plans)
-    rulesets = _load_rulesets(held, places or (backends.IPTABLES_NFT,), families, contents)
+    rulesets = _load_rulesets(held, places or (FIRST_WITH[NF_TABLES],), families, contents)
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     unread = _find_unread(snapshot)
@@ -125,8 +135,8 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
 def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
     """Return the backends whose tables may hold rules, and the options settled for the one with ours."""
     places, settled = backends.populated(options), HERE.settle(options)
-    native = options.wanted_backend == AUTO and backends.NFTABLES in places
-    return places, settled.on(backends.NFTABLES) if native else settled
+    native = FIRST_WITH[TABLES_OF_OUR_OWN]
+    return places, settled.on(native) if options.wanted_backend == AUTO and native in places else settled
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:

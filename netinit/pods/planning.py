@@ -1,10 +1,11 @@
-"""Plan a run for commands that only show it."""
+"""Plan a run, or a removal, for commands that only show it."""
 
 from __future__ import annotations
 
-from netinit.backends.machine import HERE
+from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import NamespaceError
-from netinit.kernel.pods import OpenPod
+from netinit.base.records import Record
+from netinit.kernel.open_pod import OpenPod
 from netinit.options import AUTO, NFTABLES, Options, Settled
 
 
@@ -33,3 +34,27 @@ def check_tables(options: Options) -> None:
 
     if not (options.cleanup_only or options.skip_rule_apply):
         NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES).options))
+
+
+class Removal(Record):
+    """What a removal deletes: rules by place, routes and addresses as arguments of ip(8)."""
+
+    rules: dict[str, tuple[str, ...]]
+    routes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def find_removal(options: Options, machine: Machine = HERE) -> Removal:
+    """Return what `remove` would delete in the namespace that the options name. Raises its errors."""
+    from netinit.pods.apply import find_ours  # not where rules are rendered
+
+    def find(resolved: Options, warning: str) -> Removal:
+        plan, holders, steps = find_ours(resolved, machine)
+        rules = {
+            f"{held.backend.name} {place}": texts
+            for held in holders
+            for place, texts in held.state.compare(plan).ours().items()
+        }
+        return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
+
+    return machine.inside(options, find)

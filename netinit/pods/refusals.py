@@ -46,9 +46,10 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
         from netinit.kernel.runtime_environment import advise
 
+        others = " and ".join([name for name, line in BACKENDS.items() if not line.wants_net_raw])
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
-            " --backend iptables-nft and nftables do with NET_ADMIN"
+            f" --backend {others} do with NET_ADMIN"
         )
     from netinit.base.errors import KernelFeatureError, NoBackendError
 

@@ -12,10 +12,10 @@ from netinit import backends
 from netinit.base.net import Family
 from netinit.kernel import namespaces, tracing
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
-from netinit.options import IPTABLES_LEGACY, Options
+from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.packet import Packet
 from netinit.rules.targets import Drop, Reject
@@ -34,6 +34,7 @@ MAX_PACKETS = 64  # followed at the same time: more than the default rate of the
 MAX_HITS = 10_000  # events of one packet
 _BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
+_OWN, _IPTABLES, _LEGACY = FIRST_WITH[TABLES_OF_OUR_OWN], FIRST_WITH[NF_TABLES], FIRST_WITH[LEGACY_TABLES]  # sources of rules
 _FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
@@ -158,7 +159,7 @@ class Follower:
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
         one = ObservedHit(found.hook, table, chain, number, loaded, outcome, source)
-        leads = event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO) and source == backends.NFTABLES
+        leads = event.code in (tracing.NFT_JUMP, tracing.NFT_GOTO) and source == _OWN
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
         else:
@@ -166,12 +167,12 @@ class Follower:
 
     def _source(self, event: tracing.Met) -> str:
         if event.family == INET:
-            return backends.NFTABLES if event.table.startswith(backends.NATIVE_TABLES) else ""
-        return backends.IPTABLES_NFT if event.table in TABLES_OF_THE_KERNEL else ""
+            return _OWN if event.table.startswith(backends.NATIVE_TABLES) else ""
+        return _IPTABLES if event.table in TABLES_OF_THE_KERNEL else ""
 
     def _name(self, event: tracing.Met) -> tuple[str, str]:
         """Return table and chain by the model's names, foreign ones by nft's."""
-        if self._source(event) == backends.NFTABLES:
+        if self._source(event) == _OWN:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):
             return event.table, event.chain
@@ -179,10 +180,10 @@ class Follower:
 
     def _meet_older(self, found: _Followed, event: tracing.MetOlder) -> None:
         found.heard = time.monotonic()
-        ruleset = self._rulesets.get(IPTABLES_LEGACY)
+        ruleset = self._rulesets.get(_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MAX_HITS:
-            found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=IPTABLES_LEGACY))
+            found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=_LEGACY))
 
     def _finish(self, found: _Followed) -> TracedPacket:
         met = [*found.met, *found.older]

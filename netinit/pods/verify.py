@@ -22,11 +22,10 @@ from netinit.simulate.in_force import find_departures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends import State
     from netinit.base.snapshot import Snapshot
 
 Differences = tuple[Difference, ...]
-Listed = tuple[Differences, Differences]
+LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit.kernel.snapshot.legacy_tables
 
 
 class Report(Record):
@@ -46,8 +45,8 @@ def verify(
 ) -> Report:
     """Compare the namespace that the options name (default: this process's) with their plan.
 
-    Compares rules in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of other
-    backends; then, in a snapshot, whether the rules are in force. `connections`: open connections that bypass the proxy are
+    Compares rules of a snapshot in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of
+    other backends; then whether the rules are in force. `connections`: open connections that bypass the proxy are
     differences too. `known` is used again where nothing has changed since. Raises NamespaceError; BackendUnavailableError if
     rules cannot be read.
     """
@@ -91,26 +90,33 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
 
 def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None) -> Report:
     settled = machine.settle(options)
-    survey = Survey(settled.options, settled.kernel_families, machine=machine)
+    snapshot = _read_snapshot(machine)
+    # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
+    whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None
+    survey = Survey(settled.options, settled.kernel_families, machine=machine, snapshot=whole)
     if survey.failures and not survey.holders():  # unread tables may contain rules of ours
         raise _unreadable(survey, machine)
     chosen = _choose(survey, options, machine)
-    settled = settled.on(chosen.backend.name)
+    backend, state = chosen.backend.name, chosen.state
+    settled = settled.on(backend)
     plan = plan_for(settled.options)
-    live = chosen.state.without_counters() or _compare(chosen.state, plan)
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
-    snapshot = _read_snapshot(machine) if chosen.state.ours else None
-    judgement = judge(_decide, plan, chosen.backend.name, live, leftovers, steps, snapshot, known=known)
+
+    def decide() -> Found:
+        return _decide(plan, chosen, leftovers, steps, snapshot if state.ours else None)
+
+    values = settled.options, settled.kernel_families, plan, backend, state.beside, leftovers, steps, snapshot
+    judgement = judge(decide, *values, known=known if whole else None)
     differences = judgement.differences
     if connections:
         differences += tuple(_find_bypassing(settled.options, plan))
-    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + chosen.state.notices
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices
     warnings += judgement.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(
-        backend=chosen.backend.name, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
-        doubts=judgement.warnings, judgement=judgement,
+        backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
+        doubts=judgement.warnings, judgement=judgement if whole else None,
     )  # fmt: skip
 
 
@@ -118,26 +124,19 @@ def _read_snapshot(machine: Machine) -> Snapshot | None:
     try:
         snapshot = machine.read_snapshot()
     except OSError as error:
+        _refuse_without_admin(machine)
         raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
     return without_counters(snapshot) if snapshot else None
 
 
-def _compare(state: State, plan: Plan) -> Listed:
-    """Return how the live rules differ from the plan, and the foreign rules before ours."""
-    comparison = state.compare(plan)
-    return comparison.differences, comparison.shadows()
-
-
-def _decide(  # noqa: PLR0917 - all that a judgement follows from
-    plan: Plan, backend: str, live: State | Listed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None
-) -> Found:
+def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
-    differences, shadows = live if isinstance(live, tuple) else _compare(live, plan)
-    listed = leftovers + differences + steps + shadows
+    comparison = chosen.state.compare(plan)
+    listed = leftovers + comparison.differences + steps + comparison.shadows()
     if snapshot is None:
         return listed, ()
     try:
-        departures = find_departures(snapshot, plan, backend, listed)
+        departures = find_departures(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
         return listed, (f"whether foreign rules take captured traffic away is not known: {error}",)
     return listed + departures.differences, departures.warnings
@@ -168,7 +167,11 @@ def _choose(survey: Survey, options: Options, machine: Machine) -> Observed:
 
 
 def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
-    if not machine.has_capability(CAP_NET_ADMIN):
-        return BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
+    _refuse_without_admin(machine)
     reasons = [f"  {name}: {reason}" for name, reason in survey.failures.items()]
     return BackendUnavailableError("\n".join(["the rules cannot be read:", *reasons]))
+
+
+def _refuse_without_admin(machine: Machine) -> None:
+    if not machine.has_capability(CAP_NET_ADMIN):
+        raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")

@@ -10,7 +10,7 @@ from struct import unpack_from
 
 from netinit.base.net import IPV4
 from netinit.base.sanitize import quote_words
-from netinit.base.snapshot import IP, IP6, NftRule
+from netinit.base.snapshot import IP, IP6
 from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
@@ -21,11 +21,10 @@ from netinit.rules.xtables.tables import decode_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from netinit.base.net import Family
-    from netinit.base.snapshot import LegacyTable, Snapshot
-    from netinit.rules.expressions.reading import References
+    from netinit.base.snapshot import Snapshot
     from netinit.rules.iptables.write import Listing
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
@@ -35,56 +34,35 @@ PLAIN_MARKS = frozenset("+-_.:/@")
 OF_TARGET = frozenset("_-")
 
 
-def list_nft(
-    policies: Mapping[str, Mapping[str, str]], rules: Iterable[NftRule], family: Family, around: References, sets: Mapping[int, str]
-) -> Listing:
-    """Return the tables of iptables-nft. `policies`: of each table's chains, `-` for user-defined ones."""
-    from netinit.rules.expressions.reading import decode_rule  # not for legacy tables
-
-    listing: Listing = {
-        table: ListedTable(policies=dict(chains), rules={chain: [] for chain in chains}) for table, chains in policies.items()
-    }
-    for one in rules:
-        if one.table not in listing:
-            continue
-        decoded = decode_rule(one, around)
-        texts = [write_live(rule, family, sets, decoded.packets) for rule in decoded.rules]
-        listing[one.table].rules.setdefault(one.chain, []).append(texts[0] if len(texts) == 1 else _join(texts, family))
-    return listing
-
-
 def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
     """Return a snapshot's iptables tables, of nf_tables or legacy. Raises ValueError for invalid legacy tables."""
     sets = dict(snapshot.address_sets)
+    listing: Listing = {}
     if legacy:
-        return list_legacy([one for one in snapshot.legacy if one.version == family.version], family, sets)
-    from netinit.rules.expressions.reading import References
+        for table in snapshot.legacy:
+            if table.version == family.version:
+                chains = decode_table(table)
+                listing[table.name] = ListedTable(
+                    policies={chain.name: chain.policy or "-" for chain in chains},
+                    rules={chain.name: [write_live(one.rule, family, sets, one.packets) for one in chain.rules] for chain in chains},
+                )
+        return listing
+    from netinit.rules.expressions.reading import References, decode_rule  # not for legacy tables
 
     number = IP if family is IPV4 else IP6
-    policies: dict[str, dict[str, str]] = {}
     for chain in snapshot.chains:
         if chain.family == number and chain.table in KNOWN_TABLES:
-            policy = policy_of(chain.name, hooked=chain.is_base, accepts=bool(chain.policy))
-            policies.setdefault(chain.table, {})[chain.name] = policy
-    rules = [one for one in snapshot.rules if one.family == number]
-    return list_nft(policies, rules, family, References.of(snapshot), sets)
-
-
-def list_legacy(tables: Iterable[LegacyTable], family: Family, sets: Mapping[int, str]) -> Listing:
-    """Return the tables of legacy iptables. Raises ValueError if a table's bytes are invalid."""
-    listing: Listing = {}
-    for table in tables:
-        chains = decode_table(table)
-        listing[table.name] = ListedTable(
-            policies={chain.name: chain.policy or "-" for chain in chains},
-            rules={chain.name: [write_live(one.rule, family, sets, one.packets) for one in chain.rules] for chain in chains},
-        )
+            held = listing.setdefault(chain.table, ListedTable(policies={}, rules={}))
+            builtin = chain.is_base and chain.name in BUILTIN_CHAINS
+            held.policies[chain.name] = ("ACCEPT" if chain.policy else "DROP") if builtin else "-"
+            held.rules[chain.name] = []
+    around = References.of(snapshot)
+    for one in snapshot.rules:
+        if one.family == number and one.table in listing:
+            decoded = decode_rule(one, around)
+            texts = [write_live(rule, family, sets, decoded.packets) for rule in decoded.rules]
+            listing[one.table].rules.setdefault(one.chain, []).append(texts[0] if len(texts) == 1 else _join(texts, family))
     return listing
-
-
-def policy_of(chain: str, *, hooked: bool, accepts: bool) -> str:
-    """Return a chain's policy as listed."""
-    return ("ACCEPT" if accepts else "DROP") if hooked and chain in BUILTIN_CHAINS else "-"
 
 
 def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> HeldRule:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
-from netinit.options import BACKENDS, IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
+from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.reading import References, decode_rule
@@ -31,9 +31,7 @@ from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
-SOURCES = {  # for each backend, the first that writes the same tables
-    name: next(other for other in BACKENDS if BACKENDS[other].tables == line.tables) for name, line in BACKENDS.items()
-}
+SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
 HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
@@ -81,13 +79,13 @@ class _Loader:
 
     def load(self) -> KernelRules:
         rulesets: dict[str, dict[Family, Ruleset]] = {}
-        for source, tables in (
-            (IPTABLES_NFT, {family: self._iptables(family) for family in FAMILIES}),
-            (IPTABLES_LEGACY, {family: self._legacy(family) for family in FAMILIES}),
-            (NFTABLES, _leave_out_other_family({family: self._native(family) for family in FAMILIES})),
+        for kind, tables in (
+            (NF_TABLES, {family: self._iptables(family) for family in FAMILIES}),
+            (LEGACY_TABLES, {family: self._legacy(family) for family in FAMILIES}),
+            (TABLES_OF_OUR_OWN, _leave_out_other_family({family: self._native(family) for family in FAMILIES})),
         ):
-            if any(tables.values()) or source != IPTABLES_LEGACY:  # legacy table names may be hidden
-                rulesets[source] = {family: Ruleset(family, found) for family, found in tables.items()}
+            if any(tables.values()) or kind != LEGACY_TABLES:  # legacy table names may be hidden
+                rulesets[FIRST_WITH[kind]] = {family: Ruleset(family, found) for family, found in tables.items()}
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
         return KernelRules(rulesets, foreign, tuple(self._unreadable))
 

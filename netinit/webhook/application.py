@@ -8,17 +8,21 @@ a margin) gets 503.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
 import signal
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from netinit.base.errors import NetinitError
+from netinit.kernel import children
 from netinit.serving.background import reply_health
 from netinit.serving.events import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
 from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
-from netinit.webhook.review_child import run_in_child
 from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
 from netinit.webhook.serving_state import ServingState
 
@@ -30,6 +34,11 @@ _LIGHT_BYTES = 32 << 10  # larger bodies go to a child; usual ones have less tha
 _LIGHT_CPU_SECONDS = 0.05  # in the event loop, then a child starts over; 2 ms are usual
 _MAX_PROBLEM_LINES = 60  # per minute
 _JSON = "application/json"
+_CHILD_CPU_SECONDS = 2  # twice that of the largest pod within the size limits, with Istio's template
+_CHILD_MEMORY_BYTES = 112 << 20  # beyond the server's: such a pod needs 90 MiB
+_CHILD_NICE = 10  # a tenth of the weight: sched_prio_to_weight in kernel/sched/core.c
+_ANSWER_SECONDS = 60.0  # the review's own deadline is shorter
+_POLL_SECONDS = 0.005  # for a killed child
 
 
 class Stopwatch:
@@ -211,3 +220,55 @@ async def discard(receive: Any) -> None:
                     return
     except TimeoutError:
         return
+
+
+# ---- expensive reviews: in a child process with limits on priority, CPU time and memory. A thread would block the event loop
+# through the GIL. The fork inherits configuration and body; exiting frees its memory.
+
+
+async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> ReviewAnswer:
+    """Return the result of `work`, run in a child. Raises Interruption at a limit, `deadline` (loop time) or its death."""
+    child = children.start(lambda _: _work_in_child(work), seconds=_ANSWER_SECONDS, what="the review", keeps_groups=True)
+    try:
+        await _await_answer(child, deadline)
+        return child.receive()  # type: ignore[no-any-return]
+    except (NetinitError, TimeoutError):
+        raise Interruption from None
+    finally:
+        await _end_child(child)
+
+
+def _work_in_child(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
+    signal.set_wakeup_fd(-1)  # the event loop's descriptor is closed in the child
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    os.nice(_CHILD_NICE)
+    children.limit_growth(_CHILD_MEMORY_BYTES)
+    for kind, limit in ((resource.RLIMIT_CPU, _CHILD_CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(kind, (limit, limit))
+    return work()
+
+
+async def _await_answer(child: children.Child, deadline: float) -> None:
+    """Wait for the answer. Raises TimeoutError."""
+    loop = asyncio.get_running_loop()
+    complete = asyncio.Event()
+
+    def read() -> None:
+        if not child.read():
+            complete.set()
+
+    loop.add_reader(child.fileno(), read)
+    try:
+        async with asyncio.timeout_at(deadline):
+            await complete.wait()
+    finally:
+        loop.remove_reader(child.fileno())
+
+
+async def _end_child(child: children.Child) -> None:
+    """Kill the child and wait for it: the next one needs its memory."""
+    while child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        await asyncio.sleep(_POLL_SECONDS)

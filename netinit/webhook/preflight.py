@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
+from netinit.options import BACKENDS
 from netinit.webhook.installation_findings import (
     HOOKS,
     ByKind,
@@ -22,7 +23,6 @@ from netinit.webhook.linting import arguments_of, find_missing, join_some, lint
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
-NFTABLES_KERNEL = (5, 2)  # docs/backends.md
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
@@ -119,9 +119,11 @@ def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator
 def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
     texts = {name_of(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
-    too_old = [name for name, number in kernels.items() if number < NFTABLES_KERNEL]
-    if too_old and "--backend=nftables" in _arguments(planned, "DaemonSet"):
-        yield finding("old-kernel", "Linux", nodes=join_some(too_old, 3))
+    arguments = _arguments(planned, "DaemonSet")
+    for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
+        if too_old := [name for name, number in kernels.items() if number < backend.oldest_kernel]:
+            needed = ".".join(map(str, backend.oldest_kernel))
+            yield finding("old-kernel", "Linux", backend=backend.name, kernel=needed, nodes=join_some(too_old, 3))
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
         yield finding("untested-kernel", "Linux", nodes=join_some(untested, 3))
 

@@ -35,6 +35,9 @@ def version_of(namespace, program):
 def test_the_backend_makes_of_goldens_what_nft_makes_of_their_text(require_netns):
     """What nft lists is the same byte for byte, and so is all that the kernel holds, but for notes that nft makes for itself."""
     needs("nftables")
+    with NetworkNamespace("encoding") as namespace:
+        if version_of(namespace, "nft") >= (1, 1):
+            pytest.skip("nft 1.1 encodes masks and numbers sets otherwise: equal in meaning, which other tests hold, not in bytes")
     found, count = [], 0
     for behaviour in SAMPLE:
         made = plan(options_of(behaviour))
@@ -81,7 +84,7 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
         with NetworkNamespace("encoding") as namespace:
             for family in FAMILIES:
                 text = render_restore(write_plan(made, family, comments=comments))
-                done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
+                done = namespace.run([f"{family.program}-{variant}-restore", "-n", "-w"], stdin=text)
                 assert done.returncode == 0, f"{behaviour}: {done.stderr}"
             snapshot = namespace.call(read_snapshot)
             form = form_of(version_of(namespace, f"iptables-{variant}"))

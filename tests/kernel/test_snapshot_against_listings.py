@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goldens import SAMPLE, options_of
+from lab_state import one_spelling
 from netinit.base.net import FAMILIES
 from netinit.kernel.snapshot.reading import read_snapshot
 from netinit.lab import NetworkNamespace
@@ -24,7 +25,7 @@ MOST_UNKNOWN = 5  # of the rules of one product
 
 
 def restore(namespace, variant, family, text):
-    done = namespace.run([f"{family.program}-{variant}-restore", "-n"], stdin=text)
+    done = namespace.run([f"{family.program}-{variant}-restore", "-n", "-w"], stdin=text)
     assert done.returncode == 0, f"{family.name}: {done.stderr}\n{text}"
 
 
@@ -104,6 +105,7 @@ def test_the_rules_of_goldens_decode_to_what_nft_lists(require_netns):
             assert done.returncode == 0, f"{behaviour}: {done.stderr}"
             snapshot = namespace.call(read_snapshot)
             listed = namespace.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout
+            listed = one_spelling(listed)
         tables = decode_tables(snapshot)
         decoded = [one.text for table in tables.values() for chain in table.chains.values() for one in chain.rules]
         lines = [line.strip() for line in listed.splitlines() if line.startswith("\t\t") and " hook " not in line]

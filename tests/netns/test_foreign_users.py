@@ -238,7 +238,7 @@ def test_the_number_of_a_process_that_ended_is_never_taken_for_another(require_n
     script = f"""
 import os, sys
 sys.path.insert(0, {str(Path.cwd())!r})
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.options import Options
 from netinit.base.errors import NamespaceError
 import ctypes

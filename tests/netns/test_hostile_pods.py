@@ -13,7 +13,7 @@ import pytest
 from hostile import stranger, tool
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel import pods
+from netinit.kernel import open_pod
 from netinit.kernel.address_sets import list_address_sets, owned_sets
 from netinit.kernel.snapshot import routing
 from netinit.lab import NetworkNamespace
@@ -134,20 +134,20 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
 
 
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
-    with pods.OpenPod(netns=inside.path) as pod:
+    with open_pod.OpenPod(netns=inside.path) as pod:
         with pytest.raises(NetinitError, match="more of it than fits into the memory"):
-            pod.run_inside(lambda: len(bytearray(pods.MEMORY)))
+            pod.run_inside(lambda: len(bytearray(open_pod.MEMORY)))
         assert pod.run_inside(lambda: len(bytearray(1 << 28))) == 1 << 28
 
 
 def test_what_a_program_prints_in_a_visit_has_an_end(inside):
     def fill() -> int:
         descriptor = os.memfd_create("text")
-        os.truncate(descriptor, pods.MAX_OUTPUT)
+        os.truncate(descriptor, open_pod.MAX_OUTPUT)
         os.lseek(descriptor, 0, os.SEEK_END)
         return os.write(descriptor, b"more")
 
-    with pods.OpenPod(netns=inside.path) as pod, pytest.raises(OSError, match="File too large"):
+    with open_pod.OpenPod(netns=inside.path) as pod, pytest.raises(OSError, match="File too large"):
         pod.run_inside(fill)
 
 

@@ -23,7 +23,7 @@ from netinit.backends.legacy import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
-from netinit.kernel import locks, namespaces, pods, read_text, run
+from netinit.kernel import locks, namespaces, open_pod, read_text, run
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
@@ -112,7 +112,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
 
 def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod):
     needs("iptables-nft")
-    with pods.OpenPod(netns=pod.path) as opened, opened.lock(10**9, pytest.fail):
+    with open_pod.OpenPod(netns=pod.path) as opened, opened.lock(10**9, pytest.fail):
         named = os.fstat(pod.descriptor)
         path = Path(locks.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
         status = path.stat()
@@ -136,7 +136,7 @@ def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, mo
     else:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         place.symlink_to(tmp_path / "elsewhere")
-    with pods.OpenPod(netns=pod.path) as opened, pytest.raises(pods.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
+    with open_pod.OpenPod(netns=pod.path) as opened, pytest.raises(open_pod.NamespaceError, match="is not a folder of mode 0700 of uid 0"):
         opened.lock(10**8, pytest.fail)
 
 

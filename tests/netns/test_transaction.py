@@ -277,7 +277,7 @@ class Busy(Machine):
     def load(self, name, options, families):
         backend = super().load("iptables-legacy", options.replace(lock_timeout=10**8), families)
         observe = backend.observe
-        backend.observe = lambda: observe().replace(ours=True)
+        backend.observe = lambda _=None: observe().replace(ours=True)
         return backend
 
     def occupied(self, options, *, thorough):
@@ -406,11 +406,15 @@ def test_a_listing_that_fails_afterwards_makes_no_failure_of_a_success(pod):
     class Blind(Machine):
         def load(self, name, options, families):
             backend = super().load(name, options, families)
+            observe, looks = backend.observe, []
 
-            def list_rules():
-                raise ApplyError("no more memory")
+            def look(snapshot=None):
+                looks.append(snapshot)
+                if len(looks) > 1:
+                    raise ApplyError("no more memory")
+                return observe(snapshot)
 
-            backend.list_rules = list_rules
+            backend.observe = look
             return backend
 
     with pod.entered():

@@ -24,8 +24,8 @@ MOST_FILES = [  # these numbers may only go down
     ("an annotation", "kubevirtInterfaces", (), 3),
     ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),
     ("a layout", "ambient|AMBIENT", HOST_PROBES, 20),
-    ("a backend", "libiptc|LIBIPTC", (), 7),
-    ("a backend", "nftables|NFTABLES", HOST_PROBES, 15),
+    ("a backend", "libiptc|LIBIPTC", (), 3),
+    ("a backend", "nftables|NFTABLES", HOST_PROBES, 5),
 ]
 
 

@@ -1,76 +1,93 @@
-"""`make mutants`: what is tried, in a fork each, and the table of what was found."""
+"""`make mutants`: what is drawn, which tests try it, and the table of what was found."""
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-from subprocess import run
+import ast
+from collections import Counter
 
-from mutants import choose, find_tests, keep, report
+import pytest
 
-TESTS = Path(__file__).parent.parent
+import mutants
+from mutants import Learned, Source, add_probes, draw, report
+
+SOURCE = '''
+def add(a, b):
+    """The sum."""
+    return a + b
 
 
-def test_a_file_has_a_line_and_every_survivor_a_name(tmp_path):
-    (tmp_path / "rules").mkdir()
-    codes = {"a.x_f__mutmut_1": 1, "a.x_f__mutmut_2": 0, "a.x_f__mutmut_3": 33, "a.x_f__mutmut_4": None, "a.x_f__mutmut_5": -24}
-    (tmp_path / "rules" / "a.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
-    (tmp_path / "rules" / "b.py.meta").write_text(json.dumps({"exit_code_by_key": {"b.x_f__mutmut_1": None}}))
-    assert [" ".join(line.split()) for line in report(tmp_path).splitlines()] == [
-        "tried killed %", "rules/a 4 2 50.0", "", "a.x_f__mutmut_2", "a.x_f__mutmut_3 (no test runs it)", "", "mutmut show NAME prints what was changed",
+class Box:
+    limit: int = 3
+
+    @property
+    def is_full(self):
+        if self.limit > 4:
+            return True
+        return False
+
+    def short(self): return 1
+'''
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "PACKAGE", tmp_path)
+    for name, times in (("large/a.py", 40), ("large/b.py", 40), ("small/c.py", 1)):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SOURCE * times)
+    return [Source(path) for path in sorted(tmp_path.glob("*/*.py"))]
+
+
+def test_a_room_has_a_line_and_every_survivor_its_difference():
+    found = {
+        "netinit/rules/a.py:3 #1 f": {"room": "rules", "outcome": "killed", "test": "t", "diff": "-a\n+b"},
+        "netinit/rules/a.py:4 #2 f": {"room": "rules", "outcome": "survived", "test": "", "diff": "-c\n+d"},
+        "netinit/kube/a.py:5 #3 g": {"room": "kube", "outcome": "untested", "test": "", "diff": "-e\n+f"},
+    }
+    assert [" ".join(line.split()) for line in report(found).splitlines()] == [
+        "tried killed %", "kube 1 0 0.0", "rules 2 1 50.0", "all 3 1 33.3", "",
+        "netinit/rules/a.py:4 #2 f", "-c", "+d", "netinit/kube/a.py:5 #3 g (no test runs it)", "-e", "+f",
     ]  # fmt: skip
 
 
-def test_a_sample_is_the_same_each_time_and_of_each_file(tmp_path):
-    for file, number in (("a", 9), ("b", 2)):
-        names = {f"n.{file}.x_f__mutmut_{place}": 1 for place in range(number)}
-        (tmp_path / f"{file}.py.meta").write_text(json.dumps({"exit_code_by_key": names}))
-    drawn = list(choose(tmp_path, ["n.*"], 3))
-    assert drawn == list(choose(tmp_path, ["n.*"], 3))
-    assert [sum(name.startswith(f"n.{file}") for name in drawn) for file in "ab"] == [3, 2]
-    assert len(set(drawn)) == 5
-    assert len(list(choose(tmp_path, ["n.a.*", "n.a.x*"], 0))) == 9
-    assert list(choose(tmp_path, ["other*"], 3)) == []
+def test_a_sample_is_the_same_for_one_seed_and_has_some_of_each_room(sources):
+    drawn = list(draw(sources, 100, "1"))
+    assert drawn == list(draw(sources, 100, "1")) != list(draw(sources, 100, "2"))
+    assert Counter(source.room for source, _ in drawn) == {"large": 99, "small": mutants.LEAST}
+    assert {source.file for source, _ in drawn} == {"large/a.py", "large/b.py", "small/c.py"}
 
 
-def test_what_was_found_takes_the_place_of_what_was_found_before(tmp_path):
-    file = tmp_path / "a.py.meta"
-    file.write_text(json.dumps({"exit_code_by_key": {"x": 0, "y": 0}, "more": 5}))
-    keep(tmp_path, {"x": 1})
-    assert json.loads(file.read_text()) == {"exit_code_by_key": {"x": 1, "y": None}, "more": 5}
+def test_a_change_is_one_of_a_function_and_says_where_it_is(sources):
+    source = sources[-1]
+    changes = [source.make(number) for number in range(len(source.changes[1]))]
+    assert {change.function for change in changes} >= {"add", "Box.short"}
+    assert all(change.text != source.text and ast.parse(change.text) for change in changes)
+    sub = next(change for change in changes if "a - b" in change.text)
+    assert (str(sub).split()[0], sub.diff.splitlines()[1:]) == ("netinit/small/c.py:4", ["-    return a + b", "+    return a - b"])
 
 
-CHANGED = """
-import os
-
-def test_quick(): assert os.environ["MUTANT_UNDER_TEST"] != "m.x_f__mutmut_1"
-def test_slow():
-    if os.environ["MUTANT_UNDER_TEST"] == "m.x_f__mutmut_2": os.kill(os.getpid(), 24)
-def test_other(): assert os.environ["MUTANT_UNDER_TEST"] != "m.x_f__mutmut_3"
-"""
-TRIED = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import pytest
-from mutants import Forks
-tests = {"m.x_f": ["test_it.py::test_slow", "test_it.py::test_quick", "test_it.py::test_gone"], "m.x_h": ["test_it.py::test_other"]}
-seconds = {"test_it.py::test_quick": 0.1, "test_it.py::test_slow": 0.2, "test_it.py::test_other": 0.1, "test_it.py::test_gone": 1}
-names = [*[f"m.x_f__mutmut_{number}" for number in range(1, 5)], "m.x_g__mutmut_1", "m.x_h__mutmut_1"]
-plugin = Forks(names, {"tests_by_mangled_function_name": tests, "duration_by_test": seconds})
-code = pytest.main(["-s", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "test_it.py"], plugins=[plugin])
-print("\\n" + json.dumps(plugin.codes))
-"""
+def test_a_probe_is_the_first_thing_that_a_function_does():
+    seen = []
+    namespace = {"_netinit_hit": seen.append}
+    exec(add_probes(SOURCE, "room/a.py"), namespace)
+    assert namespace["add"](1, 2) == 3
+    assert namespace["add"].__doc__ == "The sum."
+    assert namespace["Box"]().is_full is False
+    assert seen == ["room/a.py:add", "room/a.py:Box.is_full"]
 
 
-def test_each_change_is_tried_by_its_own_tests_and_the_first_that_fails_or_dies_notices_it(tmp_path):
-    (tmp_path / "test_it.py").write_text(CHANGED)
-    done = run([sys.executable, "-c", TRIED, str(TESTS)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout.splitlines()[-1]) == {
-        "m.x_f__mutmut_1": 1, "m.x_f__mutmut_2": -24, "m.x_f__mutmut_3": 0, "m.x_f__mutmut_4": 0, "m.x_g__mutmut_1": 33, "m.x_h__mutmut_1": 0,
-    }, done.stdout + done.stderr  # fmt: skip
+def test_a_change_is_tried_by_the_tests_of_its_function_the_most_specific_first_and_then_by_those_of_its_file():
+    known = Learned.read(
+        "wide\tm.py:f\nwide\tm.py:g\nwide\tn.py:h\nclose\tm.py:f\nother\tm.py:g\nfar\tn.py:h\nbad\tm.py:f\n"
+        "wide\t=passed\t1.0\nclose\t=passed\t2.5\nother\t=passed\t1\nfar\t=passed\t1\nbad\t=passed\t1\nbad\t=failed\t1\n"
+    )
+    assert known.find_tests("m.py", "f") == ["close", "wide", "other"]
+    assert known.find_tests("n.py", "h") == ["far", "wide"]
+    assert known.find_tests("k.py", "f") == []
 
 
-def test_what_survives_is_tried_by_all_tests_of_its_module():
-    tests = {"a.b.x_f": ["2", "1"], "a.b.xǁCǁg": ["2", "3"], "a.b.c.x_f": ["4"], "a.x_f": ["5"]}
-    assert find_tests("a.b.x_f__mutmut_7", tests) == find_tests("a.b.xǁCǁg__mutmut_1", tests) == ["1", "2", "3"]
+def test_slow_tests_are_left_out_once_the_time_is_used_but_one_is_always_tried():
+    lines = [f"t{number}\tm.py:f\nt{number}\t=passed\t{mutants.BUDGET * 0.6}\n" for number in range(3)]
+    assert Learned.read("".join(lines)).find_tests("m.py", "f") == ["t0"]
+    assert Learned.read(f"t\tm.py:f\nt\t=passed\t{mutants.BUDGET * 2}\n").find_tests("m.py", "f") == ["t"]

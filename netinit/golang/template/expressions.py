@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeAlias
 
 from netinit.base.errors import TemplateError
-from netinit.golang.template import access, builtins, calls
+from netinit.golang.template import access, builtins
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.limits import Run
@@ -273,7 +273,7 @@ def literal(node: syntax.Literal, go_type: str) -> Any:
         if value.ideal is None:
             raise FunctionError(f"{node} overflows int")
         return value.ideal
-    wanted = calls.CONSTANT_KINDS.get(go_type)
+    wanted = access.CONSTANT_KINDS.get(go_type)
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
     found: Any = value if wanted == type_name(value) else None
@@ -301,14 +301,14 @@ def compile_call(
     except FunctionError as problem:
         return _after(final, _failing(frame, name, str(problem)))
     prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
-    last: calls.Argument | None = None
+    last: access.Argument | None = None
     if final is not None:
         at = last_visited(arguments[-1]) if arguments else name
         last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
     if name.text == "call" and "call" not in frame.own:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
-    return calls.make_call(called, prepared, last, _failure(frame, blamed, name.text), function.cost)
+    return access.make_call(called, prepared, last, _failure(frame, blamed, name.text), function.cost)
 
 
 def _failure(
@@ -326,7 +326,7 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> calls.Argument:
+def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Argument:
     if isinstance(node, syntax.Literal):
         return _literal(frame, node, go_type), None, _unchanged
     expr = (
@@ -346,7 +346,7 @@ def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type 
         except FunctionError as problem:
             raise frame.error(at, str(problem)) from None
 
-    return None if go_type in (ANY, VALUE) else calls.PYTHON_TYPES.get(go_type, calls.Checked), admit
+    return None if go_type in (ANY, VALUE) else access.PYTHON_TYPES.get(go_type, access.Checked), admit
 
 
 def _short_circuit(

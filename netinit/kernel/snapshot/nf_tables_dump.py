@@ -12,7 +12,7 @@ from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import Any, TypeVar
 
     Read = TypeVar("Read")
@@ -78,13 +78,7 @@ class _Dump:
             if not optional or error.errno not in NOT_SUPPORTED:
                 raise
             return ()
-        found = []
-        for _, body in messages:
-            try:
-                found.append(reader(body[0], attributes_of(body, NETFILTER_SIZE)))
-            except (MalformedError, KeyError, IndexError) as error:
-                self._note(f"a {what} of {FAMILY_NAMES.get(body[0] if body else 0, 'an unknown family')}", error)
-        return tuple(found)
+        return _decode([body for _, body in messages], what, reader, self._unknown)
 
     def _fill(self, one: NftSet) -> NftSet:
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
@@ -99,12 +93,31 @@ class _Dump:
         try:
             elements = tuple([element for payload in messages for element in _read_elements(payload)])
         except (MalformedError, KeyError) as error:
-            self._note(place, error)
+            self._unknown.append(_misread(place, error))
             return one.replace(is_complete=False)
         return one.replace(elements=elements)
 
-    def _note(self, place: str, error: Exception) -> None:
-        self._unknown.append(Unknown(place=place, reason=f"the kernel's message is not understood: {error}"))
+
+def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[Unknown]]:
+    """Return the rules of messages that were read before, and what is not understood."""
+    unknown: list[Unknown] = []
+    return _decode(messages, "rule", _read_rule, unknown), unknown
+
+
+def _decode(
+    messages: Iterable[bytes], what: str, reader: Callable[[int, dict[int, bytes]], Read], unknown: list[Unknown]
+) -> tuple[Read, ...]:
+    found = []
+    for body in messages:
+        try:
+            found.append(reader(body[0], attributes_of(body, NETFILTER_SIZE)))
+        except (MalformedError, KeyError, IndexError) as error:
+            unknown.append(_misread(f"a {what} of {FAMILY_NAMES.get(body[0] if body else 0, 'an unknown family')}", error))
+    return tuple(found)
+
+
+def _misread(place: str, error: Exception) -> Unknown:
+    return Unknown(place=place, reason=f"the kernel's message is not understood: {error}")
 
 
 def _read_table(family: int, found: dict[int, bytes]) -> NftTable:

@@ -34,7 +34,8 @@ def _lines(*, of_kernel: bool) -> list[str]:
         )
     have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_program(name, IPV4, "restore")]
     if not have:
-        lines.append("iptables is not installed: add its package to the image, or use --backend nftables, which needs no program")
+        bare = next(name for name, line in backends.BACKENDS.items() if not line.package)
+        lines.append(f"iptables is not installed: add its package to the image, or use --backend {bare}, which needs no program")
     if not missing and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
@@ -51,5 +52,5 @@ def find_missing_program(options: Options) -> str:
     """Return in one line what to install for the backend; empty if nothing is missing."""
     wanted = options.wanted_backend
     if wanted != AUTO and not backends.is_installed(wanted):
-        return f"--backend {wanted} finds none of its programs: apt-get install iptables"
+        return f"--backend {wanted} finds none of its programs: apt-get install {backends.BACKENDS[wanted].package}"
     return ""

@@ -10,10 +10,10 @@ from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.pods import OpenPod
+from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.runtime_environment import PERSON, advise, find_situation
 from netinit.kernel.snapshot import cgroups
-from netinit.options import AUTO, Options
+from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
@@ -163,6 +163,6 @@ def _explain_lack(
 
 def _remedy(backend: str, concerned: list[str]) -> str:
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
-    place = -1 if backend == backends.NFTABLES else 0
+    place = -1 if backends.BACKENDS[backend].tables == TABLES_OF_OUR_OWN else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)
     return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import routes
-from netinit.base.errors import KernelFeatureError, NetinitError
+from netinit.base.errors import ChildLostError, KernelFeatureError, NamespaceError, NetinitError
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
-from netinit.kernel import detect
+from netinit.kernel import children, detect, namespaces
 from netinit.options import CURRENT, NONE, OFF, Options
 from netinit.pods import apply as applying
-from netinit.pods.doctor.isolated import attempt_all, renew
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark, TrackZone
@@ -32,6 +36,10 @@ from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
 from netinit.rules.targets import Drop, Redirect, Reject, Return, Target, Tproxy
 
+Result = TypeVar("Result")
+
+SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h
+IFF_UP = 1
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
@@ -239,3 +247,39 @@ def _check_capture(name: str, options: Options) -> NetinitError | None:
     except NetinitError as error:
         return error
     return None
+
+
+def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dict[str, Result | NetinitError]:
+    """Run each job in a namespace of its own, all at once; return results and errors.
+
+    Raises NamespaceError if no namespace can be created.
+    """
+    wanted = {name: partial(_attempt, job) for name, job in jobs.items()}
+    found: dict[str, Result | NetinitError] = {}
+    for name, outcome in children.ask_all(wanted, seconds=seconds, what=f"a feature check of {seconds:.0f} s").items():
+        if isinstance(outcome, NamespaceError):
+            raise outcome
+        if isinstance(outcome, ChildLostError):
+            found[name] = NetinitError(
+                "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
+            )
+        else:
+            found[name] = NetinitError(str(outcome)) if isinstance(outcome, (children.ChildError, OSError)) else outcome
+    return found
+
+
+def renew() -> None:
+    """Move this process into a new network namespace with `lo` up. Raises NamespaceError."""
+    namespaces.unshare()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        request = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH22x", b"lo", 0))
+        flags = struct.unpack_from("16sH", request)[1]
+        fcntl.ioctl(asking, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | IFF_UP))
+
+
+def _attempt(job: Callable[[], Result], _: children.Answer) -> Result:
+    renew()
+    try:
+        return job()
+    except OSError as error:
+        raise NetinitError(str(error)) from None

@@ -12,9 +12,9 @@ from netinit import backends
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.lock_holders import describe_holders
 from netinit.kernel.locks import XTABLES_LOCK
 from netinit.kernel.namespaces import OWN
+from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reading import read_host, read_programs
 from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
@@ -55,9 +55,8 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
         yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         severity = WARNING if lacking else NOTE
-        yield Symptom(
-            severity, "privileges", "NET_RAW is missing: legacy iptables and libiptc cannot work", remedy_for_privileges()
-        )
+        names = " and ".join([name for name, line in backends.BACKENDS.items() if line.wants_net_raw])
+        yield Symptom(severity, "privileges", f"NET_RAW is missing: {names} cannot work", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_SETUID):
         remedy = advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID"
         yield Symptom(NOTE, "privileges", "SETUID is missing: validation can only connect as this user", remedy)

@@ -1,7 +1,7 @@
 """Read matches and targets in every notation: iptables options, structs of extensions, nf_tables expressions.
 
-Pods' starts write rules and read none, so this is apart from the classes of `rules.matches` and `rules.targets`, whose files these
-are parallel to. Each file ends with its tables: by option, by struct, by what a register holds.
+A pod's start writes rules and reads none, so readers do not stand in the classes of `rules.matches` and `rules.targets` but in files
+parallel to theirs. Each file ends with its tables: by option, by struct, by what a register holds.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from netinit.rules.targets import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.targets import ExpressionReader, Found, StructReader, TextReader
+    from netinit.rules.decoding.readers import ExpressionReader, Found, TargetStructReader, TextReader
 
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
@@ -38,7 +38,9 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     number = read_number(text)
     if number is None:
         return None
-    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
+    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(
+        option
+    )
 
 
 def _mark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -124,7 +126,7 @@ def _text(value: bytes) -> str:
     return value.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-STRUCTS: dict[tuple[str, int], StructReader] = {
+STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     ("MARK", 2): _read_mark,
     ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
     ("CONNMARK", 2): _read_connmark_shifted,
@@ -172,7 +174,12 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
 def _log(found: Found, _: Registers, __: Family | None) -> Target | None:
     prefix = name(found.get(2, b""))
     # NFTA_LOG_GROUP, _PREFIX, _QTHRESHOLD, _LEVEL: the usual level is a warning's
-    plain = not set(found) - {1, 2, 4, 5} and number(found.get(4)) <= 1 and number(found.get(5), WARNING) == WARNING and prefix
+    plain = (
+        not set(found) - {1, 2, 4, 5}
+        and number(found.get(4)) <= 1
+        and number(found.get(5), WARNING) == WARNING
+        and prefix
+    )
     return LogTarget(prefix=prefix, group=number(found.get(1))) if plain else Observe(text="log")
 
 

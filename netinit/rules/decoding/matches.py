@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
 from netinit.base.net import Family
 from netinit.rules.decoding import context, packet
 from netinit.rules.decoding.registers import Known, RegisterTest
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
-
-OptionReader = Callable[[list[str], bool, str], "Match | None"]  # values, whether negated, the rule's protocol
-StructReader = Callable[[bytes, str, "Family | None"], "list[Match] | None"]  # the struct; the rule's protocol and family
-ComparisonReader = Callable[[RegisterTest, Known], "list[Match] | None"]
 
 # By module, its options in the order of listing, wherever they stand; None for those that are not understood
 OPTIONS = packet.OPTIONS | context.OPTIONS
@@ -43,7 +38,9 @@ def read_module(name: str, words: list[str], protocol: str) -> list[Match] | Non
     return [match for _, match in sorted(found, key=lambda place: place[0])] or None
 
 
-def decode_match(name: str, revision: int, info: bytes, protocol: str, family: Family | None) -> tuple[list[Match], str]:
+def decode_match(
+    name: str, revision: int, info: bytes, protocol: str, family: Family | None
+) -> tuple[list[Match], str]:
     """Return the matches of a struct, and its comment; `protocol` and `family` are the rule's."""
     if name == "comment":
         return [], info.partition(b"\0")[0].decode("utf-8", "surrogateescape")

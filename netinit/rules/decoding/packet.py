@@ -28,7 +28,7 @@ from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.matches import ComparisonReader, OptionReader, StructReader
+    from netinit.rules.decoding.readers import ComparisonReader, OptionReader, StructReader
 
 MAX_NETWORKS = 100_000
 
@@ -44,7 +44,9 @@ def _read_port_range(text: str) -> tuple[int, int] | None:
     return first, last
 
 
-def _port_option(values: list[str], negated: bool, protocol: str, *, source: bool, several: bool = False) -> Port | None:
+def _port_option(
+    values: list[str], negated: bool, protocol: str, *, source: bool, several: bool = False
+) -> Port | None:
     texts = values[0].split(",") if several and values else values
     known = tuple([found for found in map(_read_port_range, texts) if found is not None])
     if len(values) != 1 or len(known) != len(texts) or protocol not in ("tcp", "udp"):
@@ -74,7 +76,11 @@ def _address_range_option(values: list[str], negated: bool, _: str, *, source: b
         first, last = number_of(low), number_of(high)
     except (OSError, ValueError):
         return None
-    return AddressRange(family=family_of(low), first=first, last=last, source=source, negated=negated) if first <= last else None
+    return (
+        AddressRange(family=family_of(low), first=first, last=last, source=source, negated=negated)
+        if first <= last
+        else None
+    )
 
 
 def _owner_option(values: list[str], negated: bool, _: str, *, kind: str) -> Match | None:
@@ -121,7 +127,9 @@ def _owner_of_any(*, negated: bool) -> Owner:
 def _read_ports(protocol: str, ranges: tuple[tuple[int, int], tuple[int, int]], inverted: int) -> list[Match]:
     """Return the matches on ports; none for all ports, unless inverted: that never matches."""
     return [
-        Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=bool(inverted & bit))
+        Port(
+            protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=bool(inverted & bit)
+        )
         for (low, high), source, bit in zip(
             ranges, (True, False), (structs.SOURCE_INVERTED, structs.DESTINATION_INVERTED), strict=True
         )
@@ -150,7 +158,10 @@ def _read_udp(info: bytes, _: str, __: Family | None) -> list[Match] | None:
 
 def _read_multiport(info: bytes, protocol: str, _: Family | None) -> list[Match] | None:
     side, count = unpack_from(structs.MULTIPORT, info)
-    numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
+    numbers, flags = (
+        unpack_from("=15H", info, structs.MULTIPORT_NUMBERS),
+        unpack_from("=15B", info, structs.MULTIPORT_RANGES),
+    )
     inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
     if side > structs.MULTIPORT_EITHER or not 0 < count <= MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
@@ -227,12 +238,19 @@ def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
 
 def _network_header(compared: RegisterTest, offset: int, family: Family) -> list[Match] | None:
     length = compared.operand.length
-    if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
+    if (offset, compared.operand.mask, compared.negated, compared.single) == (
+        0,
+        b"\xf0",
+        False,
+        bytes([family.version << 4]),
+    ):
         return []  # the version, which the family has already said
     fields = [numbers.PROTOCOL[family], *numbers.ADDRESSES[family]]
     for (start, size), kind in zip(fields, (None, Source, Destination), strict=True):
         if start == offset and length <= size:
-            return _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
+            return (
+                _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
+            )
     return _split(compared, offset, fields, family)
 
 
@@ -252,7 +270,9 @@ def _split(
         if not piece or len(piece) == compared.operand.length:
             return None
         operand = compared.operand.replace(
-            key=(compared.operand.key[0], at), length=len(piece), mask=compared.operand.mask[at - offset : at - offset + size]
+            key=(compared.operand.key[0], at),
+            length=len(piece),
+            mask=compared.operand.mask[at - offset : at - offset + size],
         )
         part = RegisterTest(operand=operand, ranges=((piece, piece),))
         decoded = _payload(part, known)
@@ -288,12 +308,20 @@ def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> lis
         return _tcp_flags(compared)
     for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
-            ports = tuple([
-                low if low == high else (low, high)
-                for low, high in ((int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges)
-            ])
+            ports = tuple(
+                [
+                    low if low == high else (low, high)
+                    for low, high in (
+                        (int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges
+                    )
+                ]
+            )
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
-    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
+    return (
+        None
+        if operand.mask
+        else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
+    )
 
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:

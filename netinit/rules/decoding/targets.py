@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
-from collections.abc import Callable
 from struct import error, unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, parse_address, text_of
@@ -23,10 +22,10 @@ from netinit.rules.foreign_targets import (
 from netinit.rules.structs import UNREACHABLE
 from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
-Found = dict[int, bytes]  # attributes of an expression
-TextReader = Callable[[dict[str, str], str, Family], "Target | None"]  # options; all words as written
-StructReader = Callable[[bytes, Family], "Target | None"]
-ExpressionReader = Callable[[Found, Registers, "Family | None"], "Target | None"]  # of which family the packets are; None: both
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.decoding.readers import ExpressionReader, Found, TargetStructReader, TextReader
+
 # Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
@@ -34,7 +33,10 @@ _EXTENSIONS = OBSERVING | frozenset((
 ))  # fmt: skip
 VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
-TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+TRAFFIC_CLASS = {
+    4: 2,
+    6: 4,
+}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 DESTINATION_ADDRESS = {4: (16, 4), 6: (24, 16)}  # places in the network header, and in that of TCP and UDP
 DESTINATION_PORT = (2, 2)
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
@@ -82,7 +84,12 @@ def _redirect_words(options: dict[str, str], _: str, __: Family) -> Target | Non
 def _tproxy_words(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
+    if (
+        not port
+        or mark is None
+        or mark[1] != FULL_MASK
+        or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}
+    ):
         return None
     address = options.get("--on-ip", family.any_address)
     try:
@@ -112,7 +119,9 @@ def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
     number = read_number(port) if colon else 0
     try:
         return (
-            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
+            None
+            if number is None
+            else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
         )
     except ValueError:  # a range of addresses: the kernel chooses
         return None
@@ -197,7 +206,7 @@ def _read_reject(info: bytes, family: Family) -> Target | None:
     return Reject(message=names[kind]) if kind < len(names) and names[kind] else None
 
 
-_STRUCTS: dict[tuple[str, int], StructReader] = {
+_STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     **marking_targets.STRUCTS,
     ("REDIRECT", 0): _read_redirect,
     **{
@@ -250,7 +259,11 @@ def _nat(found: Found, registers: Registers, _: Family | None) -> Target | None:
 
 def _one_destination(found: Found, registers: Registers) -> DestinationNat | None:
     """Return the one address and port of a translation; None for a range."""
-    if found.get(4, found.get(3)) != found.get(3) or found.get(6, found.get(5)) != found.get(5) or number(found.get(7)) & ~3:
+    if (
+        found.get(4, found.get(3)) != found.get(3)
+        or found.get(6, found.get(5)) != found.get(5)
+        or number(found.get(7)) & ~3
+    ):
         return None
     address, port = "", 0
     if 3 in found:  # noqa: PLR2004 - NFTA_NAT_REG_ADDR_MIN
@@ -326,7 +339,9 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "notrack": lambda _, __, ___: Untrack(),
     "payload": _set_payload,
     "reject": _reject,
-    "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
+    "target": lambda found, _, family: decode_target(
+        name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4
+    ),
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),

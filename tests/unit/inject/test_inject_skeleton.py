@@ -182,6 +182,16 @@ def test_a_tree_of_the_wrong_indentation_is_refused_where_its_text_would_read_as
             rendered(config, evil)
 
 
+def test_yaml_that_the_template_breaks_is_an_error_at_its_place_in_the_rendered_text():
+    with pytest.raises(InjectionError, match="line 4, column 9: mapping values are not allowed"):
+        rendered(config_of(f"k: {A}: x"), "x")
+
+
+def test_half_a_character_in_a_written_tree_is_what_go_makes_of_it():
+    config = config_of("k:", "  {{ toYaml (fromJSON (index .ObjectMeta.Annotations `a`)) | indent 6 | trim }}")
+    assert rendered(config, '{"x": "\\ud800"}')["k"] == {"x": "\ufffd"}
+
+
 def test_an_escape_of_the_templates_cannot_pass_for_a_placeholder():
     config = config_of(f'k: "\\uE0000\\ue000 {A}"')
     assert rendered(config, "x")["k"] == "\ue0000\ue000 x"

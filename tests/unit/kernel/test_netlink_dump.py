@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from netinit.backends import kernel_comparison
+from netinit.backends import held_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.kernel.netlink import (
@@ -17,6 +17,7 @@ from netinit.kernel.netlink import (
     RECEIVE_SIZE,
     Netlink,
     NftChain,
+    attribute,
     list_addresses,
     list_local_routes,
     list_mark_rules,
@@ -75,26 +76,43 @@ def test_a_dump_that_is_too_large_is_an_error():
     assert len(link_to(Answers((0, [b"1234"] * 3))).dump(KIND, b"", most=12)) == 3
 
 
-def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(monkeypatch):
-    chains = [NftChain(family=2, table="nat", name=name, hooked=False, uses=kernel_comparison.MAX_RULES // 2) for name in ("A", "B")]
-    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: 1)
-    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_rules", lambda _: [])
-    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", lambda: tuple(chains))
-    assert [one.size for one in kernel_comparison.read_nft((IPV4,))] == [0]
-    chains.append(NftChain(family=2, table="raw", name="C", hooked=False, uses=1))
+@pytest.fixture
+def kernel(monkeypatch):
+    """What the kernel lists: chains, and messages with rules."""
+    listed = {"chains": [], "rules": []}
+    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", lambda: 1)
+    monkeypatch.setattr(held_rules.netlink, "list_nft_rules", lambda _: listed["rules"])
+    monkeypatch.setattr(held_rules.netlink, "list_nft_chains", lambda: tuple(listed["chains"]))
+    return listed
+
+
+def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(kernel):
+    kernel["chains"] = [NftChain(family=2, table="nat", name=name, hooked=False, uses=held_rules.MAX_RULES // 2) for name in ("A", "B")]
+    assert [one.size for one in held_rules.read_nft((IPV4,))] == [0]
+    kernel["chains"].append(NftChain(family=2, table="raw", name="C", hooked=False, uses=1))
     with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that are not needed"):
-        kernel_comparison.read_nft((IPV4,))
+        held_rules.read_nft((IPV4,))
 
 
-def test_rules_are_read_again_while_they_change(monkeypatch):
+def test_a_rule_that_is_not_understood_is_an_error_where_rules_are_decoded(kernel):
+    kernel["chains"] = [NftChain(family=2, table="nat", name="A", hooked=False, uses=1)]
+    kernel["rules"] = [b"\2\0\0\0" + attribute(1, b"nat\0") + attribute(2, b"A\0") + attribute(2, b"A\0")]
+    (held,) = held_rules.read_nft((IPV4,))
+    assert held.size == 1
+    with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
+        held.decode()
+    kernel["rules"] = [kernel["rules"][0][:-8]]
+    assert [*held_rules.read_nft((IPV4,))[0].decode()["nat"].rules] == ["A"]
+
+
+def test_rules_are_read_again_while_they_change(kernel, monkeypatch):
     generations = iter((1, 2, 2))
-    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", lambda: next(generations))
-    monkeypatch.setattr(kernel_comparison.netlink, "list_nft_chains", tuple)
-    assert kernel_comparison.read_nft((IPV4,))[0].size == 0
+    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", lambda: next(generations))
+    assert held_rules.read_nft((IPV4,))[0].size == 0
     assert next(generations, None) is None
-    monkeypatch.setattr(kernel_comparison.netlink, "read_nft_generation", iter(range(100)).__next__)
+    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", iter(range(100)).__next__)
     with pytest.raises(OSError, match="changes all the time"):
-        kernel_comparison.read_nft((IPV4,))
+        held_rules.read_nft((IPV4,))
 
 
 def test_an_answer_larger_than_the_buffer_is_asked_for_again_with_more_room():

@@ -132,6 +132,7 @@ def test_objects_are_written_typed_and_patches_by_their_kind():
             {"message": "configmaps is forbidden", "reason": "Forbidden"},
             "refuses GET /api/v1/configmaps/a: 403 configmaps is forbidden",
         ),
+        (400, {"message": "no such field"}, "400 no such field"),
         (500, b"<html>\x1b[2J", "500 <html>"),
         (200, b"[1]", "is no object"),
         (200, b"{", "is not JSON"),

@@ -78,15 +78,18 @@ def test_equal_values_have_one_digest_however_they_are_built():
 def test_a_judgement_is_made_once_for_equal_values():
     asked = []
 
-    def decide(snapshot, name):
-        asked.append(name)
-        return (Difference(kind="extra", where=name),), ()
+    def ask(snapshot, name, known):
+        def decide():
+            asked.append(name)
+            return (Difference(kind="extra", where=name),), ()
 
-    first = judge(decide, FULL, "a", known=None)
-    assert judge(decide, FULL.replace(), "a", known=first) is first
+        return judge(decide, snapshot, name, known=known)
+
+    first = ask(FULL, "a", None)
+    assert ask(FULL.replace(), "a", first) is first
     assert asked == ["a"]
-    assert judge(decide, FULL, "b", known=first).differences[0].where == "b"
-    assert judge(decide, FULL.replace(generation=2), "a", known=first).digest != first.digest
+    assert ask(FULL, "b", first).differences[0].where == "b"
+    assert ask(FULL.replace(generation=2), "a", first).digest != first.digest
     assert asked == ["a", "b", "a"]
 
 

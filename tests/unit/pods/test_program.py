@@ -6,11 +6,12 @@ import signal
 
 import pytest
 
-from memory_machine import MemoryMachine, MemoryMachineBackend
+from memory_machine import MemoryMachine
+from netinit.backends.iptables import XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
-from netinit.kernel import pods as reaching
+from netinit.kernel import open_pod as reaching
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.run import Signals
 from netinit.options import Options
@@ -311,7 +312,7 @@ def test_nothing_foreign_is_nothing_to_warn_of(machine):
 
 
 def test_what_cannot_be_listed_afterwards_is_a_warning_beside_the_others(machine, monkeypatch):
-    monkeypatch.setattr(MemoryMachineBackend, "list_rules", lambda *_: (_ for _ in ()).throw(ApplyError("no more memory")))
+    monkeypatch.setattr(XtablesState, "describe", lambda *_: (_ for _ in ()).throw(ApplyError("no more memory")))
     job.apply(asked(), machine=machine)
     outcome = job.apply(asked("--force-apply"), machine=machine)
     assert outcome.warnings == ("the rules are programmed, but could not be listed afterwards: no more memory",)

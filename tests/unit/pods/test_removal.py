@@ -9,7 +9,7 @@ from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import IPV4
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
-from netinit.pods.removal import find_removal
+from netinit.pods.planning import find_removal
 
 NFT = "iptables-nft"
 OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "-m", "TPROXY", "--ipv6", "on", "--backend", NFT])

@@ -320,3 +320,10 @@ def test_a_name_means_that_webhook_alone():
 @pytest.mark.parametrize("tree", [{}, {"webhooks": None}, {"webhooks": [None, 1, {"clientConfig": []}]}])
 def test_a_configuration_of_any_shape_is_looked_at(tree):
     assert bundle_patch(tree, "pem", service="hook", namespace="mesh") == []
+
+
+def test_where_clients_have_certificates_no_session_is_resumed_and_nothing_else_is_loosened(serving):
+    pair, plain = serving
+    context = make_context(pair.certificate, pair.key, pair.authority)
+    assert context.options == plain.options | ssl.OP_NO_TICKET
+    assert (context.num_tickets, context.verify_mode) == (0, ssl.CERT_OPTIONAL)

@@ -26,6 +26,7 @@ from netinit.rules.matches.packet import (
     drop_implied_protocols,
 )
 from netinit.rules.model import Rule
+from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ _LONG = {
     "--protocol": "-p", "--proto": "-p", "--match": "-m", "--jump": "-j", "--goto": "-g", "--fragment": "-f", "--set-counters": "-c",
 }  # fmt: skip
 _BUILT_IN = frozenset(_LONG.values())
-_PROTOCOLS = {"0": "all", "1": "icmp", "6": "tcp", "17": "udp", "58": "ipv6-icmp", "icmpv6": "ipv6-icmp", "132": "sctp"}
+_PROTOCOLS = {"0": "all", "icmpv6": "ipv6-icmp"}
+_PROTOCOL_NUMBERS = frozenset(map(str, range(256)))
 _ANY = {4: Network.parse("0.0.0.0/0"), 6: Network.parse("::/0")}
 _BLANKS = " \t"
 
@@ -200,7 +202,8 @@ class _Reader:
         if option == "-m":
             self._modules.append(Module(value.text))
         elif option == "-p":
-            self._protocol = _PROTOCOLS.get(value.text.lower(), value.text.lower())
+            text = value.text.lower()
+            self._protocol = _PROTOCOLS.get(text) or (protocol_name(int(text)) if text in _PROTOCOL_NUMBERS else text)
             if self._protocol != "all":
                 self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):

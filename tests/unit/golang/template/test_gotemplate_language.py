@@ -241,3 +241,11 @@ def test_parts_of_lists_are_taken_as_in_go(text, wanted):
     except TemplateError as error:
         answer = str(error)
     assert answer.endswith(wanted)
+
+
+def test_structs_are_equal_by_type_and_fields_and_pointers_by_identity():
+    one, same, other = (Struct("v1.Port", {"Number": number}) for number in (1, 1, 2))
+    pointer, copy = (Struct("*v1.Port", {"Number": 1}) for _ in range(2))
+    pairs = [(one, one), (one, same), (one, other), (one, Struct("v1.Probe", {"Number": 1})), (pointer, pointer), (pointer, copy)]
+    found = [render("{{ eq .a .b }}", {"a": left, "b": right}) for left, right in pairs]
+    assert found == ["true", "true", "false", "false", "true", "false"]

@@ -178,3 +178,9 @@ def test_what_real_templates_do_with_lists_stays_cheap():
     assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == "50000 true 0 4998"
     text = '{{ uniq (list 1 1.0 "1" (list 1) (list 1) (dict "a" 1) (dict "a" 1) true) | toJson }}'
     assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == '[1,1,"1",[1],{"a":1},true]'
+
+
+def test_indenting_counts_every_line_before_it_builds_a_terabyte():
+    template = Template.parse("t", "{{ indent 1000000 . }}", istio_functions.FUNCTIONS)
+    with pytest.raises(TemplateError, match="the value would be longer than"):
+        template.render("\n" * 1_000_000)

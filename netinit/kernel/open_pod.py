@@ -3,7 +3,7 @@
 Only `OpenPod` opens, locks and enters namespaces of pods, in children that drop groups, descriptors and capabilities first.
 With NET_ADMIN on the machine the kernel lists the rules of any namespace; only rules that match users (xt_owner) must be
 written from the pod's user namespace. Its root could trace a child that joins it, so that child and its programs are hidden
-from ptrace (netinit.kernel.memfd_exec).
+from ptrace, and executes programs from memory files that can be executed but not read.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, memfd_exec, namespaces, preload, read_text, run
+from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
 from netinit.kernel import locks as locking
-from netinit.kernel.lock_holders import describe_holders
+from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self, TypeVar
 
     Result = TypeVar("Result")
@@ -32,6 +32,7 @@ MEMORY = 2 << 30  # bytes of address space
 MAX_OUTPUT = 1 << 28  # bytes that a program may print
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
+_MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
@@ -204,7 +205,7 @@ class OpenPod:
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
             detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map
-            memfd_exec.seal(_list_programs())
+            _seal(_list_programs())
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
@@ -309,3 +310,34 @@ def _take_group_of_root_inside() -> None:
         posix.setresgid(group, group, group)
     except OSError:  # no legacy tables in this kernel; or no SETGID, and then the names cannot be read
         return
+
+
+def _seal(paths: Sequence[str]) -> None:
+    """Allow only these programs to be started, from memory files that can be executed but not read.
+
+    Root of the user namespace that this process joins could trace its programs. The kernel forbids that for a program that
+    may not read its own file (would_dump of fs/exec.c), and the copies belong to this user namespace.
+    """
+    images: dict[tuple[int, int], int] = {}
+    for path in paths:
+        status = posix.stat(path)
+        if (status.st_dev, status.st_ino) not in images:  # the programs of a variant are one file
+            images[status.st_dev, status.st_ino] = _copy_to_memfd(path)
+    run.exec_from_memfd(images)
+
+
+def _copy_to_memfd(path: str) -> int:
+    try:
+        image = posix.memfd_create("program", posix.MFD_CLOEXEC | _MFD_EXEC)
+    except OSError:
+        image = posix.memfd_create("program", posix.MFD_CLOEXEC)
+    source = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        while posix.sendfile(image, source, None, 1 << 24):
+            pass
+        posix.fchmod(image, 0o111)
+        # A file open for writing cannot be executed, so only this descriptor stays open.
+        return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)
+    finally:
+        posix.close(image)
+        posix.close(source)

@@ -1,0 +1,253 @@
+"""The iptables rules of a snapshot, and whether they are a plan's byte for byte.
+
+At most restarts nothing is to be done: the bytes equal those that the programs make from the plan. If they differ, the
+rules are decoded and compared one by one.
+"""
+
+from __future__ import annotations
+
+from _struct import unpack_from
+
+from netinit.base.errors import ParseError
+from netinit.base.net import Family
+from netinit.base.records import Record
+from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
+from netinit.rules.iptables.write import KNOWN_TABLES
+from netinit.rules.model import OWNED_CHAINS, TABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
+    from netinit.kernel.netlink import NftChain
+    from netinit.rules.iptables.write import Listing
+    from netinit.rules.model import Plan
+    from netinit.rules.xtables.building import TableEntry
+
+    Place = tuple[str, str]  # table, chain
+
+MAX_RULES = 200_000  # rules of one family; comparing them takes some 20 s
+TOO_MANY = "remove those that are not needed"
+VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
+
+
+class HeldFamily(Record):
+    """The rules of one family, by place: expressions of nf_tables, or entries of legacy tables."""
+
+    family: Family
+    rules: dict[Place, Sequence[object]]
+    accepts: bool  # every policy
+    snapshot: Callable[[], Snapshot]  # that has these rules: made only where they are decoded
+
+    @property
+    def listing(self) -> Listing:
+        """The tables, decoded once. Raises ParseError."""
+        made: Listing | None = self.__dict__.get("_listing")
+        if made is None:
+            made = self.__dict__["_listing"] = self.decode()
+        return made
+
+    def decode(self) -> Listing:
+        """Decode the tables to iptables syntax."""
+        from netinit.kernel.address_sets import set_names
+        from netinit.rules.live_listing import list_snapshot
+
+        snapshot = self.snapshot()
+        if not snapshot.address_sets:  # rules have their numbers; a backend's own read leaves the names out
+            snapshot = snapshot.replace(address_sets=tuple(set_names().items()))
+        return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
+
+    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+        """Whether the rules are the plan's, byte for byte as iptables programs them."""
+        raise NotImplementedError
+
+    @property
+    def has_chains_of_ours(self) -> bool:
+        """Whether any chain has one of our names."""
+        return any(place[1] in OWNED_CHAINS for place in self.rules)
+
+    @property
+    def size(self) -> int:
+        """The number of rules."""
+        return sum([len(rules) for rules in self.rules.values()])
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is any rule, or a policy other than accept."""
+        return bool(self.size) or not self.accepts
+
+
+class HeldNft(HeldFamily):
+    """The rules of iptables-nft."""
+
+    rules: dict[Place, list[bytes]]  # type: ignore[assignment] # read only
+
+    def by_place(self) -> dict[Place, list[NftRule]]:
+        """Return the rules with their handles."""
+        found: dict[Place, list[NftRule]] = {place: [] for place in self.rules}
+        for one in self.snapshot().rules:
+            if one.family == self.family.number and (one.table, one.chain) in found:
+                found[one.table, one.chain].append(one)
+        return found
+
+    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+        from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
+        from netinit.rules.rule_builder import settle
+
+        if not self.accepts:
+            return False
+        live = {place: [settle(one) for one in rules] for place, rules in self.rules.items() if rules}
+        for form in dict.fromkeys((FORM, *FORMS.values())):
+            encoded = encode_plan(plan, self.family, comments=comments, form=form)
+            planned = {
+                (table, name): [block for block, _ in rules]
+                for table, chains in encoded.items()
+                for name, rules in chains.items()
+                if rules
+            }
+            if planned == live:
+                return True
+            if {place: len(rules) for place, rules in planned.items()} != {place: len(rules) for place, rules in live.items()}:
+                return False
+        return False
+
+
+class HeldLegacy(HeldFamily):
+    """The rules of legacy iptables."""
+
+    rules: dict[Place, tuple[TableEntry, ...]]  # type: ignore[assignment] # read only
+
+    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+        from netinit.rules.xtables.building import encode_plan
+
+        planned = {
+            (table, name): tuple([entry for entry, _ in rules])
+            for table, chains in encode_plan(plan, self.family, comments=comments).items()
+            for name, rules in chains.items()
+            if rules
+        }
+        return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
+
+
+if TYPE_CHECKING:
+    Held = tuple[HeldFamily, ...]
+
+
+def read_nft(families: tuple[Family, ...]) -> Held:
+    """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
+    def read() -> Held:
+        chains = netlink.list_nft_chains()
+        return tuple([_read_family(family, chains) for family in families])
+
+    return netlink.read_unchanged(read)[1]
+
+
+def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
+    known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
+    _check_size(family, sum([chain.uses for chain in known]))
+    rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
+    try:
+        messages = netlink.list_nft_rules(family.number) if rules else []
+    except OSError as error:
+        raise _too_large(error) from None
+    for body in messages:
+        found = netlink.read_attributes(body, netlink.NETFILTER_SIZE)
+        place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
+        if place in rules:
+            rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
+    accepts = all(chain.accepts for chain in known)
+    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(family, known, messages))
+
+
+def _decode(family: Family, chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
+    """Return what was read as a snapshot. Raises ParseError."""
+    from netinit.base.snapshot import HeldChain, Snapshot
+    from netinit.kernel.snapshot.nf_tables_dump import decode_rules
+
+    rules, unknown = decode_rules(messages)
+    if unknown:
+        raise ParseError("; ".join([f"{one.place}: {one.reason}" for one in unknown]))
+    return Snapshot(rules=rules, chains=tuple([
+        HeldChain(
+            family=family.number, table=one.table, name=one.name, kind=one.kind, hook=one.hook, priority=one.priority,
+            policy=int(one.accepts),
+        )
+        for one in chains
+    ]))  # fmt: skip
+
+
+def hold_nft(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
+    """Return the rules of iptables-nft in a snapshot; empty without tables. Raises ParseError if one is not understood."""
+    unread = [f"{one.place}: {one.reason}" for one in snapshot.unknown if one.place.endswith((" of ip", " of ip6"))]
+    if unread:
+        raise ParseError("; ".join(unread))
+    held: list[HeldNft] = []
+    for family in families:
+        chains = [one for one in snapshot.chains if one.family == family.number and one.table in KNOWN_TABLES]
+        rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in chains}
+        for one in snapshot.rules:
+            if one.family == family.number and (one.table, one.chain) in rules:
+                rules[one.table, one.chain].append(one.expressions)
+        accepts = all(one.policy for one in chains)
+        held.append(HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
+    return tuple(held) if any(one.rules for one in held) else ()
+
+
+def read_legacy(families: tuple[Family, ...]) -> Snapshot:
+    """Read the rules of legacy iptables. Raises OSError; ParseError if there are too many.
+
+    Reading a table creates it, so only existing ones are read; all if the kernel does not list their names to this user.
+    """
+    from netinit.base.snapshot import Snapshot
+    from netinit.kernel.snapshot.legacy_tables import read_table
+
+    tables: list[LegacyTable] = []
+    for family in families:
+        names = detect.legacy_tables(family)
+        try:
+            tables += [read_table(family, name) for name in (TABLES if names is None else names) if name in KNOWN_TABLES]
+        except OSError as error:
+            raise _too_large(error) from None
+    return Snapshot(legacy=tuple(tables))
+
+
+def hold_legacy(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
+    """Return the rules of legacy iptables in a snapshot; empty without tables.
+
+    Raises ParseError if there are too many or one is not understood.
+    """
+    found = []
+    for family in families:
+        entries: dict[Place, tuple[TableEntry, ...]] = {}
+        try:
+            accepts = all(_split(table, entries) for table in snapshot.legacy if table.version == family.version)
+        except ValueError as error:
+            raise ParseError(f"{family.name}: {error}") from None
+        _check_size(family, sum([len(rules) for rules in entries.values()]))
+        found.append(HeldLegacy(family=family, rules=entries, accepts=accepts, snapshot=lambda: snapshot))
+    return tuple(found) if snapshot.legacy else ()
+
+
+def _split(table: LegacyTable, entries: dict[Place, tuple[TableEntry, ...]]) -> bool:
+    """Add a table's entries by chain; return whether its policies accept. Raises ValueError."""
+    from netinit.rules.xtables.building import split_table
+
+    accepts = True
+    for chain in split_table(table) if table.name in KNOWN_TABLES else ():
+        *rules, last = chain.entries
+        accepts &= chain.hook < 0 or unpack_from("=i", last.data, len(last.data) - VERDICT_FROM_END)[0] == ACCEPTING
+        entries[table.name, chain.name] = tuple(rules)
+    return accepts
+
+
+def _check_size(family: Family, rules: int) -> None:
+    if rules > MAX_RULES:
+        raise ParseError(f"{family.name} has {rules:,} rules, and more than {MAX_RULES:,} are not read; {TOO_MANY}")
+
+
+def _too_large(error: OSError) -> OSError | ParseError:
+    return (
+        ParseError(f"the rules are more than {netlink.MAX_BYTES >> 20} MB; {TOO_MANY}") if error.errno == netlink.EFBIG else error
+    )
