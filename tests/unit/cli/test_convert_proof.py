@@ -17,7 +17,10 @@ from netinit.options.peers.convert import convert, part
 DATA = Path(netinit.__file__).parent / "data"
 RULES = "tests/migrations/rules/linkerd-group.txt"
 ROOT = Path(__file__).parents[3]
-LINKERD = "-p 4143 -o 4140 -u 2102 -g 2103 --inbound-ports-to-ignore 4190,4191,4567-4568 --outbound-ports-to-ignore 443,4567-4568".split()
+LINKERD = (
+    "-p", "4143", "-o", "4140", "-u", "2102", "-g", "2103",
+    "--inbound-ports-to-ignore", "4190,4191,4567-4568", "--outbound-ports-to-ignore", "443,4567-4568",
+)  # fmt: skip
 
 
 def ask(rules, *more):
