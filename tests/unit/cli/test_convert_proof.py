@@ -17,7 +17,15 @@ from netinit.options.peers.convert import convert, part
 DATA = Path(netinit.__file__).parent / "data"
 RULES = "tests/migrations/rules/linkerd-group.txt"
 ROOT = Path(__file__).parents[3]
-LINE = "netinit convert --from linkerd --verify {} -- -p 4143 -o 4140 -u 2102 -g 2103 --inbound-ports-to-ignore 4190,4191,4567-4568 --outbound-ports-to-ignore 443,4567-4568"
+LINKERD = (
+    "-p", "4143", "-o", "4140", "-u", "2102", "-g", "2103",
+    "--inbound-ports-to-ignore", "4190,4191,4567-4568", "--outbound-ports-to-ignore", "443,4567-4568",
+)  # fmt: skip
+
+
+def ask(rules, *more):
+    """The command line; `rules` is a path, or what stands for one."""
+    return ["netinit", "convert", "--from", "linkerd", *more, "--verify", str(rules), "--", *LINKERD]
 
 
 @pytest.mark.parametrize("case", peers.load_rules(), ids=lambda case: case.name)
@@ -31,7 +39,7 @@ def test_every_difference_of_a_peer_s_rules_is_one_that_is_known(case):
 
 
 def test_the_differences_are_below_the_notes_and_the_options_alone_on_stdout(run):
-    done = run(LINE.format(ROOT / RULES))
+    done = run(ask(ROOT / RULES))
     assert done.code == 3
     assert done.out.splitlines() == ["netinit apply -p 4140 -z 4143 -u 2102 -g 2103 -b '*' -d 4190,4191,4567-4568 -c lo -i '*' -o 443,4567-4568 --ipv6 on"]
     assert re.search(r"^≠ the rules of Linkerd and the converted options: \d+ kinds? of packets", done.err, re.MULTILINE)
@@ -48,7 +56,7 @@ def test_nothing_differs_where_both_do_the_same(run):
 
 
 def test_the_object_has_the_proof(run):
-    done = run(LINE.format(ROOT / RULES).replace("--verify", "--format json --verify"))
+    done = run(ask(ROOT / RULES, "--format", "json"))
     found = json.loads(done.out)
     jsonschema.validate(found, json.loads((DATA / "convert.schema.json").read_text()))
     jsonschema.validate({"version": 1, "compared": [found["proof"]]}, json.loads((DATA / "diff.schema.json").read_text()))
@@ -60,6 +68,6 @@ def test_the_object_has_the_proof(run):
     [("not-there", "--verify: 'not-there' is no file"), (__file__, "holds no rules as iptables-save prints them, and is no program")],
 )
 def test_what_is_neither_rules_nor_a_program_is_an_error(run, named, problem):
-    done = run(LINE.format(named))
+    done = run(ask(named))
     assert (done.code, done.out) == (2, "")
     assert problem in done.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def folder(tmp_path):
     made = tmp_path / "bin"
     made.mkdir()
     shutil.copy(START, made / "netinit")
-    (made / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (made / "python3").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (made / "python3").chmod(0o755)
     evil = tmp_path / "evil"
     evil.mkdir()
