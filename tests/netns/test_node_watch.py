@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -162,12 +163,14 @@ def netlink_sockets(node):
     pid = int(node.children()[0])
     process, found = os.pidfd_open(pid), 0
     for one in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            taken = LIBC.syscall(PIDFD_GETFD, process, int(one.name), 0)
-            if taken < 0:  # it was closed meanwhile
-                continue
-            with socket.socket(fileno=taken) as copied:
-                found += copied.family == socket.AF_NETLINK
+        taken = LIBC.syscall(PIDFD_GETFD, process, int(one.name), 0)
+        if taken < 0:  # it was closed meanwhile
+            continue
+        if not stat.S_ISSOCK(os.fstat(taken).st_mode):
+            os.close(taken)
+            continue
+        with socket.socket(fileno=taken) as copied:
+            found += copied.family == socket.AF_NETLINK
     os.close(process)
     return found
 
