@@ -50,6 +50,9 @@ FOREIGN = {
         '-A INPUT -p icmp -m comment --comment "a comment of two words" -j DROP',
         "-A OUTPUT -j REJECT --reject-with icmp-port-unreachable",
         '-A OUTPUT -j LOG --log-prefix "gone: "',
+        "-A OUTPUT -m conntrack --ctdir REPLY -j ACCEPT",
+        "-A INPUT -m iprange ! --src-range 192.0.2.1-192.0.2.9 -j DROP",
+        "-A INPUT -p tcp -m multiport --ports 53,8000:8080 -j DROP",
         "-A FORWARD -g ELSEWHERE",
     ),
 }

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_rule, write_rule
+from netinit.rules.matches import Match, context, foreign, packet
+from netinit.rules.matches.context import UnknownMatch
 from netinit.simulate.one_packet import OnePacket
+from recorded import FOREIGN
 
+MODULES = {context.__name__, foreign.__name__, packet.__name__}
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 SYN = Packet(
     family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), source_port=40000,
@@ -21,57 +28,65 @@ def listed(text, family=IPV4):
     return match
 
 
-@pytest.mark.parametrize(
-    ("text", "nft", "words"),
-    [
-        ("-s 10.0.0.0/8", "ip saddr 10.0.0.0/8", "it comes from 10.0.0.0/8"),
-        ("! -s 10.0.0.0/8", "ip saddr != 10.0.0.0/8", "it comes not from 10.0.0.0/8"),
-        ("-d 1.2.3.4/32", "ip daddr 1.2.3.4", "it goes to 1.2.3.4/32"),
-        ("! -d 127.0.0.1/32", "ip daddr != 127.0.0.1", "it goes not to 127.0.0.1/32"),
-        ("-i eth0", 'iifname "eth0"', "it came in through eth0"),
-        ("! -i eth0", 'iifname != "eth0"', "it came in not through eth0"),
-        ("-o lo", 'oifname "lo"', "it leaves through lo"),
-        ("! -o lo", 'oifname != "lo"', "it leaves not through lo"),
-        ("-p tcp", "meta l4proto tcp", "it is TCP"),
-        ("! -p tcp", "meta l4proto != tcp", "it is not TCP"),
-        ("-p tcp -m tcp --dport 80", "tcp dport 80", "it is TCP and its destination port is 80"),
-        ("-p tcp -m tcp ! --dport 80", "tcp dport != 80", "it is TCP and its destination port is not 80"),
-        ("-p udp -m udp --sport 53", "udp sport 53", "it is UDP and its source port is 53"),
-        ("-p tcp -m multiport ! --dports 15008,53", "tcp dport != { 53, 15008 }", "it is TCP and its destination port is not 15008, 53"),
-        ("-p tcp -m tcp --dport 1:1024", "tcp dport 1-1024", "it is TCP and its destination port is 1 to 1024"),
-        ("-m owner --uid-owner 1337", "meta skuid 1337", "its socket's uid is 1337"),
-        ("-m owner ! --uid-owner 1337", "meta skuid != 1337", "its socket's uid is not 1337"),
-        ("-m owner --gid-owner 1337", "meta skgid 1337", "its socket's gid is 1337"),
-        ("-m owner ! --gid-owner 1337", "meta skgid != 1337", "its socket's gid is not 1337"),
-        ("-m owner --uid-owner 1000-1010", "meta skuid 1000-1010", "its socket's uid is from 1000 to 1010"),
-        ("-m mark --mark 0x539", "meta mark 0x00000539", "its mark is 1337"),
-        ("-m mark ! --mark 0x53a", "meta mark != 0x0000053a", "its mark is not 1338"),
-        ("-m mark --mark 0x1/0x1", "meta mark & 0x00000001 == 0x00000001", "its mark under the mask 0x1 is 0x1"),
-        ("-m connmark --mark 0x539", "ct mark 0x00000539", "its connection's mark is 1337"),
-        ("-m conntrack --ctstate INVALID", "ct state invalid", "its connection is INVALID"),
-        ("-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related", "its connection is RELATED or ESTABLISHED"),
-        ("-m state --state ESTABLISHED", "ct state established", "its connection is ESTABLISHED"),
-        ("-m socket", "socket transparent <= 1", "a socket is open for it"),
-        ("-p udp -m multiport --dports 22,80:90", "udp dport { 22, 80-90 }", "it is UDP and its destination port is 22, 80 to 90"),
-        ("-p tcp -m multiport ! --sports 1,5:7", "tcp sport != { 1, 5-7 }", "it is TCP and its source port is not 1, 5 to 7"),
-        ("-m owner ! --gid-owner 0-5", "meta skgid != 0-5", "its socket's gid is not from 0 to 5"),
-        ("-m mark ! --mark 0x1/0x3", "meta mark & 0x00000003 != 0x00000001", "its mark under the mask 0x3 is not 0x1"),
-        ("-m connmark ! --mark 0x2/0x3", "ct mark & 0x00000003 != 0x00000002", "its connection's mark under the mask 0x3 is not 0x2"),
-        ("-m conntrack ! --ctstate INVALID,NEW", "ct state ! invalid,new", "its connection is not INVALID or NEW"),
-        ("-m addrtype --dst-type LOCAL", "fib daddr type local", "its destination address is of the type LOCAL"),
-        ("-m addrtype ! --src-type LOCAL,BROADCAST", "fib saddr type != { local, broadcast }", "its source address is not of the type LOCAL or BROADCAST"),
-        ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "tcp flags syn / fin,syn,rst,ack", "it opens a connection (SYN without ACK)"),
-        ("-p tcp -m tcp ! --tcp-flags FIN,SYN NONE", "tcp flags & (fin | syn) != 0x0", "of its TCP flags FIN, SYN not just none are set"),
-        ("-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "tcp flags syn,ack / fin,syn,ack", "of its TCP flags FIN, SYN, ACK just SYN, ACK are set"),
-        ("-o eth+", 'oifname "eth*"', "it leaves through eth+"),
-        ("! -i et+", 'iifname != "et*"', "it came in not through et+"),
-        ("-i eth*", 'iifname "eth\\*"', "it came in through eth*"),
-        ("-m conntrack --ctstate DNAT", "ct status dnat", "its connection is DNAT"),
-        ("-m conntrack ! --ctstate SNAT,DNAT", "ct status ! snat,dnat", "its connection is not SNAT or DNAT"),
-        ("-m conntrack ! --ctstate NEW,DNAT", "ct state ! new ct status ! dnat", "its connection is not NEW or DNAT"),
-        ("-m set --match-set banned dst", "-m set --match-set banned dst", "`-m set --match-set banned dst` (not known to netinit) holds"),
-    ],
-)  # fmt: skip
+FACES = [
+    ("-s 10.0.0.0/8", "ip saddr 10.0.0.0/8", "it comes from 10.0.0.0/8"),
+    ("! -s 10.0.0.0/8", "ip saddr != 10.0.0.0/8", "it comes not from 10.0.0.0/8"),
+    ("-d 1.2.3.4/32", "ip daddr 1.2.3.4", "it goes to 1.2.3.4/32"),
+    ("! -d 127.0.0.1/32", "ip daddr != 127.0.0.1", "it goes not to 127.0.0.1/32"),
+    ("-i eth0", 'iifname "eth0"', "it came in through eth0"),
+    ("! -i eth0", 'iifname != "eth0"', "it came in not through eth0"),
+    ("-o lo", 'oifname "lo"', "it leaves through lo"),
+    ("! -o lo", 'oifname != "lo"', "it leaves not through lo"),
+    ("-p tcp", "meta l4proto tcp", "it is TCP"),
+    ("! -p tcp", "meta l4proto != tcp", "it is not TCP"),
+    ("-p tcp -m tcp --dport 80", "tcp dport 80", "it is TCP and its destination port is 80"),
+    ("-p tcp -m tcp ! --dport 80", "tcp dport != 80", "it is TCP and its destination port is not 80"),
+    ("-p udp -m udp --sport 53", "udp sport 53", "it is UDP and its source port is 53"),
+    ("-p tcp -m multiport ! --dports 15008,53", "tcp dport != { 53, 15008 }", "it is TCP and its destination port is not 15008, 53"),
+    ("-p tcp -m tcp --dport 1:1024", "tcp dport 1-1024", "it is TCP and its destination port is 1 to 1024"),
+    ("-m owner --uid-owner 1337", "meta skuid 1337", "its socket's uid is 1337"),
+    ("-m owner ! --uid-owner 1337", "meta skuid != 1337", "its socket's uid is not 1337"),
+    ("-m owner --gid-owner 1337", "meta skgid 1337", "its socket's gid is 1337"),
+    ("-m owner ! --gid-owner 1337", "meta skgid != 1337", "its socket's gid is not 1337"),
+    ("-m owner --uid-owner 1000-1010", "meta skuid 1000-1010", "its socket's uid is from 1000 to 1010"),
+    ("-m mark --mark 0x539", "meta mark 0x00000539", "its mark is 1337"),
+    ("-m mark ! --mark 0x53a", "meta mark != 0x0000053a", "its mark is not 1338"),
+    ("-m mark --mark 0x1/0x1", "meta mark & 0x00000001 == 0x00000001", "its mark under the mask 0x1 is 0x1"),
+    ("-m connmark --mark 0x539", "ct mark 0x00000539", "its connection's mark is 1337"),
+    ("-m conntrack --ctstate INVALID", "ct state invalid", "its connection is INVALID"),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related", "its connection is RELATED or ESTABLISHED"),
+    ("-m state --state ESTABLISHED", "ct state established", "its connection is ESTABLISHED"),
+    ("-m socket", "socket transparent <= 1", "a socket is open for it"),
+    ("-p udp -m multiport --dports 22,80:90", "udp dport { 22, 80-90 }", "it is UDP and its destination port is 22, 80 to 90"),
+    ("-p tcp -m multiport ! --sports 1,5:7", "tcp sport != { 1, 5-7 }", "it is TCP and its source port is not 1, 5 to 7"),
+    ("-m owner ! --gid-owner 0-5", "meta skgid != 0-5", "its socket's gid is not from 0 to 5"),
+    ("-m mark ! --mark 0x1/0x3", "meta mark & 0x00000003 != 0x00000001", "its mark under the mask 0x3 is not 0x1"),
+    ("-m connmark ! --mark 0x2/0x3", "ct mark & 0x00000003 != 0x00000002", "its connection's mark under the mask 0x3 is not 0x2"),
+    ("-m conntrack ! --ctstate INVALID,NEW", "ct state ! invalid,new", "its connection is not INVALID or NEW"),
+    ("-m addrtype --dst-type LOCAL", "fib daddr type local", "its destination address is of the type LOCAL"),
+    ("-m addrtype ! --src-type LOCAL,BROADCAST", "fib saddr type != { local, broadcast }", "its source address is not of the type LOCAL or BROADCAST"),
+    ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "tcp flags syn / fin,syn,rst,ack", "it opens a connection (SYN without ACK)"),
+    ("-p tcp -m tcp ! --tcp-flags FIN,SYN NONE", "tcp flags & (fin | syn) != 0x0", "of its TCP flags FIN, SYN not just none are set"),
+    ("-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "tcp flags syn,ack / fin,syn,ack", "of its TCP flags FIN, SYN, ACK just SYN, ACK are set"),
+    ("-o eth+", 'oifname "eth*"', "it leaves through eth+"),
+    ("! -i et+", 'iifname != "et*"', "it came in not through et+"),
+    ("-i eth*", 'iifname "eth\\*"', "it came in through eth*"),
+    ("-m conntrack --ctstate DNAT", "ct status dnat", "its connection is DNAT"),
+    ("-m conntrack ! --ctstate SNAT,DNAT", "ct status ! snat,dnat", "its connection is not SNAT or DNAT"),
+    ("-m conntrack ! --ctstate NEW,DNAT", "ct state ! new ct status ! dnat", "its connection is not NEW or DNAT"),
+    ("-m conntrack --ctdir REPLY", "ct direction reply", "it is an answer in its connection"),
+    ("-m iprange ! --dst-range 1.2.3.4-1.2.3.9", "ip daddr != 1.2.3.4-1.2.3.9", "its destination is not from 1.2.3.4 to 1.2.3.9"),
+    ("-m limit --limit 5/sec --limit-burst 10", "limit rate 5/second burst 10 packets", "no more than 5 a second came before it"),
+    ("-m set --match-set banned dst", "-m set --match-set banned dst", "`-m set --match-set banned dst` (not known to netinit) holds"),
+]  # fmt: skip
+WITHOUT_NFT = [
+    ("-m conntrack --ctstate NEW,DNAT", "ct state new or ct status dnat: nft has no one expression for both"),
+    ("-i +", "any interface: nft has no expression for it"),
+    ("-p tcp -m multiport --ports 53", "either port: nft has no expression for it"),
+]
+
+
+@pytest.mark.parametrize(("text", "nft", "words"), FACES)
 def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     rule = parse_rule(f"{text} -j RETURN", IPV4)
     assert write_rule(rule, IPV4) == [f"{text} -j RETURN"]
@@ -79,13 +94,25 @@ def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     assert rule.matches[-1].describe() == words
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("-m conntrack --ctstate NEW,DNAT", "ct state new or ct status dnat: nft has no one expression for both"),
-        ("-i +", "any interface: nft has no expression for it"),
-    ],
-)
+def kinds_of(one=Match):
+    return {one.__name__} if one.__module__ in MODULES and not one.__subclasses__() else set().union(*map(kinds_of, one.__subclasses__()))
+
+
+def test_every_match_is_in_the_tables_that_try_its_notations_its_words_and_its_struct():
+    kinds = kinds_of() - {UnknownMatch.__name__}
+    assert len(kinds) >= 15, kinds
+    tables = {
+        "FACES or WITHOUT_NFT here": {type(one).__name__ for text, *_ in (*FACES, *WITHOUT_NFT) for one in parse_rule(f"{text} -j RETURN", IPV4).matches},
+        "MATCHED in iptables/test_parse.py": set(re.findall(r"\w+", (Path(__file__).parent / "iptables" / "test_parse.py").read_text())),
+        "FOREIGN in tests/recorded.py": {
+            type(one).__name__ for rules in FOREIGN.values() for rule in rules for one in parse_rule(rule.split(maxsplit=2)[2], IPV4).matches
+        },
+    }
+    lacking = [f"{table} has no {kind}" for table, held in tables.items() for kind in sorted(kinds - held)]
+    assert not lacking, "\n".join(lacking)
+
+
+@pytest.mark.parametrize(("text", "problem"), WITHOUT_NFT)
 def test_what_nft_cannot_say_is_not_said_otherwise(text, problem):
     with pytest.raises(ValueError, match=problem):
         listed(text).nft()

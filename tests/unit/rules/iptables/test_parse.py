@@ -11,7 +11,16 @@ from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, Un
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
-from netinit.rules.matches.context import AddressType, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import (
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
@@ -235,6 +244,7 @@ MATCHED = [
     ("-p tcp --tcp-flags ALL NONE", TcpFlags(mask=ALL_FLAGS, flags=())),
     ("-p tcp --tcp-flags ACK,SYN ACK", TcpFlags(mask=("SYN", "ACK"), flags=("ACK",))),
     ("-p udp -m multiport ! --ports 1,5:7", EitherPort(protocol="udp", ports=(1, (5, 7)), negated=True)),
+    ("-m conntrack --ctdir REPLY", ConnectionDirection(direction="REPLY")),
     ("-m iprange --src-range 1.2.3.4-1.2.3.9", AddressRange(family=IPV4, first=0x01020304, last=0x01020309, source=True)),
     ("-m iprange ! --dst-range 0.0.0.0-1.2.3.9", AddressRange(family=IPV4, first=0, last=0x01020309, negated=True)),
     ("-m owner --gid-owner 5-7", Owner(kind="gid", number=5, last=7)),
