@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 
-pytest.importorskip("grpc", reason="grpcio is not installed: run `make node`")
+import istiod
 from control_plane import ADDRESSES, ControlPlane, Replica, find_obstacle
-from helm import HELM
-from mesh import FILES, ROOT, Mesh
 from test_installation import CONFIGURATIONS, bare, fresh, injected, reaches
 
-ISTIO = os.environ.get("ISTIO_ASSETS")
-WRITTEN = ("CustomResourceDefinition", "ConfigMap", "Service", "MutatingWebhookConfiguration")
+OBSTACLE = find_obstacle() or istiod.find_obstacle()
 
 
-class WithIstiod(ControlPlane):
+class BesideIstiod(istiod.WithIstiod, ControlPlane):
     """The control plane with istiod beside it, and nothing of a node."""
-
-    render, start_istiod, injects, has_signed = Mesh.render, Mesh.start_istiod, Mesh.injects, Mesh.has_signed
 
     def bring_up(self):
         super().bring_up()
-        self.istio = Path(ISTIO)
-        self.namespace(ROOT)
-        trees = [tree for chart in ("base", "istio-control/istio-discovery") for tree in self.render(self.istio / "manifests/charts" / chart)]
-        for tree in trees:
-            if tree["kind"] in WRITTEN:
-                self.apply(tree)
-        (deployment,) = [tree for tree in trees if tree["kind"] == "Deployment"]
-        self.start_istiod(deployment["spec"]["template"]["spec"]["containers"][0])
+        self.namespace(istiod.ROOT)
+        self.install_istiod({})
 
 
-@pytest.mark.skipif(find_obstacle() is not None, reason=find_obstacle() or "")
-@pytest.mark.skipif(not ISTIO or not all((Path(ISTIO) / name).exists() for name in FILES) or not HELM, reason="ISTIO_ASSETS names no folder with istiod and its charts, or helm is not installed")
+@pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or "")
 def test_istiod_leaves_the_bundle_of_our_webhook_at_its_own_revision_alone(tmp_path):
-    with WithIstiod(tmp_path) as plane:
+    with BesideIstiod(tmp_path) as plane:
         namespace = fresh(plane, **{"istio-injection": "enabled"})
         plane.ask("DELETE", f"{CONFIGURATIONS}/istio-sidecar-injector")
         _, trees = plane.install()
