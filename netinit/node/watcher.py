@@ -23,7 +23,6 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from netinit.base.errors import NetinitError
 from netinit.kernel import notifications
@@ -87,7 +86,7 @@ class PodWatcher:
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
         """Check the namespace at `path` after `delay` s and watch it; not without uid or file, or beyond MAX_WATCHED."""
-        known, identity = self._watched.get(uid), _identity(path)
+        known, identity = self._watched.get(uid), notifications.identify(path)
         if not uid or identity is None or (known and known.identity == identity):
             return
         if known is None and len(self._watched) >= MAX_WATCHED:
@@ -120,7 +119,7 @@ class PodWatcher:
         while True:
             uids = {pod.uid for pod in self._pod_cache if not pod.ended}
             for one in list(self._watched.values()):
-                if _identity(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
+                if notifications.identify(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
                     self._drop(one)
             await asyncio.sleep(_TIDY)
 
@@ -153,7 +152,7 @@ class PodWatcher:
                 self._metrics.noticed.observe(now() - heard)
         except (NetinitError, OSError) as error:
             self._drop(watched)
-            if _identity(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
+            if notifications.identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
                 self._log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()
@@ -217,12 +216,3 @@ class PodWatcher:
         self._disarm(watched)
         notifications.close(watched.sockets)
         watched.sockets = []
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode of the namespace at this path; None if it does not exist."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

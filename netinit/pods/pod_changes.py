@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import time
-from pathlib import Path
 from typing import Self
 
 from netinit.base.errors import NamespaceError, NetinitError
@@ -39,7 +38,7 @@ class Changes:
                 pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))
                 self._sockets = notifications.receive_sockets(ours)
                 self._path = pod.path
-                self._identity = _identity(pod.path)
+                self._identity = notifications.identify(pod.path)
         except OSError as error:
             raise NetinitError(f"changes cannot be watched: {error.strerror}; NET_ADMIN is needed for it") from None
 
@@ -61,14 +60,6 @@ class Changes:
         at_once = bool(poller.poll(0))
         self._pause = min(_MAX_PAUSE, 2 * self._pause) if at_once else _SETTLE
         while not poller.poll(_SLICE * 1000):
-            if self._path and _identity(self._path) != self._identity:
+            if self._path and notifications.identify(self._path) != self._identity:
                 raise NamespaceError(f"{self._path}: the pod is gone")
         time.sleep(self._pause)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
