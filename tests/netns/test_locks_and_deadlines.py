@@ -166,6 +166,7 @@ def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, 
     needs(variant)
     before = state(pod)
     monkeypatch.setattr(run, "SECONDS", 0.3)
+    monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))  # other tests use the machine's
     monkeypatch.setitem(posix.environ, b"PATH", hang(tmp_path, name)["PATH"].encode())
     with pytest.raises(ApplyError, match=f"{name}: did not end within .* s and was killed"):
         apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant, "--force-apply", "--lock-timeout", "100ms"]))
