@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from netinit.base import tree
-from netinit.golang import durations, sprig
-from netinit.golang.durations import NANOSECONDS
+from netinit.golang import sprig, times
 from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig.words import lower
@@ -32,6 +31,7 @@ from netinit.golang.template.values import (
     type_name,
     typed,
 )
+from netinit.golang.times import NANOSECONDS
 from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
@@ -206,7 +206,7 @@ def format_duration(value: Any) -> str:
 
     `value`: seconds, protobuf's JSON form ("45s"), or a message with Seconds and Nanos. Raises FunctionError.
     """
-    return durations.format_duration(_nanoseconds(value))
+    return times.format_duration(_nanoseconds(value))
 
 
 def _nanoseconds(value: Any) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.durations import NANOSECONDS, format_duration, parse_duration
 from netinit.golang.sprig.numbers import from_decimal
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.values import ANY, Function, FunctionError, Int32, Int64, kind_of, typed
-from netinit.golang.times import Time, parse_time, zone
+from netinit.golang.times import NANOSECONDS, Time, format_duration, parse_duration, parse_time, zone
 
 _TIME: Final = "time.Time"
 _DAY: Final = "2006-01-02"
