@@ -111,13 +111,15 @@ class _Part:
     if a function wrote a whole `tree`, "json", or "mapping" or "list" in YAML; else "".
     """
 
+    word: str | None
+    quoted: str | None
+
     def __init__(self, printed: str) -> None:
         self.text, self.stand_in, self.outline, self.form, self.tree = printed, "\0", "\0", "", None
         if isinstance(printed, Shaped):
             self._read_shape(printed)
         found = _WORD.fullmatch(self.text) if len(self.text) <= _MAX_WORD else None
-        read: tuple[str | None, str | None] = found.group(1, 2) if found else (None, None)
-        self.word, self.quoted = read
+        self.word, self.quoted = found.group(1, 2) if found else (None, None)
 
     def _read_shape(self, printed: Shaped) -> None:
         self.text, self.tree, tail = str(printed[len(printed.lead) :]), printed.tree, ""
