@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from netinit.golang.sprig.text import BLANKS
 from netinit.golang.template.limits import check_size, text_cost
-from netinit.golang.template.values import Function, from_bytes, to_bytes, typed
+from netinit.golang.template.values import Function, from_bytes, to_bytes
 
 _BYTE_BLANKS: Final = "\t\n\v\f\r \x85\xa0"
 """White space among U+0000 to U+00FF: some of sprig's functions read each byte as a character."""
@@ -233,19 +233,19 @@ _CASES: Final = {
     "untitle": untitle,
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    **{name: typed(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
+    **{name: Function(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
     "abbrev": abbreviate,
     "abbrevboth": abbreviate_both,
     "lower": lower,
-    "plural": typed(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
+    "plural": Function(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
     "upper": upper,
-    "wrap": typed(
+    "wrap": Function(
         lambda width, text: _wrapped(width, "\n", text, breaks=False),
         "int",
         "string",
         cost=lambda _, text: text_cost(text),
     ),
-    "wrapWith": typed(
+    "wrapWith": Function(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),
         *("int", "string", "string"),
         cost=lambda _width, _separator, text: text_cost(text),
