@@ -73,11 +73,6 @@ class _Frame:
         self.merges: list[Any] | None = None
 
 
-class _Anchor:
-    def __init__(self, value: Any, size: int) -> None:
-        self.value, self.size = value, size
-
-
 _UNFINISHED = object()
 
 
@@ -121,7 +116,7 @@ class TreeBuilder:
         if value is MERGE and not self._expects_key():
             value = "<<"
         if event.anchor:
-            self._anchors[event.anchor] = _Anchor(value, 1)
+            self._anchors[event.anchor] = (value, 1)
         self._add(value, event)
 
     def _open(self, value: Any, event: Any) -> None:
@@ -141,7 +136,7 @@ class TreeBuilder:
                 for key, value in merged.items():
                     frame.value.setdefault(key, value)
         if anchor := frame.event.anchor:
-            self._anchors[anchor] = _Anchor(frame.value, self.nodes - frame.start + 1)
+            self._anchors[anchor] = (frame.value, self.nodes - frame.start + 1)
         self._add(frame.value, event)
 
     def _alias(self, event: Any) -> None:
@@ -150,13 +145,14 @@ class TreeBuilder:
             raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
             raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
-        self.aliased += anchor.size
-        self.nodes += anchor.size
+        value, size = anchor
+        self.aliased += size
+        self.nodes += size
         if self.aliased > MAX_ALIASED_NODES:
             raise ParseError(
                 f"{place_of(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
             )
-        self._add(clone(anchor.value), event)
+        self._add(clone(value), event)
 
     def _count(self, event: Any) -> None:
         self.nodes += 1
