@@ -18,7 +18,7 @@ from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.author_warnings import advise
 from netinit.inject.decision import decide
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
 from netinit.webhook.configuration import Served

@@ -25,7 +25,7 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
 SLOW = 5.0  # seconds of the processor
