@@ -6,12 +6,11 @@ foreign user namespace, which halves the cost of a pod's start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from netinit.backends.machine import Machine
+from netinit.backends.named_pod import NamedPod
 from netinit.kernel import notifications
-from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.snapshot import cgroups
 from netinit.options import Options
@@ -19,8 +18,6 @@ from netinit.pods.apply import Outcome, apply, remove
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import Report, verify
 from netinit.rules.model import EMPTY_PLAN
-
-Result = TypeVar("Result")
 
 
 def program_for_good(options: Options) -> Outcome:
@@ -33,20 +30,13 @@ def program_for_good(options: Options) -> Outcome:
 
     def work(own: Signals) -> Outcome:
         if options.cleanup_only:
-            outcome = remove(resolved, locked=True, signals=own)
+            outcome = remove(pod.options, locked=True, signals=own)
         else:
-            outcome = apply(resolved, final=False, locked=True, signals=own)
+            outcome = apply(pod.options, final=False, locked=True, signals=own)
         return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
 
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        pod.refuse_host()
-        resolved = options.with_servers(pod.read_name_servers)
-        with pod.lock(options.lock_timeout, warnings.append) as held:
-            signals = Signals(lasting=True)
-            if pod.is_foreign:
-                done = pod.modify_inside(work, signals, holding=held.descriptors)
-            else:
-                done = pod.enter(lambda: work(signals))
+    with NamedPod(options, refuses=True, stays=True) as pod, pod.lock(options.lock_timeout, warnings.append):
+        done = pod.modify_inside(work, Signals(lasting=True))
     return done.replace(warnings=(*warnings, *done.warnings))
 
 
@@ -62,16 +52,13 @@ def verify_for_good(options: Options, cgroup_folder: str, cgroup: str, known: Ju
 class _EnteredMachine(Machine):
     """A machine whose process stays in the pod that it has entered."""
 
+    stays = True
+
     def __init__(self, cgroup_folder: str, cgroup: str) -> None:
         self._cgroup = cgroup_folder, cgroup
 
-    def inside(self, options: Options, action: Callable[[Options, str], Result], **_: object) -> Result:
-        with OpenPod(pid=options.pid, netns=options.netns) as pod:
-            resolved, warning = options.with_servers(pod.read_name_servers), pod.warn_if_host()
-            cgroups.remember(cgroups.of_folder(*self._cgroup) if self._cgroup[1] else cgroups.of_processes(pod.identity))
-            if pod.is_foreign:
-                return pod.run_inside(lambda: action(resolved, warning))
-            return pod.enter(lambda: action(resolved, warning))
+    def find_cgroup_programs(self, namespace: tuple[int, int]) -> cgroups.CgroupPrograms:
+        return cgroups.of_folder(*self._cgroup) if self._cgroup[1] else super().find_cgroup_programs(namespace)
 
 
 def subscribe_for_good(options: Options, channel: int, groups: Mapping[int, Sequence[int]]) -> None:
@@ -79,6 +66,5 @@ def subscribe_for_good(options: Options, channel: int, groups: Mapping[int, Sequ
 
     `groups`: see netinit.kernel.notifications. Raises NamespaceError, also for the machine's own namespace; OSError.
     """
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        pod.refuse_host()
-        pod.enter(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)))
+    with NamedPod(options, refuses=True, reads_servers=False, stays=True) as pod:
+        pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))

@@ -34,12 +34,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    Found = tuple[tuple[AttachedProgram, ...], tuple[Unknown, ...]]
+    CgroupPrograms = tuple[tuple[AttachedProgram, ...], tuple[Unknown, ...]]
 
-_remembered: list[Found] = []
+_remembered: list[CgroupPrograms] = []
 
 
-def remember(found: Found) -> None:
+def remember(found: CgroupPrograms) -> None:
     """Include these programs in all snapshots of this process, which enters one pod; the first call counts."""
     if not _remembered:
         _remembered.append(found)
@@ -53,7 +53,7 @@ def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
     return programs
 
 
-def of_processes(namespace: tuple[int, int]) -> Found:
+def of_processes(namespace: tuple[int, int]) -> CgroupPrograms:
     """Return the programs for the processes in a network namespace, given by device and inode number.
 
     A process that has entered it from outside, as this one may have, does not count.
@@ -80,7 +80,7 @@ def of_processes(namespace: tuple[int, int]) -> Found:
     return programs, unread + hidden
 
 
-def of_folder(folder: str, path: str) -> Found:
+def of_folder(folder: str, path: str) -> CgroupPrograms:
     """Return the programs of a pod's cgroup and those below it, in the cgroup file system mounted at `folder`."""
     paths = {path: None}
     waiting = [path]
@@ -142,7 +142,7 @@ def _find_mount() -> str | None:
     return None
 
 
-def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
+def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> CgroupPrograms:
     cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
     for path in sorted(paths)[:MAX_CGROUPS]:
         cgroups.read(path)
