@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChain, Place
-    from netinit.kernel.snapshot.cgroups import CgroupPrograms
 
     Result = TypeVar("Result")
 
@@ -41,6 +40,7 @@ class Machine:
 
     link: ModuleType = netlink
     stays = False  # whether this process itself enters pods
+    cgroup = "", ""  # where cgroups are mounted, and the pod's there; empty: found by its processes
 
     def has_capability(self, number: int) -> bool:
         """Whether a capability (capabilities(7)) is effective."""
@@ -115,19 +115,14 @@ class Machine:
             with self.lock(options.lock_timeout) if locks else Lock():
                 return action(options, warning)
         with NamedPod(options, stays=self.stays) as pod, pod.lock(options.lock_timeout, locks) if locks else Lock():
-            warning, programs = pod.warn_if_host(), self.find_cgroup_programs(pod.identity)
+            warning = pod.warn_if_host()
+            programs = cgroups.of_folder(*self.cgroup) if self.cgroup[1] else cgroups.of_processes(pod.identity)
 
             def act() -> Result:
                 cgroups.remember(programs)
                 return action(pod.options, warning)
 
             return pod.run_inside(act, joins=joins, keep=keep)
-
-    def find_cgroup_programs(self, namespace: tuple[int, int]) -> CgroupPrograms:
-        """Return the BPF programs of a pod's cgroups: see netinit.kernel.snapshot.cgroups."""
-        from netinit.kernel.snapshot import cgroups
-
-        return cgroups.of_processes(namespace)
 
 
 HERE = Machine()

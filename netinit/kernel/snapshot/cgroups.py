@@ -13,8 +13,6 @@ from netinit.base.snapshot import AttachedProgram, Unknown
 from netinit.kernel.processes import list_processes, namespace_of
 from netinit.kernel.snapshot import bpf
 
-__all__ = ["of_folder", "of_processes", "read", "remember"]
-
 # Attachment types of linux/bpf.h that may redirect, rewrite or drop, by libbpf's names; not here: device, sysctl,
 # sock_release and Unix sockets.
 KINDS = {
@@ -34,12 +32,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    CgroupPrograms = tuple[tuple[AttachedProgram, ...], tuple[Unknown, ...]]
+    Found = tuple[tuple[AttachedProgram, ...], tuple[Unknown, ...]]
 
-_remembered: list[CgroupPrograms] = []
+_remembered: list[Found] = []
 
 
-def remember(found: CgroupPrograms) -> None:
+def remember(found: Found) -> None:
     """Include these programs in all snapshots of this process, which enters one pod; the first call counts."""
     if not _remembered:
         _remembered.append(found)
@@ -53,7 +51,7 @@ def read(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
     return programs
 
 
-def of_processes(namespace: tuple[int, int]) -> CgroupPrograms:
+def of_processes(namespace: tuple[int, int]) -> Found:
     """Return the programs for the processes in a network namespace, given by device and inode number.
 
     A process that has entered it from outside, as this one may have, does not count.
@@ -80,7 +78,7 @@ def of_processes(namespace: tuple[int, int]) -> CgroupPrograms:
     return programs, unread + hidden
 
 
-def of_folder(folder: str, path: str) -> CgroupPrograms:
+def of_folder(folder: str, path: str) -> Found:
     """Return the programs of a pod's cgroup and those below it, in the cgroup file system mounted at `folder`."""
     paths = {path: None}
     waiting = [path]
@@ -142,7 +140,7 @@ def _find_mount() -> str | None:
     return None
 
 
-def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> CgroupPrograms:
+def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
     cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
     for path in sorted(paths)[:MAX_CGROUPS]:
         cgroups.read(path)
