@@ -80,20 +80,18 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    from netinit.kernel.open_pod import OpenPod
+    from netinit.backends.named_pod import NamedPod
 
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
-            pod.refuse_host()
-        resolved = options.with_servers(pod.read_name_servers)
-        with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.modify_inside(lambda own: _program(resolved, log, own, locked=True), signals, holding=held.descriptors)
+    changes = options.cleanup_only or not options.skip_rule_apply
+    with NamedPod(options, refuses=changes and not options.host_network) as pod:
+        with pod.lock(options.lock_timeout, log.warn):
+            pod.modify_inside(lambda own: _program(pod.options, log, own, locked=True), signals)
         _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
             ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
-            pod.run_inside(lambda: validate(resolved, log), joins=True, keep=ids)
+            pod.run_inside(lambda: validate(pod.options, log), joins=True, keep=ids)
     return 0
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from netinit import backends
+from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
-from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
@@ -45,23 +45,19 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
     From outside, a child runs it as the pod's root. Raises the errors of `OpenPod`; NamespaceError for the machine's own
     namespace, unless the options allow it.
     """
-    here = options.replace(pid=0, netns="")
     signals = Signals()
     if not (options.pid or options.netns):
         if not options.host_network:
             namespaces.refuse_host()
         signals.listen()
         try:
-            return work(here, signals)
+            return work(options, signals)
         finally:
             signals.stop()
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        if not options.host_network:
-            pod.refuse_host()
+    with NamedPod(options, refuses=not options.host_network) as pod:
+        here = pod.options.replace(pid=0, netns="")
         try:
-            return pod.modify_inside(
-                lambda own: work(here.with_servers(pod.read_name_servers), own), signals, holding=holding, seconds=seconds + _BESIDE
-            )
+            return pod.modify_inside(lambda own: work(here, own), signals, holding=holding, seconds=seconds + _BESIDE)
         finally:
             signals.stop()
 
