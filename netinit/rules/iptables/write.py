@@ -141,7 +141,7 @@ def encode_each(
     return {
         table.name: {
             chain.name: tuple([
-                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, _unfold_rule)
+                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
             ])
             for chain in table.chains
         }
@@ -149,7 +149,8 @@ def encode_each(
     }
 
 
-def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
+def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
+    """Return the matches of each iptables rule that a rule stands for, in the order of listing."""
     words = [(written.place, written.protocol, match) for match in rule.matches for written in (match.xt(),)]
     protocol = next((protocol for _, protocol, _ in words if protocol), "")
     if protocol and not any(place == PROTOCOL for place, _, _ in words):
