@@ -7,7 +7,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.packet import Protocol
+from netinit.rules.matches.packet import Protocol, drop_implied_protocols
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -147,6 +147,20 @@ def encode_each(
         }
         for table in plan.tables
     }
+
+
+def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
+    """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
+    return {
+        table: {
+            name: tuple([
+                Rule(matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,))
+                for matches, rule in found
+            ])
+            for name, found in chains.items()
+        }
+        for table, chains in encode_each(plan, family, lambda matches, _: matches).items()
+    }  # fmt: skip
 
 
 def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
