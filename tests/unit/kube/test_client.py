@@ -121,7 +121,7 @@ def test_objects_are_written_typed_and_patches_by_their_kind():
     assert [asked[0] for asked in server.asked] == ["POST", "PUT", "PATCH", "DELETE"]
     assert json.loads(server.asked[0][3]) == {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     assert server.asked[2][2]["Content-Type"] == JSON_PATCH
-    assert json.loads(server.asked[3][3])["preconditions"] == {"uid": "u"}
+    assert json.loads(server.asked[3][3]) == {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}}
 
 
 def test_an_event_says_what_happened_when_in_utc_and_to_whom(monkeypatch):
