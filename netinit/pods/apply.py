@@ -5,6 +5,8 @@ Every value is checked before the first change; after an error everything is rol
 
 from __future__ import annotations
 
+import time
+
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import (
@@ -12,6 +14,8 @@ from netinit.base.errors import (
     SIGNALS,
     ApplyError,
     BackendUnavailableError,
+    BusyError,
+    LockedError,
     NetinitError,
     OptionError,
     ended_by,
@@ -24,7 +28,7 @@ from netinit.options import Options
 from netinit.pods import self_check
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
-from netinit.pods.steps import Task, commit, route, routes_towards, run_steps
+from netinit.pods.steps import Task, activate, commit, route, routes_towards, run_steps
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
@@ -32,8 +36,11 @@ from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from netinit.base.logs import Log
+
+    Result = TypeVar("Result")
 
 NFT_DIALECT = "nft"
 
@@ -102,12 +109,12 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
     """
     try:
         if options.cleanup_only:
-            outcome = _retry(options, log, signals, lambda resolved: remove(resolved, locked=locked, signals=signals))
+            outcome = retry(lambda resolved: remove(resolved, locked=locked, signals=signals), options, log, signals)
         elif options.skip_rule_apply:
             return
         else:
             wanted = log.wants("info")
-            outcome = _retry(options, log, signals, lambda resolved: apply(resolved, final=wanted, locked=locked, signals=signals))
+            outcome = retry(lambda own: apply(own, final=wanted, locked=locked, signals=signals), options, log, signals)
     except NetinitError:
         number = signals.take()
         if number:  # the signal killed a program that only read; errors of a change handle their signal themselves
@@ -121,12 +128,23 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         raise ApplyError(f"the rules are programmed, but {outcome.unended}")
 
 
-def _retry(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
-    if not options.retries:
-        return act(options)
-    from netinit.pods.retry import retry
+def retry(act: Callable[[Options], Result], options: Options, log: Log, signals: Signals) -> Result:
+    """Call `act`, and up to --retries times again while another process holds a lock or the kernel is busy (EAGAIN, EBUSY).
 
-    return retry(act, options, log, lambda: bool(signals.heard))
+    It is called again after --retry-delay, within --lock-timeout in total. Each attempt is rolled back before the next, which
+    waits for locks for the remaining time. A run that was asked to end is not retried.
+    """
+    deadline = time.monotonic_ns() + options.lock_timeout
+    left = options.retries
+    while True:
+        try:
+            return act(options if left == options.retries else options.replace(lock_timeout=deadline - time.monotonic_ns()))
+        except (LockedError, BusyError) as error:
+            if not left or signals.heard or time.monotonic_ns() + options.retry_delay >= deadline:
+                raise
+            left -= 1
+            log.warn(f"{error}; begins anew in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
+            time.sleep(options.retry_delay / 10**9)
 
 
 def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
@@ -274,8 +292,6 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
     warnings: tuple[str, ...] = ()
     with Transaction(task.signals) as run:
         for dormant in _dormant(task):
-            from netinit.pods.activation import activate
-
             warnings += activate(run, task.machine, *dormant)
         warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
     outcome, after = _report(chosen, task, comparison, state.notices + warnings)
