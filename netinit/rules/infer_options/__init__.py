@@ -65,7 +65,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, listings.values(), layout_patterns)
+        owned = owned_rules(family, listings, {}, layout_patterns)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
