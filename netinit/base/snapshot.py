@@ -6,6 +6,7 @@ could not be read is an Unknown, never left out.
 
 from __future__ import annotations
 
+from netinit.base.net import HostAddress
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
@@ -125,16 +126,6 @@ class Device(Record):
     kind: str = ""
     master: int = 0
     xdp: int = 0
-
-
-class HostAddress(Record):
-    """An address of a device."""
-
-    family: int
-    address: str
-    length: int
-    index: int
-    scope: int = 0
 
 
 class TrafficControl(Record):
