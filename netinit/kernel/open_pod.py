@@ -153,7 +153,6 @@ class OpenPod:
         joins: bool = False,
         keep: tuple[int, ...] = (),
         holding: tuple[int, ...] = (),
-        seconds: float = SECONDS,
     ) -> Result:
         """Run `action` inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
@@ -164,7 +163,7 @@ class OpenPod:
             return self._enter_and(action, joins=joins, keep=keep)
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
-            seconds=seconds,
+            seconds=SECONDS,
             what=f"the visit to {self.path}",
             kept=self._kept + holding,
         )
