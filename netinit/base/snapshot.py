@@ -29,12 +29,13 @@ class Unknown(Record):
 
 
 class NftTable(Record):
-    """A table of nf_tables. `flags`: DORMANT and others; `handle` increases with each table created."""
+    """A table of nf_tables. `flags`: DORMANT and others; `handle` increases with each table created; `userdata`: comments."""
 
     family: int
     name: str
     flags: int = 0
     handle: int = 0
+    userdata: bytes = b""
 
     def __str__(self) -> str:
         return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"

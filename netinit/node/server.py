@@ -26,7 +26,7 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
+from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
@@ -79,7 +79,7 @@ class AgentServer:
         }  # fmt: skip
         kinds = ((self.settings.watch, False), (self.settings.watch_connections, True))
         self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
-        shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watchers": tuple(self.watchers.values())}
+        shared = {**common, "attachments": Attachments(self.folder / ATTACHMENTS), "watchers": tuple(self.watchers.values())}
         self.agent = Agent(self.settings, **shared)
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)

@@ -18,7 +18,7 @@ from netinit.kube import cache as cache_module
 from netinit.kube.access import Access
 from netinit.kube.api_paths import CONFIG_MAPS, SECRETS
 from netinit.kube.cache import Cache
-from netinit.kube.client import JSON_PATCH, Client
+from netinit.kube.client import JSON_PATCH, Client, write_event
 from netinit.webhook.certificates import make_pair
 
 
@@ -121,7 +121,24 @@ def test_objects_are_written_typed_and_patches_by_their_kind():
     assert [asked[0] for asked in server.asked] == ["POST", "PUT", "PATCH", "DELETE"]
     assert json.loads(server.asked[0][3]) == {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     assert server.asked[2][2]["Content-Type"] == JSON_PATCH
-    assert json.loads(server.asked[3][3])["preconditions"] == {"uid": "u"}
+    assert json.loads(server.asked[3][3]) == {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}}
+
+
+def test_an_event_says_what_happened_when_in_utc_and_to_whom(monkeypatch):
+    monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2026, 3, 4, 5, 6, 7, 0, 0, 0)))
+    about = {"kind": "Pod", "name": "web", "namespace": "shop"}
+    with api([(201, {}), (403, {"message": "forbidden"})]) as server:
+        write = lambda client: write_event(client, about, reason="Odd", message="m" * 2000, component="netinit", namespace="shop")  # noqa: E731 - twice
+        assert with_client(server, write) == ""
+        assert "403 forbidden" in with_client(server, write), "why it is not written"
+    method, path, _, body = server.asked[0]
+    event = json.loads(body)
+    assert (method, path, event.pop("metadata")) == ("POST", "/api/v1/namespaces/shop/events", {"generateName": "web.", "namespace": "shop"})
+    assert 900 < len(event.pop("message")) <= 1024, "the API refuses longer ones"
+    assert event == {
+        "apiVersion": "v1", "kind": "Event", "involvedObject": about, "type": "Warning", "reason": "Odd", "source": {"component": "netinit"},
+        "firstTimestamp": "2026-03-04T05:06:07Z", "lastTimestamp": "2026-03-04T05:06:07Z", "count": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
