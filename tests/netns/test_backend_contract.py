@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from netinit.base.errors import ApplyError
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
-from netinit.pods import self_check
 from netinit.pods.planning import settle
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import write_plan
@@ -38,6 +37,8 @@ from programming import (
 )
 from strategies import made_options
 from sweeps import choose
+
+pytestmark = pytest.mark.usefixtures("judged_by_verify")
 
 BACKENDS = (*VARIANTS, "libiptc")
 EXAMPLES = choose(3, 16)
@@ -128,12 +129,6 @@ def check_contract(pod, options, others):
         assert remove_in(pod, other.replace(backend=options.backend)).changed
         check_same(state(pod), before, f"{options.to_argv()} removed with {other.to_argv()}")
     assert not remove_in(pod).changed
-
-
-@pytest.fixture(autouse=True)
-def judged_by_verify(monkeypatch):
-    """Whether the rules are in force among foreign ones, verify says once in each life; apply, which takes as long for it as for all else, does not."""
-    monkeypatch.setattr(self_check, "_judge", lambda *_: None)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
