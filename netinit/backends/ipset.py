@@ -210,7 +210,7 @@ def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> No
     """Raise ApplyError if a foreign rule uses one of these sets."""
     for place, chain, text in _rules_of(state):
         if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
-            from netinit.rules.iptables.parse.quotation import quote_rule
+            from netinit.rules.iptables.parse import quote_rule
 
             raise ApplyError(
                 f"{place} {escape(chain)}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
