@@ -16,19 +16,19 @@ from netinit.rules.targets import Jump, Target
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from netinit.base.net import Family
-    from netinit.rules.rule_patterns import Evidence, LayoutPatterns
 
     Key = tuple[object, ...]  # of a rule, see `normalise`: its matches and its target
 
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def owned_rules(family: Family, listings: Mapping[Family, Listing], written: Written, patterns: Callable[[], LayoutPatterns]) -> Owned:
-    """Return the positions of our rules in one family's built-in chains; `patterns`: on demand."""
+def owned_rules(family: Family, listings: Mapping[Family, Listing], written: Written, patterns: Callable[[], Any]) -> Owned:
+    """Return the positions of our rules in one family's built-in chains; `patterns` returns the LayoutPatterns, on demand."""
     owned: Owned = {}
-    evidence: Evidence = {}
+    evidence: dict[str, set[object]] = {}
     for name, table in listings[family].items():
         present = holds_ours(table)
         for chain in BUILTIN_CHAINS:
