@@ -50,10 +50,14 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 @dataclass(frozen=True, slots=True)
 class InferredOptions:
-    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown."""
+    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
+
+    `recorded`: those in the comment of our nft table, which programmed it unless somebody has changed the comment.
+    """
 
     options: Interception | None
     unread: tuple[str, ...] = ()
+    recorded: Interception | None = None
 
 
 def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
