@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
-from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
+from netinit.rules.iptables.parse import part_comment, quote_rule
 from netinit.rules.model import Origin, Rule
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 
