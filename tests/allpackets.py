@@ -8,9 +8,9 @@ from random import Random
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, number_of
 from netinit.rules.packet_inputs import Surroundings
+from netinit.simulate.condition import KEPT, PRIMARY
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.condition import KEPT, PRIMARY
 from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
 from netinit.simulate.symbolic.regions import Point, Sides
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space

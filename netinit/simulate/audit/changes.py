@@ -9,8 +9,8 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
+from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.equivalence import Divergence, compare
 from netinit.simulate.symbolic.partition import Part, make_spaces
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within

@@ -12,13 +12,12 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
+from netinit.simulate.condition import ENDS, KEPT, Condition, TargetEffects, Treatment
 from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
-from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
+from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
-from netinit.simulate.symbolic.target_effects import TargetEffects
-from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
@@ -188,9 +187,9 @@ class Walker:
                 reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
                 self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
                 join_groups(through, {(condition, path): region})
-                now = replace(condition, early=(*condition.early, place))
+                now = condition.replace(early=(*condition.early, place))
             elif place in condition.early:
-                now = replace(condition, early=tuple([one for one in condition.early if one != place]))
+                now = condition.replace(early=tuple([one for one in condition.early if one != place]))
                 join_groups(through, {(now, path): region})
                 continue
             results = self._walk(frame, now, path, region)
@@ -280,8 +279,10 @@ class Walker:
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
         """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
-        actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
+        actor = TargetEffects(self._space.around, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
+        # Nothing depends on the addresses that sources are translated to; distinguishing them would split packets further.
+        now = actor.now if actor.now.source is KEPT else actor.now.replace(source=None)
         if actor.called:
             back = self._call(place, actor.called, group, results)
             if back is not None:
@@ -289,11 +290,11 @@ class Walker:
             return None if back is None else results
         if actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
-            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), path))
+            self.ended.append(Ended(taken, Treatment(actor.fate, now, reason, by_rule=True), path))
             return results
         if verdict == GO_ON and len(met.rules) > 1:
             return None
-        _put(results, verdict, {(actor.now, path): taken})
+        _put(results, verdict, {(now, path): taken})
         return results
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
@@ -351,7 +352,7 @@ def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
 
 def _visible(condition: Condition) -> Condition:
     """The part of a condition that rules can see."""
-    return replace(
-        condition, connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
+    return condition.replace(
+        connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
         transparent=False, translated=False, policy_routed=False, zone=0, unread=(), early=(),
     )  # fmt: skip

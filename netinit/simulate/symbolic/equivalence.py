@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from netinit.simulate.symbolic.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
+from netinit.simulate.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space

@@ -10,11 +10,11 @@ from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
+from netinit.simulate.condition import ENDS, KEPT, Condition, InitialState, Treatment
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_groups
-from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
@@ -75,7 +75,7 @@ class _PacketSets:
                 self._end({(condition, path): region}, SENT)
                 continue
             # On lo packets lose their sockets but keep marks and conntrack entries.
-            back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
+            back = condition.replace(in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
             join_groups(looped, {(back, path): region})
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
 
@@ -92,7 +92,7 @@ class _PacketSets:
                 if now is None:
                     self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
                 elif now.out_interface == LOOPBACK_DEVICE:
-                    join_groups(ours, {(replace(now, out_interface=""), path): here})
+                    join_groups(ours, {(now.replace(out_interface=""), path): here})
                 else:
                     join_groups(passing, {(now, path): here})
         self._end(self._pass(INPUT, ours), DELIVERED)
@@ -105,7 +105,7 @@ class _PacketSets:
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
         """Split packets into those for this host (as if they left through lo), for others, and unknown."""
         local = SymbolicPackets(self._space, condition).local(source=False)
-        here = replace(condition, out_interface=LOOPBACK_DEVICE)
+        here = condition.replace(out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
             yield self._everything, here
             return
@@ -115,7 +115,7 @@ class _PacketSets:
         yield heard, here
         rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
-        yield rest & routed, replace(here, policy_routed=True)
+        yield rest & routed, here.replace(policy_routed=True)
         yield rest - routed, condition
 
     def _heard(self, condition: Condition) -> Region:
@@ -128,16 +128,16 @@ class _PacketSets:
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""
         local = SymbolicPackets(self._space, condition).local(source=False).possible
-        yield local, replace(condition, out_interface=LOOPBACK_DEVICE)
+        yield local, condition.replace(out_interface=LOOPBACK_DEVICE)
         routed = self._routed_here(condition)
-        yield routed - local, replace(condition, out_interface=LOOPBACK_DEVICE, policy_routed=True)
+        yield routed - local, condition.replace(out_interface=LOOPBACK_DEVICE, policy_routed=True)
         for region, interface in self._ways(condition, free=self._space.free):
-            yield region - local - routed, replace(condition, out_interface=interface)
+            yield region - local - routed, condition.replace(out_interface=interface)
 
     def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route forwarded packets."""
         for region, interface in self._ways(condition, free=False):
-            yield region, replace(condition, out_interface=interface)
+            yield region, condition.replace(out_interface=interface)
 
     def _routed_here(self, condition: Condition) -> Region:
         """Packets whose mark a policy rule routes to this host."""
@@ -171,29 +171,29 @@ class _PacketSets:
 
     def _enter(self, hook: str, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
-        yield self._everything, replace(condition, hook=hook, unread=unread)
+        yield self._everything, condition.replace(hook=hook, unread=unread)
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Assign conntrack states: new, known or belonging to no connection."""
         if condition.connection or not self._tracks:
             yield self._everything, condition
         elif condition.state is not KEPT:
-            yield self._everything, replace(condition, tracked=True)
+            yield self._everything, condition.replace(tracked=True)
         else:
             values = self._space.dimension(Dim.STATE).values
             for states in (_BEGINS, _KNOWN):
                 found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # the beginning of the connection was not simulated
-                yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
+                yield found, condition.replace(tracked=True, connection=True, decided=known, source_decided=known)
             rest = within(self._space, Dim.STATE, [(values.index(CtState.REUSED) + 1, len(values) - 1)])
-            yield rest, replace(condition, tracked=True)
+            yield rest, condition.replace(tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
 
         def decide(condition: Condition) -> Iterator[tuple[Region, Condition]]:
-            yield self._everything, replace(condition, decided=True) if towards else replace(condition, source_decided=True)
+            yield self._everything, condition.replace(decided=True) if towards else condition.replace(source_decided=True)
 
         asked: Groups = {}
         others: Groups = {}
@@ -244,8 +244,8 @@ def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
             for here, source in ((unsure, None), (left - unsure, one.outcome.condition.source)):
-                known = replace(one.outcome, condition=replace(one.outcome.condition, source=source))
-                unmarked = replace(known, condition=replace(known.condition, has_vague_marks=True))
+                known = replace(one.outcome, condition=one.outcome.condition.replace(source=source))
+                unmarked = replace(known, condition=known.condition.replace(has_vague_marks=True))
                 found.append(replace(one, region=one.region & here - vague, outcome=known))
                 found.append(replace(one, region=here & vague, outcome=unmarked))
             left -= one.region
@@ -269,7 +269,7 @@ def _restore_states(ended: list[Ended]) -> Iterator[Ended]:
         already = one.region & in_states(one.region.space, (CtState.UNTRACKED,))
         if one.outcome.condition.state == CtState.UNTRACKED and already:
             yield replace(one, region=one.region - already)
-            outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
+            outcome = replace(one.outcome, condition=one.outcome.condition.replace(state=KEPT))
             yield replace(one, region=already, outcome=outcome)
         else:
             yield one
