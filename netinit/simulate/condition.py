@@ -111,37 +111,6 @@ class Condition:
         return (self.destination, self.destination_port, self.source, self.redirected, self.translated)
 
 
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """Where the packets of a part end, as in Trace, why (`reason`), and their final condition."""
-
-    fate: str
-    condition: Condition
-    reason: str = ""
-    by_rule: bool = False  # ended by the last rule on the path
-    at_worst_dropped: bool = False  # unknown, but every outcome is either captured or dropped
-
-    @property
-    def behaviour(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks, which depend on the initial packet."""
-        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
-
-    @property
-    def behaviour_but_source(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks and the source of captured packets."""
-        ended = self.condition
-        if self.fate in ENDS:
-            return (self.fate,)
-        source = () if ended.redirect_port else (ended.source,)
-        return (
-            self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
-            ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
-        )  # fmt: skip
-
-
-ENDS = ("dropped", "refused")  # the packet is gone
-
-
 class TargetEffects:
     """Applies a target to one packet, or to packets of one condition (rules.traversal.Traversal).
 

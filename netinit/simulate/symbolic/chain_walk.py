@@ -12,7 +12,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.condition import ENDS, KEPT, Condition, TargetEffects, Treatment
+from netinit.simulate.condition import KEPT, Condition, TargetEffects
 from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
@@ -21,12 +21,41 @@ from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
+ENDS = ("dropped", "refused")  # fates of packets that are gone
 PASSED = ""  # the fate of packets that a round of chains lets pass
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
 
 Path = tuple[RuleHit, ...]
 Groups = dict[tuple[Condition, Path], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """Where the packets of a part end, as in Trace, why (`reason`), and their final condition."""
+
+    fate: str
+    condition: Condition
+    reason: str = ""
+    by_rule: bool = False  # ended by the last rule on the path
+    at_worst_dropped: bool = False  # unknown, but every outcome is either captured or dropped
+
+    @property
+    def behaviour(self) -> tuple[object, ...]:
+        """What makes two outcomes equal, except marks, which depend on the initial packet."""
+        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
+
+    @property
+    def behaviour_but_source(self) -> tuple[object, ...]:
+        """What makes two outcomes equal, except marks and the source of captured packets."""
+        ended = self.condition
+        if self.fate in ENDS:
+            return (self.fate,)
+        source = () if ended.redirect_port else (ended.source,)
+        return (
+            self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
+            ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

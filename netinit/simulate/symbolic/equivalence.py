@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from netinit.simulate.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
+from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
+from netinit.simulate.symbolic.chain_walk import ENDS, Treatment
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space

@@ -10,11 +10,11 @@ from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
-from netinit.simulate.condition import ENDS, KEPT, Condition, InitialState, Treatment
+from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_groups
+from netinit.simulate.symbolic.chain_walk import ENDS, Ended, Groups, Treatment, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from netinit.base.net import Family, Network
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.condition import Treatment
 from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Path
+from netinit.simulate.symbolic.chain_walk import Path, Treatment
 from netinit.simulate.symbolic.hook_walk import simulate_all
 from netinit.simulate.symbolic.match_sets import names_in
 from netinit.simulate.symbolic.regions import Point, Region
