@@ -52,10 +52,6 @@ class MarkBits:
         """Clear the bits of `mask`, then xor with `value`."""
         return MarkBits(self.source, self.keep & ~mask, (self.flip & ~mask) ^ value)
 
-    def apply(self, mark: int) -> int:
-        """Compute the mark of one packet."""
-        return (mark & self.keep) ^ self.flip
-
 
 @dataclass(frozen=True)
 class Condition:

@@ -19,7 +19,7 @@ from netinit.rules.packet_set import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
 from netinit.simulate.condition import CONNECTION_MARK, MARK, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
-from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
+from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
@@ -234,11 +234,8 @@ class PacketState:
                 continue
             outcome = f"the policy is {chain.policy}"
             self._steps.append(TraceStep(self._now.hook, outcome, hooked.table, chain.name, source=hooked.source))
-            policy = f"the policy of {hooked.name} {chain.name} is {chain.policy}"
-            if chain.policy == "DROP":
-                self._end(DROPPED, policy)
-            elif chain.policy != "ACCEPT":
-                self._end(UNKNOWN, f"{policy}, which netinit does not know")
+            if chain.policy != ACCEPT:
+                self._end(DROPPED if chain.policy == "DROP" else UNKNOWN, hooked.policy_reason)
 
     def _assume(self, step: TraceStep | None, reason: str) -> bool:
         """Choose one of both possibilities where the match is uncertain."""
@@ -274,20 +271,17 @@ class PacketState:
         actor = TargetEffects(self._around, self._now, hooked.effect, self._ruleset.is_proxy)
         verdict = loaded.rule.target.act(actor)
         self._become(actor.now)
-        called = hooked.chains.get(actor.called)
-        if called and not called.policy and actor.called not in above:
-            inside = self._walk(hooked, called, (*above, chain.name))
-            return verdict if inside == GO_ON else inside
-        if not (actor.called or actor.fate):
-            return verdict
-        reason = self._place(hooked, chain, loaded)
+        why = "netinit does not know the target" if actor.fate == UNKNOWN else ""
         if actor.called:
-            known = called and not called.policy
-            reason += f": the chain {actor.called} calls itself" if known else f": nothing is known of {actor.called}"
-        elif actor.fate == UNKNOWN:
-            reason += ": netinit does not know the target"
+            called, why = hooked.find_called(actor.called, above)
+            if called:
+                inside = self._walk(hooked, called, (*above, chain.name))
+                return verdict if inside == GO_ON else inside
+        elif not actor.fate:
+            return verdict
         self._decider = self._steps[-1]
-        return self._end(actor.fate or UNKNOWN, reason)
+        place = self._place(hooked, chain, loaded)
+        return self._end(actor.fate or UNKNOWN, f"{place}: {why}" if why else place)
 
     def _place(self, hooked: HookedChain, chain: LoadedChain, loaded: LoadedRule) -> str:
         return str(RuleHit(self._now.hook, hooked.table, chain.name, (loaded,), hooked.source))

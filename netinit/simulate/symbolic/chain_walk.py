@@ -13,7 +13,7 @@ from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
 from netinit.simulate.condition import KEPT, Condition, TargetEffects
-from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
+from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.regions import Region, nothing, unite
@@ -223,14 +223,12 @@ class Walker:
                 continue
             results = self._walk(frame, now, path, region)
             join_groups(through, results.accepted)
-            if chain.policy == "ACCEPT":
+            if chain.policy == ACCEPT:
                 join_groups(through, results.back)
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            reason = f"the policy of {frame.hooked.name} {chain.name} is {chain.policy}"
-            reason += ", which netinit does not know" * (fate == UNKNOWN)
             for (now, so_far), left in results.back.items():
-                self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
+                self.ended.append(Ended(left, Treatment(fate, now, frame.hooked.policy_reason), so_far))
         return through
 
     def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
@@ -328,12 +326,10 @@ class Walker:
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
         """Send packets through a called chain; None if the rules must be applied one by one."""
-        called = place.hooked.chains.get(chain)
+        called, why = place.hooked.find_called(chain, place.above)
         path = group.path
-        if called is None or called.policy or chain in place.above:
-            known = called is not None and not called.policy
-            reason = f"{path[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
-            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
+        if called is None:
+            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, f"{path[-1]}: {why}", by_rule=True), path))
             return {}
         above = (*place.above, place.chain.name)
         done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
