@@ -11,7 +11,8 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.partition import Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Point, Sides
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
 
@@ -135,7 +136,7 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     """One packet ends as its part says, and has met the rules that its part names."""
     packet, surroundings = packet_of(space, point)
     trace = simulate(packet, ruleset, surroundings)
-    wanted, ended, last = part.outcome, part.outcome.condition, trace.last
+    wanted, ended, last = part, part.condition, trace.last
 
     def told() -> str:
         return f"{packet}\npart: {wanted}\ntrace: {trace.fate} {trace.reason} {last}"

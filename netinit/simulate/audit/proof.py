@@ -16,7 +16,8 @@ from netinit.simulate.condition import Condition
 from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
-from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.partition import Partition
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Names, Space
 from netinit.simulate.trace import UNKNOWN

@@ -21,7 +21,8 @@ from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
+from netinit.simulate.symbolic.partition import WITH_PORTS, Partition, divide, make_spaces
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import Dim, Space
 

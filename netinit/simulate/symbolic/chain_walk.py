@@ -16,55 +16,16 @@ from netinit.simulate.condition import KEPT, Condition, TargetEffects
 from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
+from netinit.simulate.symbolic.parts import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
-ENDS = ("dropped", "refused")  # fates of packets that are gone
 PASSED = ""  # the fate of packets that a round of chains lets pass
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
-
-Path = tuple[RuleHit, ...]
 Groups = dict[tuple[Condition, Path], Region]
-
-
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """Where the packets of a part end, as in Trace, why (`reason`), and their final condition."""
-
-    fate: str
-    condition: Condition
-    reason: str = ""
-    by_rule: bool = False  # ended by the last rule on the path
-    at_worst_dropped: bool = False  # unknown, but every outcome is either captured or dropped
-
-    @property
-    def behaviour(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks, which depend on the initial packet."""
-        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
-
-    @property
-    def behaviour_but_source(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks and the source of captured packets."""
-        ended = self.condition
-        if self.fate in ENDS:
-            return (self.fate,)
-        source = () if ended.redirect_port else (ended.source,)
-        return (
-            self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
-            ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Packets whose path is over."""
-
-    region: Region
-    outcome: Treatment
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +84,8 @@ class Walker:
     """
 
     def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
-        self.ended: list[Ended] = []
-        self.doubts: list[Ended] = []
+        self.ended: list[Part] = []
+        self.doubts: list[Part] = []
         self._space = space
         self._is_proxy = is_proxy
         self._choices: dict[tuple[int, Condition], Choice] = {}  # by rule, and the part of the condition that it can see
@@ -163,37 +124,37 @@ class Walker:
         through: Groups = {}
         disputed = nothing(self._space)
         for one in first:
-            agreed, path, condition, fate = one.region, one.path, one.outcome.condition, one.outcome.fate
+            agreed, path, condition, fate = one.region, one.path, one.condition, one.fate
             for outcomes in others if fate != UNKNOWN else ():
                 agreed &= self._unite([other.region for other in outcomes if _alike(other, one)])
                 if fate == PASSED:
-                    changed = [other for other in outcomes if other.outcome.fate == PASSED and not _alike(other, one)]
+                    changed = [other for other in outcomes if other.fate == PASSED and not _alike(other, one)]
                     path = next((other.path for other in changed if other.region & one.region), path)
             if fate != PASSED:
                 self._finish(replace(one, region=agreed))
             elif agreed:
                 join_groups(through, {(condition, one.path): agreed})
             disputed |= one.region if fate == UNKNOWN else one.region - agreed
-            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, condition, reason), path))
+            self._finish(Part(one.region - agreed, UNKNOWN, condition, path, reason))
         for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
             extra = one.region - self._unite([each.region for each in first if _alike(each, one)]) - disputed
             disputed |= extra
-            self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
+            self._finish(Part(extra, UNKNOWN, one.condition, one.path, reason))
         return through
 
     def _unite(self, regions: list[Region]) -> Region:
         return unite(regions) if regions else nothing(self._space)
 
-    def _finish(self, ended: Ended) -> None:
+    def _finish(self, ended: Part) -> None:
         if ended.region:
             self.ended.append(ended)
 
-    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Ended]:
+    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Part]:
         """The ended packets and those that pass if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
-        return ended + [Ended(region, Treatment(PASSED, condition), path) for (condition, path), region in through.items()]
+        return ended + [Part(region, PASSED, condition, path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
         """Packets that pass all chains; once translated, they skip the other NAT chains."""
@@ -214,7 +175,7 @@ class Walker:
             place, now = frame.hooked.place, condition
             if frame.hooked.turn == EARLY:
                 reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
-                self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
+                self.doubts.append(Part(region, UNKNOWN, condition, path, reason))
                 join_groups(through, {(condition, path): region})
                 now = condition.replace(early=(*condition.early, place))
             elif place in condition.early:
@@ -228,7 +189,7 @@ class Walker:
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
             for (now, so_far), left in results.back.items():
-                self.ended.append(Ended(left, Treatment(fate, now, frame.hooked.policy_reason), so_far))
+                self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
     def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
@@ -293,7 +254,7 @@ class Walker:
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
         reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
-        undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
+        undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, met), reason, by_rule=True)
         if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results.on[group.condition, group.path] -= doubt
@@ -317,7 +278,7 @@ class Walker:
             return None if back is None else results
         if actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
-            self.ended.append(Ended(taken, Treatment(actor.fate, now, reason, by_rule=True), path))
+            self.ended.append(Part(taken, actor.fate, now, path, reason, by_rule=True))
             return results
         if verdict == GO_ON and len(met.rules) > 1:
             return None
@@ -329,7 +290,7 @@ class Walker:
         called, why = place.hooked.find_called(chain, place.above)
         path = group.path
         if called is None:
-            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, f"{path[-1]}: {why}", by_rule=True), path))
+            self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
         done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
@@ -362,11 +323,11 @@ class Walker:
         return self._joined[key]
 
 
-def _alike(one: Ended, other: Ended) -> bool:
+def _alike(one: Part, other: Part) -> bool:
     """Whether two outcomes of a round are equivalent; dropped and refused packets are gone."""
-    fates = (one.outcome.fate, other.outcome.fate)
+    fates = (one.fate, other.fate)
     if fates == (PASSED, PASSED):
-        return one.outcome.condition == other.outcome.condition
+        return one.condition == other.condition
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 
 

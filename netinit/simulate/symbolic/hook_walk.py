@@ -14,8 +14,9 @@ from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import ENDS, Ended, Groups, Treatment, Walker, join_groups
+from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
+from netinit.simulate.symbolic.parts import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
@@ -24,7 +25,7 @@ Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
 _BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
-def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
+def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Part]:
     """Treat all packets of the space, or of a region. Raises TooManyPartsError."""
     return _PacketSets(space, ruleset).simulate_all(everything(space) if among is None else among)
 
@@ -54,7 +55,7 @@ class _PacketSets:
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
-    def simulate_all(self, region: Region) -> list[Ended]:
+    def simulate_all(self, region: Region) -> list[Part]:
         """Compute the treatment of each packet."""
         if self._space.direction == INBOUND:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
@@ -217,75 +218,73 @@ class _PacketSets:
         """Record where packets end."""
         for (condition, path), region in groups.items():
             if region:
-                self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
+                self._walker.ended.append(Part(region, fate, condition, path, reason))
 
 
-def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
+def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
     """Merge the ends of each packet; if they differ, UNKNOWN because of the first doubtful rule."""
     if not doubts:
         return ended
     several = unite([one.region for one in doubts])
     found = [replace(one, region=one.region - several) for one in ended]
-    alike: dict[tuple[object, ...], list[Ended]] = {}
+    alike: dict[tuple[object, ...], list[Part]] = {}
     for one in _restore_states(ended):
-        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour_but_source
+        key = ENDS if one.fate in ENDS else one.behaviour_but_source
         alike.setdefault(key, []).append(replace(one, region=one.region & several))
     disputed = seen = risky = kept = nothing(several.space)
     for ends in alike.values():
         here = unite([one.region for one in ends])
         disputed |= seen & here
         seen |= here
-        if ends[0].outcome.fate not in ENDS:
-            risky |= kept & here if ends[0].outcome.condition.redirect_port else here
+        if ends[0].fate not in ENDS:
+            risky |= kept & here if ends[0].condition.redirect_port else here
             kept |= here
     for ends in alike.values():
         left = several - disputed
         for one in sorted(ends, key=_met_doubtful_rule):
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
-            for here, source in ((unsure, None), (left - unsure, one.outcome.condition.source)):
-                known = replace(one.outcome, condition=one.outcome.condition.replace(source=source))
-                unmarked = replace(known, condition=known.condition.replace(has_vague_marks=True))
-                found.append(replace(one, region=one.region & here - vague, outcome=known))
-                found.append(replace(one, region=here & vague, outcome=unmarked))
+            for here, source in ((unsure, None), (left - unsure, one.condition.source)):
+                known = one.condition.replace(source=source)
+                found.append(replace(one, region=one.region & here - vague, condition=known))
+                found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
     for one in sorted(doubts, key=_only_accepts):
-        here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
-        found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
+        here = one.region & disputed
+        found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region
     return [one for one in found if one.region]
 
 
-def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
+def _where_different(one: Part, ends: list[Part], *names: str) -> Region:
     """Packets that may also end with other values of these fields."""
-    own = [getattr(one.outcome.condition, name) for name in names]
-    others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
+    own = [getattr(one.condition, name) for name in names]
+    others = [each.region for each in ends if [getattr(each.condition, name) for name in names] != own]
     return unite([nothing(one.region.space), *others]) & one.region
 
 
-def _restore_states(ended: list[Ended]) -> Iterator[Ended]:
+def _restore_states(ended: list[Part]) -> Iterator[Part]:
     """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
         already = one.region & in_states(one.region.space, (CtState.UNTRACKED,))
-        if one.outcome.condition.state == CtState.UNTRACKED and already:
+        if one.condition.state == CtState.UNTRACKED and already:
             yield replace(one, region=one.region - already)
-            outcome = replace(one.outcome, condition=one.outcome.condition.replace(state=KEPT))
-            yield replace(one, region=already, outcome=outcome)
+            yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
 
 
-def _met_doubtful_rule(one: Ended) -> bool:
+def _met_doubtful_rule(one: Part) -> bool:
     return any(passage.doubtful for passage in one.path)
 
 
-def _only_accepts(doubt: Ended) -> bool:
+def _only_accepts(doubt: Part) -> bool:
     return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
 
 
-def _unless_unread(one: Ended) -> Ended:
+def _unless_unread(one: Part) -> Part:
     """The end, or UNKNOWN if something unreadable decided about the packets as well."""
-    condition = one.outcome.condition
-    if not condition.unread or one.outcome.fate == UNKNOWN:
+    condition = one.condition
+    if not condition.unread or one.fate == UNKNOWN:
         return one
-    return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
+    return Part(one.region, UNKNOWN, condition, one.path, list_unread(condition.unread))
