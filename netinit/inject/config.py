@@ -238,9 +238,15 @@ def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]
     if not isinstance(aliases, dict) or not all(isinstance(names, list) for names in aliases.values()):
         raise ConfigError("injector configuration: aliases must map a name to a list of template names")
     renamed = {alias: tuple(map(string, names)) for alias, names in aliases.items()}
-    templates = LazyMapping(sources, lambda name: _template(name, sources[name], _DELIMITERS))
+    broken: dict[str, str] = {}
+
+    def parse(name: str) -> Template:
+        if name in broken:  # not again for each pod that asks for it
+            raise ConfigError(broken[name])
+        return _template(name, sources[name], _DELIMITERS)
+
+    templates = LazyMapping(sources, parse)
     used = {real for name in defaults for real in renamed.get(name, (name,))}
-    broken: list[str] = []
     for name in sources:
         try:
             if name in used or not lazily:
@@ -248,7 +254,7 @@ def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]
         except ConfigError as error:
             if name in used:
                 raise
-            broken.append(name)
+            broken[name] = str(error)
             warnings.append(f"{error}; pods that ask for it are refused")
     return {
         "classic": False,

@@ -104,6 +104,14 @@ def test_a_bad_configuration_is_refused_as_a_whole(source, message):
         load_config(source)
 
 
+def test_a_broken_template_is_parsed_once_however_many_pods_ask_for_it(monkeypatch):
+    config = load_config({"templates": {"sidecar": "metadata: {}", "other": "{{ if }}"}})
+    monkeypatch.setattr("netinit.inject.config.Template", lambda *_, **__: pytest.fail("it was parsed again"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
+            config.templates["other"]
+
+
 @pytest.mark.parametrize("lazily", [False, True])
 def test_a_broken_template_refuses_the_pods_that_ask_for_it_and_no_others(lazily):
     source = {"templates": {"sidecar": "", "other": "\n{{ if }}"}, "aliases": {"both": ["sidecar", "other"]}}
