@@ -13,7 +13,7 @@ from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, f
 from netinit.inject.decision import INJECT
 from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CniCode
-from netinit.options import Options
+from netinit.options import Options, offline
 
 __all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "matches_uid", "options_of_pod", "read_pod"]
 
@@ -146,6 +146,6 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
         raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:
         made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
-        return made.decide_ipv6(addresses) if addresses else made
+        return made.replace(ipv6=made.settle(offline(addresses)).ipv6) if addresses else made
     except OptionError as error:
         raise CniError(str(error), CniCode.BAD_POD) from None

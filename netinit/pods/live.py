@@ -24,7 +24,7 @@ from netinit.options import (
     TABLES_OF_OUR_OWN,
     Interception,
     Options,
-    Settled,
+    SettledOptions,
 )
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.iptables.sets import Contents, use_sets
@@ -54,7 +54,7 @@ class LiveRules:
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     options: dict[str, InferredOptions] = field(default_factory=dict)
-    given: Interception | None = None
+    given: SettledOptions | None = None
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
     routes_known: bool = True  # the destination alone determines the outgoing interface
@@ -79,8 +79,7 @@ def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     for backend, inferred in read_live(options).options.items():
         if inferred.options:
-            own = {flag.field: getattr(inferred.options, flag.field) for flag in Interception.flags}
-            return Options(**run, **own), backend, inferred
+            return inferred.options.replace(**run), backend, inferred
     return None
 
 
@@ -89,7 +88,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     places, settled = settle_beside(options)
     families = settled.kernel_families
-    wanted = plan_for(settled.options) if given else None
+    wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read(read_snapshot)
     contents = ipset.read_contents()
@@ -121,8 +120,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
-    given_here = settled.options if given else None
-    return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), simple, snapshot)
+    return LiveRules(rulesets, around, found, settled if given else None, tuple(warnings), _read_listening(), simple, snapshot)
 
 
 def _read_listening() -> frozenset[tuple[int, int]] | None:
@@ -132,7 +130,7 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
         return None
 
 
-def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
+def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:
     """Return the backends whose tables may hold rules, and the options settled for the one with ours."""
     places, settled = backends.populated(options), HERE.settle(options)
     native = FIRST_WITH[TABLES_OF_OUR_OWN]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from netinit.base.net import FAMILIES
-from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
+from netinit.options import CLASSIC, OFF, ON, TPROXY, Options, offline
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import (
     EXCLUDED,
@@ -82,13 +82,13 @@ def layout_patterns() -> LayoutPatterns:
 
 def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
     """Yield every table of the layouts' plans."""
-    plans = [
-        layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
-        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first
-    ]
-    plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
-    plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
-    for plan in plans:
+    for options in (
+        Options(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT),
+        Options(ipv6=OFF, **_VALUES, **_CURRENT),  # here another jump comes first
+        *[Options(layout=CLASSIC, ipv6=ipv6, **_VALUES) for ipv6 in (ON, OFF)],
+        Options(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES),
+    ):
+        plan = layouts.plan(options.settle(offline()))
         for family in FAMILIES:
             yield from write_plan(plan, family).items()
 
