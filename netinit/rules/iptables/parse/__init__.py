@@ -182,10 +182,12 @@ class _Reader:
         for module in self._modules:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""
-            elif module.words or module.name != self._protocol:  # a bare `-m tcp` only repeats `-p tcp`
+            elif module.words or module.name != self._protocol:
                 self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
                     UnknownMatch(text=module.text)
                 ]
+            else:  # a bare `-m tcp` only repeats `-p tcp`
+                self.built_in[4][:] = [one.replace(module=True) for one in self.built_in[4]]
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
@@ -220,7 +222,7 @@ class _Reader:
 
     def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
         """Assign an option with its values to its module; return the position after it."""
-        end = at + 1
+        end = at + 1 + (option == "--comment")  # whatever it says
         while end < len(words) and not _begins_option(words[end]):
             end += 1
         own = list(words[first:end])
