@@ -328,6 +328,11 @@ class SettledOptions(Options):
             what = "inbound TCP over it goes past the proxy and mTLS in TPROXY mode, outbound TCP is refused"
         return (*self.machine_warnings, f"{has}: {what}; {remedy}")
 
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        decided = {field: value for field, value in given.items() if field in cls._names - Options._names}  # as a child answers
+        return {**decided, **super()._read({field: value for field, value in given.items() if field not in decided})}
+
     def _check(self) -> list[str]:
         undecided = self.ipv6 == AUTO
         return super()._check() + ["--ipv6: 'auto' was decided when the options were settled; use another value"] * undecided

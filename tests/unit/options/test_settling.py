@@ -11,7 +11,7 @@ import pytest
 from netinit.backends.machine import HERE
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel import detect
+from netinit.kernel import answers, detect
 from netinit.options import Facts, Interception, Options, SettledOptions, offline
 from netinit.rules import layouts
 
@@ -153,6 +153,7 @@ def test_settled_options_are_made_by_settling_and_stay_settled():
     for undo in (lambda: found.replace(ipv6="auto"), lambda: found.without("ipv6")):
         with pytest.raises(OptionError, match="'auto' was decided when the options were settled"):
             undo()
+    assert answers.decode(answers.encode(found)) == found, "as a child in the pod answers with them"
     with pytest.raises(TypeError, match="kernel_families, machine_warnings, follows_istio, second_address is missing"):
         SettledOptions(ipv6="on")
 
