@@ -330,7 +330,7 @@ class SettledOptions(Options):
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        decided = {field: value for field, value in given.items() if field in cls._names - Options._names}  # as a child answers
+        decided = {field: value for field, value in given.items() if field in SettledOptions.__annotations__}  # as a child answers
         return {**decided, **super()._read({field: value for field, value in given.items() if field not in decided})}
 
     def _check(self) -> list[str]:
