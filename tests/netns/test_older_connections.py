@@ -19,6 +19,8 @@ from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import NODE_PROXY_MARK, Options
 from programming import apply_in, needs, run_tool
 
+pytestmark = pytest.mark.usefixtures("judged_by_verify")
+
 POD, CLIENT = {4: "10.77.0.2", 6: "fd77::2"}, {4: "10.77.0.1", 6: "fd77::1"}
 OUT, EXCLUDED_OUT, IN, EXCLUDED_IN = 8000, 8001, 9000, 9001
 RULES = ["-b", "*", "-d", str(EXCLUDED_IN), "-i", "*", "-o", str(EXCLUDED_OUT), "--ipv6", "on"]
