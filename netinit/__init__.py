@@ -1,7 +1,7 @@
 """netinit: the interception layer of a service mesh pod.
 
     options = netinit.Options(inbound_ports="*", outbound_cidrs="*", ipv6="on")
-    plan = netinit.plan(options)  # pure data
+    plan = netinit.plan(options.settle(netinit.offline()))  # pure data
     print(netinit.render(plan))
     netinit.apply(options)  # this process's network namespace
     assert not netinit.verify(options).differences
@@ -16,22 +16,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.base.errors import NetinitError
     from netinit.base.version import __version__
-    from netinit.options import Interception, Options
+    from netinit.options import Facts, Interception, Options, SettledOptions, offline
     from netinit.pods.apply import apply, remove
     from netinit.pods.verify import verify
     from netinit.rules.layouts import plan
     from netinit.rules.model import Plan
     from netinit.rules.render import render
 
-__all__ = ["Interception", "NetinitError", "Options", "Plan", "__version__", "apply", "plan", "remove", "render", "verify"]
+__all__ = [
+    "Facts", "Interception", "NetinitError", "Options", "Plan", "SettledOptions", "__version__", "apply", "offline", "plan", "remove",
+    "render", "verify",
+]  # fmt: skip
 
 _HOMES = {
+    "Facts": "netinit.options",
     "Interception": "netinit.options",
     "NetinitError": "netinit.base.errors",
     "Options": "netinit.options",
     "Plan": "netinit.rules.model",
+    "SettledOptions": "netinit.options",
     "__version__": "netinit.base.version",
     "apply": "netinit.pods.apply",
+    "offline": "netinit.options",
     "plan": "netinit.rules.layouts",
     "remove": "netinit.pods.apply",
     "render": "netinit.rules.render",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hosts import Host
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
-from netinit.options import Options
+from netinit.options import Options, SettledOptions, offline
+from netinit.rules import layouts
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
 from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
 from netinit.rules.iptables.parse import parse_rule
@@ -18,7 +19,7 @@ from netinit.rules.iptables.transition import (
     write_transition,
 )
 from netinit.rules.iptables.write import write_plan, write_rule
-from netinit.rules.layouts import plan
+from netinit.rules.model import Plan
 from netinit.rules.nft import render_script
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
@@ -55,6 +56,7 @@ __all__ = [
     "render_restore",
     "render_script",
     "same_table",
+    "settled",
     "simulate",
     "target_from_listing",
     "target_from_plan",
@@ -65,3 +67,13 @@ __all__ = [
     "write_rule",
     "write_transition",
 ]
+
+
+def settled(options: Options) -> SettledOptions:
+    """The options settled for a pod that cannot be asked, unless they are settled for one."""
+    return options if isinstance(options, SettledOptions) else options.settle(offline())
+
+
+def plan(options: Options) -> Plan:
+    """The plan of options, settled or not."""
+    return layouts.plan(settled(options))

@@ -9,12 +9,12 @@ import struct
 import subprocess
 from pathlib import Path
 
+from core import plan
 from lab_state import drop_empty_tables
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.snapshot.legacy_tables import read_bytes
 from netinit.lab import NetworkNamespace
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from programming import FOREIGN, SIDECAR, load
 
 LEGACY = "iptables-legacy"

@@ -16,7 +16,7 @@ from netinit.base.errors import BackendUnavailableError, LockedError, NamespaceE
 from netinit.base.net import FAMILIES, Family, HostAddress
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LOOPBACK_INDEX, LocalRoute, PolicyRule
-from netinit.options import Options, Settled
+from netinit.options import Facts, Options, SettledOptions
 
 Result = TypeVar("Result")
 
@@ -156,9 +156,9 @@ class MemoryMachine(Machine):
     def lock(self, nanoseconds: int) -> Lock:
         return MemoryLock(self, "namespace")
 
-    def settle(self, options: Options) -> Settled:
+    def settle(self, options: Options) -> SettledOptions:
         """The machine's interfaces have no address, and nobody's name servers are known."""
-        return options.settle(self.families, tuple, tuple)
+        return options.settle(Facts(kernel_families=self.families, list_addresses=tuple))
 
     def occupied(self, options: Options, *, thorough: bool) -> tuple[str, ...]:
         return tuple([name for name, kernel in self.tables.items() if any(kernel.tables.values())])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import prefork
+from core import plan
 from lab_state import describe_state, drop_empty_tables, list_rules
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel.switch_user import creating_as
@@ -26,7 +27,6 @@ from netinit.pods import apply as applying
 from netinit.pods import verify as verifying
 from netinit.pods.apply import Outcome
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 
 ROOT = Path(__file__).parent.parent
 TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h

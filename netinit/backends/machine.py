@@ -8,7 +8,7 @@ from _socket import if_indextoname
 from netinit import backends
 from netinit.backends import Lock
 from netinit.kernel import detect, namespaces, netlink
-from netinit.options import Options, Settled
+from netinit.options import Facts, Options, SettledOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ class Machine:
         """Return the namespace's lock for one run; entering it raises LockedError."""
         return NamespaceLock(nanoseconds)
 
-    def settle(self, options: Options) -> Settled:
-        """Return the options settled for this pod's addresses and name servers."""
-        return options.settle(detect.kernel_families(), detect.list_addresses, detect.read_name_servers)
+    def settle(self, options: Options) -> SettledOptions:
+        """Return the options settled for this pod's addresses and name servers; with a pid, `inside` has read the latter."""
+        addresses, servers = detect.list_addresses, tuple if options.pid else detect.read_name_servers
+        return options.settle(Facts(kernel_families=detect.kernel_families(), list_addresses=addresses, read_servers=servers))
 
     occupied = staticmethod(backends.populated)
     load = staticmethod(backends.load)

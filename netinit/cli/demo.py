@@ -88,7 +88,7 @@ def play(backend: str) -> Iterator[Line]:
         before = describe(pod)
         yield from present(pod)
         with pod.entered():
-            plan = plan_for(settle(options).options)
+            plan = plan_for(settle(options))
         yield from draw(plan)
         yield from program(pod, options)
         yield Line(TITLE, "Connections; who answers shows where they arrived")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
@@ -17,7 +16,7 @@ from netinit.cli.flags import FlagCommand
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
 from netinit.inject.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
-from netinit.options import AUTO, ON, Options
+from netinit.options import FLAGS, Options, offline
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
@@ -66,11 +65,9 @@ def command(
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Check options without a pod; known are at most its addresses and whether its proxy has a tunnel."""
-    if not addresses:
-        return lint(_assume_ipv6(options), given=options, has_tunnel=has_tunnel)
-    settled = options.settle(FAMILIES, lambda: addresses, lambda: options.dns_servers)
+    settled = options.settle(offline(addresses))
     uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
-    return (*lint(settled.options, given=options, has_tunnel=has_tunnel), *uncaptured)
+    return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
 def lint_pods(options: Options, pods: Iterable[PodFacts]) -> list[Linted]:
@@ -100,14 +97,10 @@ def _format_minimal(name: str, options: Options) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
     from netinit.simulate.lint.effect_proof import minimise  # imports the symbolic engine
 
-    made = minimise(_assume_ipv6(options)).replace(ipv6=options.ipv6)
+    least = minimise(options.settle(offline()))
+    made = options.replace(**{flag.field: getattr(least, flag.field) for flag in FLAGS if flag.field != "ipv6"})
     variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
     return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
-
-
-def _assume_ipv6(options: Options) -> Options:
-    """Assume IPv6, which the pod may have: its rules count."""
-    return options.replace(ipv6=ON) if options.ipv6 == AUTO else options
 
 
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:

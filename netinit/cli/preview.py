@@ -39,7 +39,7 @@ def decide(options: Options, log: Log, backend: str = "") -> Plan:
     settled = settle(options)
     if backend:
         settled = settled.on(backend)
-    made = plan(settled.options)
+    made = plan(settled)
     for warning in settled.warnings + made.warnings:
         log.warn(warning)
     return made

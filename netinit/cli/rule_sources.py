@@ -16,7 +16,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
 from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
-from netinit.options import AUTO, CURRENT, ON, REDIRECT, Interception, Options
+from netinit.options import CURRENT, REDIRECT, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet, Surroundings
@@ -44,8 +44,8 @@ class RuleSource:
 
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
-    options: Mapping[str, Interception] = field(default_factory=dict)
-    wanted: Interception | None = None
+    options: Mapping[str, SettledOptions] = field(default_factory=dict)
+    wanted: SettledOptions | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -176,19 +176,15 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     origins: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    rules = options.with_servers(read_name_servers)
+    given = facts.options if facts else options.with_servers(read_name_servers)
     if facts:
-        rules, origins, addresses = facts.options, facts.origins, addresses or facts.addresses
+        origins, addresses = facts.origins, addresses or facts.addresses
         notes, warnings = _introduce(facts)
-    unknown = not addresses and rules.ipv6 == AUTO
-    settled = rules.settle(FAMILIES, lambda: addresses or POD_ADDRESSES, lambda: rules.dns_servers)  # as apply decides in that pod
-    if addresses:
-        rules, warnings = settled.options, warnings + settled.warnings
-    elif unknown:
-        rules = rules.replace(ipv6=ON)
-    found = replace(_plan(rules, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
-    other = replace(_plan(settled.options, facts, POD_ADDRESSES), origins=origins) if unknown and settled.options != rules else None
-    return replace(found, warnings=warnings + found.warnings, ipv4_first=other)
+    settled = given.settle(offline(addresses))
+    found = replace(_plan(settled, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
+    second = settled if addresses else given.settle(offline(POD_ADDRESSES))
+    other = replace(_plan(second, facts, POD_ADDRESSES), origins=origins) if second.ipv6 != settled.ipv6 else None
+    return replace(found, warnings=warnings + settled.warnings + found.warnings, ipv4_first=other)
 
 
 def find_of_manifest(facts: PodFacts) -> RuleSource:
@@ -196,7 +192,7 @@ def find_of_manifest(facts: PodFacts) -> RuleSource:
     return find_planned(Options(), complete_servers(facts, Options()))
 
 
-def _plan(rules: Interception, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
+def _plan(rules: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
     made = plan(rules)
     if facts and not facts.intercepted:
         made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())

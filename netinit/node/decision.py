@@ -13,7 +13,7 @@ from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, f
 from netinit.inject.decision import INJECT
 from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CniCode
-from netinit.options import Options
+from netinit.options import Options, offline
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid that kubelet and runtime use
 # Annotations and labels to keep, by prefix.
@@ -144,6 +144,6 @@ def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ())
         raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:
         made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
-        return made.decide_ipv6(addresses) if addresses else made
+        return made.replace(ipv6=made.settle(offline(addresses)).ipv6) if addresses else made
     except OptionError as error:
         raise CniError(str(error), CniCode.BAD_POD) from None

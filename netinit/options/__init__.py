@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AMBIENT", "AMBIENT_MARK", "AMBIENT_MASK", "AMBIENT_PRIORITY", "AMBIENT_TABLE", "AUTO", "BACKENDS", "CLASSIC", "CURRENT",
     "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LOOP_MARK", "NODE_PROXY_MARK", "NONE", "OFF", "ON", "REDIRECT",
-    "REJECT", "TPROXY", "Interception", "Options", "Settled",
+    "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline",
 ]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
@@ -94,6 +94,19 @@ BACKENDS = {
 }  # fmt: skip
 FIRST_WITH = {line.tables: line.name for line in reversed(BACKENDS.values())}  # of the backends that read the same tables
 VARIANTS = {line.variant: line.name for line in BACKENDS.values() if line.variant}
+
+
+class Facts(Record):
+    """What settling options asks of a pod: each function is called only if its result matters."""
+
+    kernel_families: tuple[Family, ...] = FAMILIES
+    list_addresses: Callable[[], Sequence[str]]
+    read_servers: Callable[[], Sequence[str]] = tuple
+
+
+def offline(addresses: Sequence[str] = ()) -> Facts:
+    """The facts where no pod can be asked: no name servers, and its addresses, or one of IPv6 so that --ipv6 auto is on."""
+    return Facts(list_addresses=lambda: addresses or ("2001:db8::10",))  # from the documentation range (RFC 3849)
 
 
 class Options(Interception):
@@ -178,7 +191,7 @@ class Options(Interception):
 
     def differing(self, always: Sequence[str] = ()) -> Iterator[tuple[Flag, Any]]:
         """Yield each option, with its value, that `from_argv` would set otherwise; fields in `always` are included."""
-        plain = type(self)(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
+        plain = Options(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
         # Derived values follow from these three, whose defaults are those of from_argv in this environment.
         basic = {"outbound_port": DEFAULT_OUTBOUND_PORT, "proxy_uids": _default_uids({}, self.layout), "layout": CURRENT}
         for flag in FLAGS:
@@ -225,50 +238,41 @@ class Options(Interception):
         """The options with the name servers that `read` returns, which is called only if they are needed and not named."""
         return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
 
-    def decide_ipv6(self, addresses: Sequence[str]) -> Self:
-        """The options with IPv6 decided for a pod with these addresses, on the backend that they name."""
-        decided = self.settle(FAMILIES, lambda: addresses, tuple).options.ipv6
-        return self if decided == self.ipv6 else self.replace(ipv6=decided)
-
-    def settle(
-        self, kernel_families: tuple[Family, ...], list_addresses: Callable[[], Sequence[str]],
-        read_servers: Callable[[], Sequence[str]],
-    ) -> Settled:  # fmt: skip
+    def settle(self, facts: Facts) -> SettledOptions:
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
-        A function is called only if its result matters; with a pid, see `with_servers`. As in Istio, IPv6 is on if the first
-        address that is neither loopback nor link-local is IPv6 (with --dual-stack: any). Without one, or without IPv6 in the
-        kernel, it is off. What --ipv6 auto means on a backend: see `Settled.on`.
+        As in Istio, IPv6 is on if the first address that is neither loopback nor link-local is IPv6 (with --dual-stack: any).
+        Without one, or without IPv6 in the kernel, it is off. What --ipv6 auto means on a backend: see `SettledOptions.on`.
         """
         warnings = []
-        ipv6, second = self.ipv6, ""
+        ipv6, second, families = self.ipv6, "", facts.kernel_families
         if ipv6 == AUTO:
-            addresses = [address for address in list_addresses() if not _is_local(address)]
+            addresses = [address for address in facts.list_addresses() if not _is_local(address)]
             sixes = [address for address in addresses if ":" in address]
             counted = sixes if self.dual_stack else sixes if addresses[:1] == sixes[:1] else []
             ipv6 = ON if counted else OFF
             second = sixes[0] if sixes and not counted else ""
-        elif ipv6 == ON and IPV6 not in kernel_families:
+        elif ipv6 == ON and IPV6 not in families:
             warnings.append("--ipv6 on: the kernel has IPv6 disabled, so there is nothing to capture")
-        if IPV6 not in kernel_families:
+        if IPV6 not in families:
             ipv6 = OFF
         servers = self.dns_servers
         captures_all_dns = self.redirect_dns and self.capture_all_dns and self.layout != AMBIENT
-        if self.wants_servers and not self.pid:
-            servers = tuple(read_servers())
-        elif captures_all_dns and not self.pid and DOCKER_RESOLVER in read_servers():
+        if self.wants_servers:
+            servers = tuple(facts.read_servers())
+        elif captures_all_dns and DOCKER_RESOLVER in facts.read_servers():
             warnings.append(
                 f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule stands first, so that"
                 " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
             )
-        settled = self
-        if (ipv6, servers) != (self.ipv6, self.dns_servers):
-            settled = self.replace(ipv6=ipv6, dns_servers=servers)
-        follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in kernel_families
-        found = Settled(
-            options=settled, kernel_families=kernel_families, warnings=tuple(warnings), follows_istio=follows, second_address=second
-        )
-        return found.on(self.wanted_backend)
+        follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in families
+        decided = {
+            "ipv6": ipv6, "dns_servers": servers, "kernel_families": families, "machine_warnings": tuple(warnings),
+            "follows_istio": follows, "second_address": second,
+        }  # fmt: skip
+        settled = SettledOptions.__new__(SettledOptions)  # every value has been checked: a second time is 0.2 % of a start
+        settled.__dict__.update(self.__dict__, **decided, _given={**self._given, **decided})
+        return settled.on(self.wanted_backend)
 
     def _check(self) -> list[str]:
         problems = super()._check()
@@ -286,45 +290,52 @@ class Options(Interception):
         return problems
 
 
-class Settled(Record):
-    """Options with everything decided, the kernel's address families, and warnings.
+class SettledOptions(Options):
+    """Options with everything decided for a pod: what a plan is made from. Only `Options.settle` creates them.
 
-    `follows_istio`: --ipv6 auto found an IPv4 address first, so IPv6 is as Istio has it on the backend. `second_address`: the
-    pod's IPv6 address, if it has one.
+    `machine_warnings`: about the kernel and the name servers. `follows_istio`: --ipv6 auto found no IPv6 address that counts, so
+    IPv6 is as Istio has it on the backend. `second_address`: an IPv6 address of the pod that does not count.
     """
 
-    options: Options
     kernel_families: tuple[Family, ...]
-    warnings: tuple[str, ...]
-    follows_istio: bool = False
-    second_address: str = ""
+    machine_warnings: tuple[str, ...]
+    follows_istio: bool
+    second_address: str
 
-    def on(self, backend: str) -> Settled:
+    def on(self, backend: str) -> Self:
         """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
-        if not self.follows_istio:
-            return self
-        ipv6 = INET if backend == NFTABLES and self.options.layout == CURRENT else OFF
-        options = self.options if ipv6 == self.options.ipv6 else self.options.replace(ipv6=ipv6)
-        others = tuple([warning for warning in self.warnings if not warning.startswith(_OF_IPV6)])
-        if not self.second_address:
-            return self.replace(options=options, warnings=others)
-        return self.replace(options=options, warnings=(*others, _warn_of_ipv6(options, self.second_address)))
+        ipv6 = INET if backend == NFTABLES and self.layout == CURRENT else OFF
+        return self.replace(ipv6=ipv6) if self.follows_istio and ipv6 != self.ipv6 else self
 
+    @property
+    def captures_ipv6(self) -> bool:
+        """Whether IPv6 is captured as IPv4 is."""
+        return self.ipv6 == ON
 
-_OF_IPV6 = "IPv6 is not captured: "
-_REMEDY = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the pod, and its backend, keep these options from capturing."""
+        if not (self.follows_istio and self.second_address):
+            return self.machine_warnings
+        has = f"IPv6 is not captured: the pod's first address is IPv4, and {self.second_address} is here too"
+        remedy = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
+        what = "as with Istio's nft rules, TCP over it is refused unless the proxy listens on IPv6"
+        if self.layout == CLASSIC:
+            what = "what comes in over it is refused, and outbound TCP goes past the proxy and mTLS"
+        elif self.ipv6 == OFF:
+            what = "TCP over it goes past the proxy and mTLS"
+        elif self.inbound_mode == TPROXY and self.inbound_ports:
+            what = "inbound TCP over it goes past the proxy and mTLS in TPROXY mode, outbound TCP is refused"
+        return (*self.machine_warnings, f"{has}: {what}; {remedy}")
 
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        decided = {field: value for field, value in given.items() if field in SettledOptions.__annotations__}  # as a child answers
+        return {**decided, **super()._read({field: value for field, value in given.items() if field not in decided})}
 
-def _warn_of_ipv6(options: Options, address: str) -> str:
-    """Return the warning about IPv6 in a pod whose first address is IPv4."""
-    has = f"{_OF_IPV6}the pod's first address is IPv4, and {address} is here too"
-    if options.layout == CLASSIC:
-        return f"{has}: what comes in over it is refused, and outbound TCP goes past the proxy and mTLS; {_REMEDY}"
-    if options.ipv6 == OFF:
-        return f"{has}: TCP over it goes past the proxy and mTLS; {_REMEDY}"
-    if options.inbound_mode == TPROXY and options.inbound_ports:
-        return f"{has}: inbound TCP over it goes past the proxy and mTLS in TPROXY mode, outbound TCP is refused; {_REMEDY}"
-    return f"{has}: as with Istio's nft rules, TCP over it is refused unless the proxy listens on IPv6; {_REMEDY}"
+    def _check(self) -> list[str]:
+        undecided = self.ipv6 == AUTO
+        return super()._check() + ["--ipv6: 'auto' was decided when the options were settled; use another value"] * undecided
 
 
 FLAGS = Options.flags

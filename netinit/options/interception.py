@@ -180,11 +180,6 @@ class Interception(DeclaredOptions):
         "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, layouts=SIDECAR,
         help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.")
 
-    @property
-    def captures_ipv6(self) -> bool:
-        """Whether IPv6 is captured as IPv4 is; counts as captured if the pod's addresses decide."""
-        return self.ipv6 in (AUTO, ON)
-
     def may_contradict(self) -> bool:
         """Whether to run netinit.simulate.lint, which takes 20 ms; not for the options of a usual sidecar."""
         for flag in Interception.flags:

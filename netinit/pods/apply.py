@@ -24,7 +24,7 @@ from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import Options
+from netinit.options import Options, SettledOptions
 from netinit.pods import self_check
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
@@ -57,7 +57,7 @@ class Outcome(Record):
     committed: bool = False
     warnings: tuple[str, ...] = ()
     plan: Plan = EMPTY_PLAN
-    options: Options | None = None  # with what depends on the pod's addresses and name servers decided
+    options: SettledOptions | None = None
     notes: tuple[str, ...] = ()
     unended: str = ""  # connections that --reset-existing could not end
 
@@ -177,8 +177,8 @@ def apply(
 
             raise refuse_loopback(loopback)
         settled = machine.settle(options)
-        survey = Survey(settled.options, settled.kernel_families, thorough=False, machine=machine)
-        task = Task(settled=settled, plan=plan_for(settled.options), final=final, machine=machine, signals=signals)
+        survey = Survey(settled, thorough=False, machine=machine)
+        task = Task(options=settled, plan=plan_for(settled), final=final, machine=machine, signals=signals)
         outcome = _apply_first_that_works(task, survey)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
@@ -217,8 +217,8 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
     Raises BackendUnavailableError if tables cannot be read, which may hold rules of ours.
     """
     settled = machine.settle(options)
-    plan = plan_for(settled.options)
-    survey = Survey(settled.options, settled.kernel_families, machine=machine)
+    plan = plan_for(settled)
+    survey = Survey(settled, machine=machine)
     if survey.failures:
         from netinit.pods.refusals import nothing_works
 
@@ -257,7 +257,7 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
         try:
             own = task.on(chosen.backend.name)
             outcome = _apply_with(chosen, survey.others(chosen.backend), own)
-            warnings = own.settled.warnings + own.plan.warnings + outcome.warnings
+            warnings = own.options.warnings + own.plan.warnings + outcome.warnings
             return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
         except BackendUnavailableError as error:
             if task.signals and task.signals.heard:  # a signal killed the program; the backend may work

@@ -9,9 +9,8 @@ from __future__ import annotations
 from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, is_installed, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
-from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.options import AUTO, Options
+from netinit.options import AUTO, SettledOptions
 from netinit.rules.model import LEFTOVER, Difference
 
 TYPE_CHECKING = False
@@ -32,11 +31,10 @@ class Survey:
     """The backends that hold rules here and the candidates to try, each loaded and read on demand, or from a snapshot."""
 
     def __init__(
-        self, options: Options, families: tuple[Family, ...], *, thorough: bool = True, machine: Machine = HERE,
+        self, options: SettledOptions, *, thorough: bool = True, machine: Machine = HERE,
         snapshot: Snapshot | None = None,
     ) -> None:  # fmt: skip
         self._options = options
-        self._families = families
         self._observed: dict[str, Observed] = {}
         self._failures: dict[str, BackendUnavailableError] = {}
         self._machine = machine
@@ -88,7 +86,7 @@ class Survey:
         if name in self._failures:
             return None
         try:
-            backend = self._machine.load(name, self._options, self._families)
+            backend = self._machine.load(name, self._options, self._options.kernel_families)
             self._observed[name] = Observed(backend=backend, state=backend.observe(self._snapshot))
         except BackendUnavailableError as error:
             self._failures[name] = error

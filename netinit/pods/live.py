@@ -24,7 +24,8 @@ from netinit.options import (
     TABLES_OF_OUR_OWN,
     Interception,
     Options,
-    Settled,
+    SettledOptions,
+    offline,
 )
 from netinit.options.record import read_record
 from netinit.rules.expressions.rule_reader import read_comment
@@ -60,7 +61,7 @@ class LiveRules:
     rulesets: dict[str, dict[Family, Ruleset]]
     surroundings: dict[Family, Surroundings]
     options: dict[str, InferredOptions] = field(default_factory=dict)
-    given: Interception | None = None
+    given: SettledOptions | None = None
     warnings: tuple[str, ...] = ()
     listening: frozenset[tuple[int, int]] | None = None
     routes_known: bool = True  # the destination alone determines the outgoing interface
@@ -86,8 +87,7 @@ def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     for backend, inferred in read_live(options).options.items():
         if known := inferred.recorded or inferred.options:
-            own = {flag.field: getattr(known, flag.field) for flag in Interception.flags}
-            return Options(**run, **own), backend, inferred
+            return known.replace(**run), backend, inferred
     return None
 
 
@@ -96,7 +96,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
     places, settled = settle_beside(options)
     families = settled.kernel_families
-    wanted = plan_for(settled.options) if given else None
+    wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read(read_snapshot)
     contents = ipset.read_contents()
@@ -128,14 +128,15 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
-    given_here = settled.options if given else None
-    return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), simple, snapshot)
+    return LiveRules(rulesets, around, found, settled if given else None, tuple(warnings), _read_listening(), simple, snapshot)
 
 
 def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
     """Return the options of our nft tables: those recorded if they would make exactly these tables, else those that the rules show."""
     comments = [read_comment(one.userdata) for one in snapshot.tables if one.family == INET and one.name in RECORDING]
-    recorded = next((options for options in map(read_record, comments) if options), None)
+    found = next((options for options in map(read_record, comments) if options), None)
+    fields = {flag.field: getattr(found, flag.field) for flag in Interception.flags} if found else {}
+    recorded = Options(**fields).settle(offline()) if found else None
     if recorded and not compare_tables(plan_for(recorded), decode_tables(snapshot)):
         return InferredOptions(recorded, recorded=recorded)
     return replace(from_chains(chains, routing), recorded=recorded)
@@ -148,7 +149,7 @@ def _read_listening() -> frozenset[tuple[int, int]] | None:
         return None
 
 
-def settle_beside(options: Options) -> tuple[tuple[str, ...], Settled]:
+def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:
     """Return the backends whose tables may hold rules, and the options settled for the one with ours."""
     places, settled = backends.populated(options), HERE.settle(options)
     native = FIRST_WITH[TABLES_OF_OUR_OWN]

@@ -6,10 +6,10 @@ from netinit.backends.machine import HERE, Machine
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError
 from netinit.base.records import Record
-from netinit.options import AUTO, NFTABLES, Options, Settled
+from netinit.options import AUTO, NFTABLES, Options, SettledOptions
 
 
-def settle(options: Options) -> Settled:
+def settle(options: Options) -> SettledOptions:
     """Return the options as `apply` settles them in their namespace, which is entered if its addresses matter.
 
     Raises NamespaceError if it cannot be read.
@@ -33,7 +33,7 @@ def check_tables(options: Options) -> None:
     from netinit.rules.layouts import plan
 
     if not (options.cleanup_only or options.skip_rule_apply):
-        NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES).options))
+        NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES)))
 
 
 class Removal(Record):

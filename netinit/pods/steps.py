@@ -10,7 +10,7 @@ from netinit.backends.routes import Made, RouteChange
 from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel.run import Signals
-from netinit.options import LOOP_MARK, Options, Settled
+from netinit.options import LOOP_MARK, SettledOptions
 from netinit.pods.backend_choice import Observed
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
@@ -26,26 +26,20 @@ INTERIM_BIT = 1 << 20  # a bit of firewall marks
 class Task(Record):
     """The plan to program, and where."""
 
-    settled: Settled
+    options: SettledOptions
     plan: Plan
     final: bool
     machine: Machine
     signals: Signals | None
 
-    @property
-    def options(self) -> Options:
-        """The settled options."""
-        return self.settled.options
-
     def on(self, backend: str) -> Task:
         """Return the task for a backend, on which --ipv6 auto depends."""
-        settled = self.settled.on(backend)
-        same = settled.options is self.options
-        return self if same else self.replace(settled=settled, plan=plan_for(settled.options))
+        options = self.options.on(backend)
+        return self if options is self.options else self.replace(options=options, plan=plan_for(options))
 
     def forced(self) -> Task:
         """Return the task with --force-apply."""
-        return self.replace(settled=self.settled.replace(options=self.options.replace(force_apply=True)))
+        return self.replace(options=self.options.replace(force_apply=True))
 
 
 def run_steps(
@@ -73,7 +67,7 @@ def run_steps(
 
 def routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
     """Return the steps to the plan's policy rules, routes and addresses."""
-    return routes.steps_towards(plan, task.settled.kernel_families, link=task.machine.link)
+    return routes.steps_towards(plan, task.options.kernel_families, link=task.machine.link)
 
 
 def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:

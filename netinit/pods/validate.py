@@ -46,7 +46,7 @@ def validate(options: Options, log: Log) -> None:
 
     Raises ValidationFailedError (exit code 126), which names what was not captured; ValidationImpossibleError.
     """
-    settled = HERE.settle(options).options
+    settled = HERE.settle(options)
     families = [IPV4, IPV6] if settled.captures_ipv6 else [IPV4]
     deadline = time.monotonic() + options.probe_timeout / 10**9
     failures: list[str] = []

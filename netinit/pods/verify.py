@@ -61,7 +61,7 @@ def find_bypassing(options: Options) -> tuple[str, ...]:
     """
 
     def find(resolved: Options, _: str) -> tuple[str, ...]:
-        settled = HERE.settle(resolved).options
+        settled = HERE.settle(resolved)
         return tuple([one.describe() for one in _find_bypassing(settled, plan_for(settled))])
 
     return HERE.inside(options, find)
@@ -90,24 +90,24 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     snapshot = _read_snapshot(machine)
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None
-    survey = Survey(settled.options, settled.kernel_families, machine=machine, snapshot=whole)
+    survey = Survey(settled, machine=machine, snapshot=whole)
     if survey.failures and not survey.holders():  # unread tables may contain rules of ours
         raise _unreadable(survey, machine)
     chosen = _choose(survey, options, machine)
     backend, state = chosen.backend.name, chosen.state
     settled = settled.on(backend)
-    plan = plan_for(settled.options)
+    plan = plan_for(settled)
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
 
     def decide() -> Found:
         return _decide(plan, chosen, leftovers, steps, snapshot if state.ours else None)
 
-    values = settled.options, settled.kernel_families, plan, backend, state.beside, leftovers, steps, snapshot
+    values = settled, plan, backend, state.beside, leftovers, steps, snapshot
     judgement = judge(decide, *values, known=known if whole else None)
     differences = judgement.differences
     if connections:
-        differences += tuple(_find_bypassing(settled.options, plan))
+        differences += tuple(_find_bypassing(settled, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices
     warnings += judgement.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])

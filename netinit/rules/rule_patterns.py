@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Network
 from netinit.base.records import Record
-from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
+from netinit.options import CLASSIC, OFF, ON, TPROXY, Options, offline
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
 from netinit.rules.iptables.parse import normalise_rule
@@ -193,13 +193,13 @@ def layout_patterns() -> LayoutPatterns:
 
 def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
     """Yield every table of the layouts' plans, with the keys of each chain's rules and how many are inserted."""
-    plans = [
-        layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
-        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first
-    ]
-    plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
-    plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
-    for plan in plans:
+    for options in (
+        Options(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT),
+        Options(ipv6=OFF, **_VALUES, **_CURRENT),  # here another jump comes first
+        *[Options(layout=CLASSIC, ipv6=ipv6, **_VALUES) for ipv6 in (ON, OFF)],
+        Options(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES),
+    ):
+        plan = layouts.plan(options.settle(offline()))
         for family in FAMILIES:
             listed = list_rules(plan, family)
             for table, chains in write_plan(plan, family).items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import Network, PortRange, lists_port
-from netinit.options import DNS_LISTENER, Interception, kinds
+from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
@@ -39,7 +39,7 @@ Alternative = tuple[str, dict[str, Any]]
 """An option as it would be given, and the fields that it sets."""
 
 
-def find_alternatives(options: Interception, packet: Packet) -> Iterator[tuple[str, Interception]]:
+def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple[str, SettledOptions]]:
     """Yield each option of the layout with another value: how to write it, and the resulting options."""
     for flag in Interception.flags:
         if flag.offers == () or options.layout not in (flag.layouts or (options.layout,)):
@@ -146,8 +146,8 @@ class Explanation:
 
 
 def explain(
-    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: Interception | None = None,
-    wanted: Interception | None = None, origins: Mapping[str, str] | None = None,
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: SettledOptions | None = None,
+    wanted: SettledOptions | None = None, origins: Mapping[str, str] | None = None,
 ) -> Explanation:  # fmt: skip
     """Explain the verdict for a connection's first packet.
 
@@ -224,8 +224,8 @@ def _describe_purpose(made: Explanation) -> str:
 
 
 def find_changes(
-    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, verdict: str, *, options: Interception | None,
-    wanted: Interception | None = None,
+    packet: Packet, ruleset: Ruleset, surroundings: Surroundings, verdict: str, *, options: SettledOptions | None,
+    wanted: SettledOptions | None = None,
 ) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """Find option changes that alter the verdict by simulating each: (option as written, new verdict).
 

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from netinit.base.net import FAMILIES  # noqa: E402
-from netinit.options import Options  # noqa: E402 - the path must be set first
+from netinit.options import Options, offline  # noqa: E402 - the path must be set first
 from netinit.rules import nft  # noqa: E402
 from netinit.rules.iptables import sets  # noqa: E402
 from netinit.rules.iptables.write import render_restore, write_plan  # noqa: E402
@@ -124,7 +124,7 @@ class Contender:
 
     def _bare_inputs(self, options: Options, folder: pathlib.Path) -> list[tuple[list[str], str]]:
         """The programs that do the kernel's part of the job, with their arguments, and the files they read."""
-        wanted = plan(options)
+        wanted = plan(options.settle(offline()))
         if self.backend == "nftables":
             return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_plan(wanted))))]
         inputs = []

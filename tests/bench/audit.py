@@ -14,7 +14,7 @@ import sys
 import time
 
 from netinit.base.net import FAMILIES, Network, number_of
-from netinit.options import Options
+from netinit.options import Options, offline
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.audit.bypasses import audit
@@ -37,7 +37,7 @@ def measure(count: int) -> tuple[float, float, int]:
     options = Options(
         inbound_ports="*", outbound_cidrs="*", exclude_inbound_ports=PORTS, exclude_outbound_ports=PORTS, ipv6="on",
         exclude_outbound_cidrs=networks(count),
-    )  # fmt: skip
+    ).settle(offline())  # fmt: skip
     made = plan(options)
     rulesets = {"plan": {family: load_plan(made, family) for family in FAMILIES}}
     around = {

@@ -21,12 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from core import plan
 from netinit.kernel import namespaces
 from netinit.lab import NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from node_agent import Api, Node, make_pod
 
 PREVIOUS = {"prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "10.77.0.2/24"}]}}

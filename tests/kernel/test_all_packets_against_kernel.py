@@ -30,9 +30,9 @@ from attempts import (
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from allpackets import check_cover, compare
+from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4
-from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.partition import divide, make_spaces

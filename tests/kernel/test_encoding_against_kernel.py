@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from core import plan
 from goldens import SAMPLE, options_of
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.net import FAMILIES
@@ -16,7 +17,6 @@ from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.nft import TABLE_NAMES, render_tables
 from netinit.rules.nft import write_plan as write_native
 from netinit.rules.rule_builder import settle

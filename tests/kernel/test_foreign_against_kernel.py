@@ -14,11 +14,11 @@ from random import Random
 import pytest
 from attempts import CONNECTIONS, forget_connections
 
+from core import plan
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, Pod, Probe, start_servers
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate

@@ -16,13 +16,13 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 
+from core import plan
 from netinit.backends import routes
 from netinit.base.net import FAMILIES
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.lab import APP_ID, Arrival, Listener, Pod, Probe
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.rules.nft import render_script
 from randomness import some

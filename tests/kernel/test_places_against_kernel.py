@@ -31,9 +31,9 @@ from attempts import (
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from core import plan
 from netinit.base.net import FAMILIES
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.model import TABLES
 from netinit.simulate.ruleset import combine_backends, load_plan
 from netinit.simulate.trace import UNKNOWN

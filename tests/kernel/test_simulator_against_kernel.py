@@ -35,10 +35,10 @@ from attempts import (
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from core import plan
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
 from netinit.options import AMBIENT, Options
-from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.simulate.ruleset import load_plan
 from strategies import made_ambient_options, made_options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from goldens import SAMPLE, options_of
 from lab_state import one_spelling
 from netinit.base.net import FAMILIES
@@ -14,7 +15,6 @@ from netinit.rules.expressions.table_differences import compare_tables, decode_t
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.nft import render_script
 from netinit.simulate.snapshot_rules import load_snapshot
 from programming import needs

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from core import plan
 from netinit.base.errors import ApplyError
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.pods.planning import settle
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from programming import (
     SIDECAR,
@@ -76,7 +76,7 @@ def full_options(draw):
 def check_planned(pod, options):
     """Our chains hold exactly the planned rules, and the built-in ones hold them in the planned order."""
     with pod.entered():
-        made = plan(settle(options).options)
+        made = plan(settle(options))
     for family in made.families:
         listed = parse_listing(listing_of(pod, variant_of(options.backend), family))
         written = write_plan(made, family, comments=options.rule_comments)

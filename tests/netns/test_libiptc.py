@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from core import plan
 from lab_state import describe_state, drop_empty_tables
 from legacy import (
     DEFAULT,
@@ -30,7 +31,6 @@ from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.lab import Pod
 from netinit.options import CLASSIC, Options
 from netinit.pods.apply import apply, remove
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import load, needs
 from sweeps import choose

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import netinit
+from core import plan
 from lab_state import describe_state
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError
 from netinit.kernel import run as programs
 from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.rules.nft import render_script
 from programming import run_tool
@@ -91,10 +91,10 @@ def test_a_second_run_has_nothing_to_do_and_does_not_even_need_json(inside):
 def subprocess_modules(pod: NetworkNamespace) -> list[str]:
     """The modules of a process that finds the rules as planned."""
     code = (
-        "import sys; from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
+        "import sys; from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options, offline;"
         "from netinit.rules.layouts import plan;"
         "b = B(); s = b.observe(); assert s.ours;"
-        "assert not s.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).replace(ipv6='on'))).differences;"
+        "assert not s.compare(plan(Options.from_argv(['-b', '*', '-i', '*']).settle(offline()))).differences;"
         "print(*sys.modules)"
     )
     return pod.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(Path(netinit.__file__).parent.parent)}, check=True).stdout.split()
@@ -217,9 +217,9 @@ def test_replacing_the_rules_lets_no_connection_by(pod):
     """An application connects without end while its rules are replaced, again and again, by different ones."""
     start_servers(pod)
     code = (
-        "from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options;"
+        "from netinit.backends.nftables import NftablesBackend as B; from netinit.options import Options, offline;"
         "from netinit.rules.layouts import plan;"
-        "plans = [plan(Options.from_argv(['-i', '*', *more])) for more in ([], ['-b', '80'], ['-x', '192.0.2.0/24'])]\n"
+        "plans = [plan(Options.from_argv(['-i', '*', *more]).settle(offline())) for more in ([], ['-b', '80'], ['-x', '192.0.2.0/24'])]\n"
         "for number in range(30):\n"
         "    b = B(); b.commit(b.observe().compare(plans[number % 3]).change(force=True))"
     )
@@ -329,8 +329,8 @@ def test_too_many_networks_for_a_pod_with_its_own_user_namespace_are_an_error_wi
     networks = ",".join(f"{first}.{second}.0.0/17" for first in range(1, 201) for second in range(200))
     code = (
         "import sys; from netinit.backends.nftables import NftablesBackend as B;"
-        "from netinit.options import Options; from netinit.rules.layouts import plan;"
-        "b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]));"
+        "from netinit.options import Options, offline; from netinit.rules.layouts import plan;"
+        "b = B(); p = plan(Options.from_argv(['-i', '*', '-x', sys.stdin.read()]).settle(offline()));"
         "b.commit(b.observe().compare(p).change())"
     )
     with Pod(user_namespace=True) as pod:

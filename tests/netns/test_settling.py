@@ -18,7 +18,7 @@ def settled(namespace, **options):
 
 def test_an_ipv4_address_first_keeps_ipv6_off_and_says_what_stays_uncaptured(pod):
     found = settled(pod)
-    assert found.options.ipv6 == "off", "IPv4 addresses come first in the kernel's list, as for Istio"
+    assert found.ipv6 == "off", "IPv4 addresses come first in the kernel's list, as for Istio"
     (warning,) = found.warnings
     assert "fd77::2" in warning
     assert "--dual-stack" in warning
@@ -27,17 +27,17 @@ def test_an_ipv4_address_first_keeps_ipv6_off_and_says_what_stays_uncaptured(pod
 @pytest.mark.parametrize("options", [{"dual_stack": True}, {"ipv6": "on"}])
 def test_dual_stack_or_the_option_turns_ipv6_on(pod, options):
     found = settled(pod, **options)
-    assert (found.options.ipv6, found.warnings) == ("on", ())
+    assert (found.ipv6, found.warnings) == ("on", ())
 
 
 def test_a_pod_with_ipv6_alone_has_it_on(pod_v6only):
-    assert settled(pod_v6only).options.ipv6 == "on"
+    assert settled(pod_v6only).ipv6 == "on"
 
 
 def test_a_pod_without_addresses_is_no_error():
     with Pod(ipv4=False, ipv6=False) as pod:
         found = settled(pod, dual_stack=True)
-        assert (found.options.ipv6, found.warnings) == ("off", ())
+        assert (found.ipv6, found.warnings) == ("off", ())
         done = run_tool(pod, *SIDECAR)
         assert done.returncode == 0, done.stderr
 
@@ -46,7 +46,7 @@ def test_a_pod_in_which_ipv6_is_disabled_is_programmed_for_ipv4():
     with Pod() as pod:
         pod.set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")
         pod.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")
-        assert settled(pod, dual_stack=True).options.ipv6 == "off"
+        assert settled(pod, dual_stack=True).ipv6 == "off"
         done = run_tool(pod, *SIDECAR, "--dual-stack")
         assert done.returncode == 0, done.stderr
         done = run_tool(pod, *SIDECAR, "--ipv6", "on", "--reconcile")

@@ -7,12 +7,12 @@ import subprocess
 
 import pytest
 
+from core import plan
 from hostile import tool
 from netinit.base.net import IPV4
 from netinit.lab import Pod
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
-from netinit.rules.layouts import plan
 from programming import (
     FOLDERS,
     SIDECAR,

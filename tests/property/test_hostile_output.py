@@ -17,6 +17,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from core import plan, settled
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
@@ -45,7 +46,6 @@ from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.rule_patterns import layout_patterns
@@ -59,7 +59,7 @@ from randomness import some
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
-OPTIONS = Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on", "--istio-exact"])
+OPTIONS = settled(Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "on", "--istio-exact"]))
 PLAN = plan(OPTIONS)
 AROUND = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 PACKET = make_outbound(AROUND, "1.2.3.4", 80, uid=1000, gid=1000)

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core import plan
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS, Options, kinds
 from netinit.rules import render
-from netinit.rules.layouts import plan
 from randomness import some
 from restore_grammar import check
 

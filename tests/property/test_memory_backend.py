@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends.restore import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.lab import NetworkNamespace
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs
 from randomness import some

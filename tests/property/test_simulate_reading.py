@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from core import plan
 from netinit.base.net import FAMILIES, Family
 from netinit.options import Options
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
 from netinit.rules.iptables.write import write_plan, write_rule
-from netinit.rules.layouts import plan
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Source
 from netinit.rules.model import Rule

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import netinit
+from core import settled
 from netinit.inject.initcontainer import options_of
 from netinit.inject.podfile import read_pods
 from netinit.simulate.lint import lint
@@ -116,7 +117,7 @@ def test_the_arguments_are_options_of_which_lint_has_nothing_to_say(name):
     options = options_of(init_of(the("Pod", name)))
     assert (options.outbound_port, options.inbound_port, options.proxy_uids) == (15001, 15006, (1337,))
     assert options.dual_stack
-    found = lint(options.replace(ipv6="on"))
+    found = lint(settled(options))
     assert not found, "\n".join(map(str, found))
 
 

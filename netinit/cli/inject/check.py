@@ -22,6 +22,7 @@ from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.options import offline
 from netinit.options.kinds import quote_value
 from netinit.simulate.lint import lint
 
@@ -106,7 +107,7 @@ def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
 def _linted(verdict: Verdict) -> Verdict:
     if verdict.options is None:
         return verdict
-    options = verdict.options.replace(ipv6="on")  # whether the pod will have IPv6 is unknown
+    options = verdict.options.settle(offline())  # whether the pod will have IPv6 is unknown
     return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
 
 

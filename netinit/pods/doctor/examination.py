@@ -8,12 +8,11 @@ from netinit import backends
 from netinit.backends.machine import HERE
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
-from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
 from netinit.kernel.runtime_environment import PERSON, advise, find_situation
 from netinit.kernel.snapshot import cgroups
-from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options
+from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
@@ -78,9 +77,8 @@ def _read_resolv_conf(pod: NamedPod, options: Options) -> tuple[str, tuple[Sympt
 
 def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...], warning: str, resolv_conf: str) -> Examination:
     settled = HERE.settle(options)
-    families = settled.kernel_families
-    needed = needed_features(settled.options, families)
-    checks, obstacle = _check(settled.options, families)
+    needed = needed_features(settled)
+    checks, obstacle = _check(settled)
     found = [Symptom(WARNING, "options", text) for text in settled.warnings]
     if warning:
         found.append(Symptom(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
@@ -91,22 +89,22 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     survey = None
     if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be read, which is reported separately
         try:
-            survey = Survey(settled.options, families, thorough=False)
+            survey = Survey(settled, thorough=False)
             backend = _choose(survey, checks, needed)
         except NetinitError as error:
             found.append(Symptom(ERROR, "backend", str(error)))
         if survey and not backend:
-            found += _explain_lack(settled.options, survey, checks, needed)
+            found += _explain_lack(settled, survey, checks, needed)
     found += seen
     found += find.find_locks()
     if survey:
         found += find.find_leftovers(survey, backend)
         found += _find_escapes(survey)
-    found += find.find_settings(settled.options)
+    found += find.find_settings(settled)
     found += find.find_full_tracking()
     found += find.find_bpf_programs()
-    found += find.find_collisions(settled.options, uids, gids)
-    found += find.find_name_servers(settled.options, resolv_conf)
+    found += find.find_collisions(settled, uids, gids)
+    found += find.find_name_servers(settled, resolv_conf)
     can_look = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
     return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
 
@@ -118,7 +116,7 @@ def _find_escapes(survey: Survey) -> list[Symptom]:
         return [Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")]
 
 
-def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[FeatureChecks, ...], str]:
+def _check(options: SettledOptions) -> tuple[tuple[FeatureChecks, ...], str]:
     wanted = options.wanted_backend
     names = backends.AUTO_ORDER if wanted == AUTO else tuple(dict.fromkeys([wanted, *backends.AUTO_ORDER]))
     for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("SYS_ADMIN", detect.CAP_SYS_ADMIN)):
@@ -126,7 +124,7 @@ def _check(options: Options, families: tuple[Family, ...]) -> tuple[tuple[Featur
             how = advise(name) if find_situation() == PERSON else "run the doctor as root in a privileged container to check features"
             return (), f"{name} is missing for an isolated namespace; {how}"
     try:
-        return check_backends(options, families, names), ""
+        return check_backends(options, names), ""
     except (NamespaceError, OSError) as error:
         return (), str(error)
 

@@ -23,7 +23,7 @@ from netinit.base.errors import (
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import children, detect, namespaces
-from netinit.options import CURRENT, NONE, OFF, Options
+from netinit.options import CURRENT, NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
@@ -135,12 +135,12 @@ class FeatureChecks:
         return found
 
 
-def needed_features(options: Options, families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
-    """Return the features that the plan of settled options needs, by family name."""
+def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
+    """Return the features that the options' plan needs, by family name."""
     plan = plan_for(options)
     capture = {CAPTURE} if can_prove(options) else set()
     found = {}
-    for family in families:
+    for family in options.kernel_families:
         if family not in plan.families:
             continue
         rules = [
@@ -168,19 +168,18 @@ def can_prove(options: Options) -> bool:
     return options.layout == CURRENT and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
-def check_backends(
-    options: Options, families: tuple[Family, ...], names: tuple[str, ...] = backends.AUTO_ORDER
-) -> tuple[FeatureChecks, ...]:
+def check_backends(options: SettledOptions, names: tuple[str, ...] = backends.AUTO_ORDER) -> tuple[FeatureChecks, ...]:
     """Run each backend's checks. Raises NamespaceError if no namespace can be created."""
-    found = attempt_all({name: partial(_check_backend, name, options, families) for name in names}, SECONDS)
+    found = attempt_all({name: partial(_check_backend, name, options) for name in names}, SECONDS)
     return tuple(
         FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome for name, outcome in found.items()
     )
 
 
-def _check_backend(name: str, options: Options, families: tuple[Family, ...]) -> FeatureChecks:
+def _check_backend(name: str, options: SettledOptions) -> FeatureChecks:
     os.environ["XTABLES_LOCKFILE"] = os.devnull  # this namespace has no other users, and the real lock may be held
     found: dict[str, dict[str, Exception | None]] = {}
+    families = options.kernel_families
     for family in families:
         found[family.name] = _check_features(name, options, family) | {ROUTING: _check_routing(family)}
     if can_prove(options):

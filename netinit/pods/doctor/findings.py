@@ -17,7 +17,7 @@ from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reader import read_host, read_programs
-from netinit.options import AMBIENT, CLASSIC, TPROXY, Options
+from netinit.options import AMBIENT, CLASSIC, TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.simulate.host import describe_node_program
 
@@ -123,7 +123,7 @@ def list_interfaces() -> list[str]:
 
 
 def find_settings(
-    options: Options, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
+    options: SettledOptions, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
 ) -> Iterator[Symptom]:
     """Yield kernel settings that lose captured connections."""
 
@@ -180,7 +180,7 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
             yield symptom("proxys-id", whom=kind, number=number, root=root, field="runAsUser" if kind == "user" else "runAsGroup")
 
 
-def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
+def find_name_servers(options: SettledOptions, text: str) -> Iterator[Symptom]:
     """Yield pitfalls of a resolv.conf if DNS is captured. `options` are settled."""
     if not options.redirect_dns:
         return

@@ -14,7 +14,7 @@ from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.runtime_environment import advise
-from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options
+from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
@@ -97,25 +97,25 @@ def probe(options: Options) -> Probes:
 def _probe_here(options: Options, warning: str) -> Probes:
     _check_privileges()
     _, settled = settle_beside(options)
-    ipv6 = settled.options.ipv6
+    ipv6 = settled.ipv6
     families = [IPV4] if ipv6 in (OFF, REJECT) else [IPV4, IPV6]
     notes = [*([warning] if warning else []), *settled.warnings]
     if ipv6 == REJECT:
         notes.append("nothing was probed over IPv6, which is refused: connection tracking, which shows probes, may be off there")
-    if settled.options.istio_exact:
+    if settled.istio_exact:
         notes.append("new connections were probed: those that begin on an old conntrack entry may pass the proxy (--istio-exact)")
     rows: list[ProbeResult] = []
     with ExitStack() as stack:
-        if settled.options.inbound_mode == TPROXY:
-            port = settled.options.outbound_port if settled.options.layout == CLASSIC else settled.options.inbound_port
+        if settled.inbound_mode == TPROXY:
+            port = settled.outbound_port if settled.layout == CLASSIC else settled.inbound_port
             for family in families:
                 stack.enter_context(open_transparent(family, port))
-        rows += _probe_outbound(settled.options, families)
+        rows += _probe_outbound(settled, families)
         obstacle = can_make_peers()
         if obstacle:
             notes.append(f"nothing was probed from outside: {obstacle}")
         else:
-            rows += _probe_inbound(settled.options, families, notes)
+            rows += _probe_inbound(settled, families, notes)
     return Probes(tuple(rows), tuple(notes))
 
 
@@ -133,7 +133,7 @@ def _check_privileges() -> None:
         )
 
 
-def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeResult]:
+def _probe_outbound(options: SettledOptions, families: Sequence[Family]) -> list[ProbeResult]:
     rows: list[ProbeResult] = []
     for family in families:
         around = read_surroundings(family)
@@ -143,7 +143,7 @@ def _probe_outbound(options: Options, families: Sequence[Family]) -> list[ProbeR
     return rows
 
 
-def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str]) -> list[ProbeResult]:
+def _probe_inbound(options: SettledOptions, families: Sequence[Family], notes: list[str]) -> list[ProbeResult]:
     rows: list[ProbeResult] = []
     try:
         with Peer(families) as peer:
@@ -155,7 +155,7 @@ def _probe_inbound(options: Options, families: Sequence[Family], notes: list[str
     return rows
 
 
-def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
+def _run(asks: Sequence[Ask], options: SettledOptions, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
     """Return the results of one family and direction; probe unexpected ones twice."""
     rows = _attempt(asks, options, around, peer, QUICK)
     wrong = [index for index, row in enumerate(rows) if row.right is False]
@@ -166,7 +166,7 @@ def _run(asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer
 
 
 def _attempt(
-    asks: Sequence[Ask], options: Options, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
+    asks: Sequence[Ask], options: SettledOptions, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
     ruleset = load_plan(plan_for(options), around.family)
     sockets: list[ProbeSocket | str] = []

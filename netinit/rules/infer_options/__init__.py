@@ -11,7 +11,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
-from netinit.options import Interception
+from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules.infer_options.ambient import Ambient
@@ -55,9 +55,9 @@ class InferredOptions:
     `recorded`: those in the comment of our nft table, which programmed it unless somebody has changed the comment.
     """
 
-    options: Interception | None
+    options: SettledOptions | None
     unread: tuple[str, ...] = ()
-    recorded: Interception | None = None
+    recorded: SettledOptions | None = None
 
 
 def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
@@ -112,7 +112,7 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
         return InferredOptions(None)
     reading = (Ambient if _is_ambient(live) else Classic if _is_classic(live) else Current)(live, routing)
     try:
-        options = Interception(**reading.fields())
+        options = Options(**reading.fields()).settle(offline())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
             options = options.replace(istio_exact=True)
         return InferredOptions(options, tuple(dict.fromkeys(reading.unread)))
@@ -181,7 +181,7 @@ def _infer_without_one(
     return None
 
 
-def _makes(options: Interception, rules: Mapping[Family, Chains], keys_of: Callable[[Plan, Family], Keys]) -> bool:
+def _makes(options: SettledOptions, rules: Mapping[Family, Chains], keys_of: Callable[[Plan, Family], Keys]) -> bool:
     """Whether options produce exactly these rules in our chains."""
     plan_made = plan(options)
     return all(keys_of(plan_made, family) == _keys(chains) for family, chains in rules.items())
@@ -208,14 +208,14 @@ def _planned_chains(plan_made: Plan, family: Family) -> Keys:
     return _keys(_rules_of(plan_made).get(family, {}))
 
 
-def find_other_values(wanted: Interception, live: Interception) -> tuple[tuple[Flag, Any, Any], ...]:
+def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:
     """Return options that differ, as (flag, wanted, live); ignores those that produce no rule, and the order of lists."""
     seen = _through_rules(wanted)
     values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
     return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])
 
 
-def _through_rules(options: Interception) -> Interception:
+def _through_rules(options: SettledOptions) -> SettledOptions:
     """Return the options inferred from their own rules."""
     plan_made = plan(options)
     return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options

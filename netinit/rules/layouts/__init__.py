@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from netinit.options import AMBIENT, CLASSIC, Interception
+from netinit.options import AMBIENT, CLASSIC, SettledOptions
 from netinit.rules.model import Plan
 
 
-def plan(options: Interception) -> Plan:
-    """Return the plan for `options`; pure and deterministic.
-
-    `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first, which decides both.
-    """
+def plan(options: SettledOptions) -> Plan:
+    """Return the plan for `options`; pure and deterministic. Raises TypeError for options that are not settled for a pod."""
+    if not isinstance(options, SettledOptions):
+        raise TypeError("the options are not settled for a pod: use options.settle(facts), or options.settle(offline()) without a pod")
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic
 

@@ -17,6 +17,7 @@ from netinit.options import (
     NODE_PROXY_MARK,
     REJECT,
     Interception,
+    SettledOptions,
 )
 from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder, Exclusion
@@ -45,7 +46,7 @@ OF_OTHERS = OF_PROXY.replace(negated=True)
 PROXY_ZONE = 1
 
 
-def plan(options: Interception) -> Plan:
+def plan(options: SettledOptions) -> Plan:
     """Return the plan of the ambient layout."""
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)

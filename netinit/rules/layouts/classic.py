@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.options import NONE, OFF, REJECT, TPROXY, Interception
+from netinit.options import NONE, OFF, REJECT, TPROXY, Interception, SettledOptions
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder, proxy_owners
@@ -30,7 +30,7 @@ from netinit.rules.targets import Accept, Jump, Reject, Return
 TCP = inbound.TCP
 
 
-def plan(options: Interception) -> Plan:
+def plan(options: SettledOptions) -> Plan:
     """Return the plan of the classic layout.
 
     With IPv6 off, IPv6 is rejected rather than bypassing the proxy. TPROXY applies to IPv4 only, as in the script.

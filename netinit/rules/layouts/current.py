@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception
+from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception, SettledOptions
 from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import (
@@ -22,7 +22,7 @@ from netinit.rules.model import (
 from netinit.rules.targets import Drop, Jump
 
 
-def plan(options: Interception) -> Plan:
+def plan(options: SettledOptions) -> Plan:
     """Return the plan of the current layout."""
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     captured = FAMILIES if options.ipv6 == INET else families

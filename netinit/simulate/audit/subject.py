@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV6, Family, number_of
-from netinit.options import Interception
+from netinit.options import SettledOptions
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
@@ -37,9 +37,9 @@ class AuditSubject:
     name: str
     rulesets: Mapping[str, Mapping[Family, Ruleset]]
     surroundings: Mapping[Family, Surroundings]
-    options: Mapping[str, Interception] = field(default_factory=dict)
+    options: Mapping[str, SettledOptions] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
-    wanted: Interception | None = None
+    wanted: SettledOptions | None = None
     free: bool = True
     has_tunnel: bool = False
     shared_owners: tuple[tuple[str, str], ...] = ()
@@ -73,7 +73,7 @@ class AuditSubject:
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
         return combine_backends(places, next(iter(self.options), "")) if places else None
 
-    def options_of(self, part: Part) -> Interception | None:
+    def options_of(self, part: Part) -> SettledOptions | None:
         """The options behind the rules that decide a part, or else our own."""
         source = part.source or next(iter(self.options), "")
         return self.options.get(source)

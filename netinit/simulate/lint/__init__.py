@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
-from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options
+from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options, SettledOptions
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Surroundings
@@ -33,7 +33,8 @@ _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 
 
 def lint(
-    options: Options, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None, proved: bool = True
+    options: SettledOptions, plan: Plan | None = None, *, given: Options | None = None, has_tunnel: bool | None = None,
+    proved: bool = True,
 ) -> tuple[Finding, ...]:
     """Find all problems of options and their plan (made from them by default), errors first.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, number_of
-from netinit.options import AUTO, Interception, Options, kinds
+from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
@@ -36,15 +36,15 @@ NO_DIFFERENCE = "no packet is treated differently without it"
 class Prover:
     """Compares how packets are treated under different options; partitions are cached."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SettledOptions) -> None:
         self.options = options
         self._plan = cache(plan)
         self._load = cache(self._load_rules)
-        self._parts: dict[tuple[Interception, int], Partition] = {}
+        self._parts: dict[tuple[SettledOptions, int], Partition] = {}
         around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
-    def differences(self, one: Options, other: Options, family: Family | None = None) -> Iterator[Divergence]:
+    def differences(self, one: SettledOptions, other: SettledOptions, family: Family | None = None) -> Iterator[Divergence]:
         """Packets that two sets of options treat differently; none is a proof."""
         if self._plan(one).tables != self._plan(other).tables:
             for space in self.spaces:
@@ -52,7 +52,7 @@ class Prover:
                     if found.region & _to_ports(space):
                         yield found
 
-    def shows(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
+    def shows(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether packets that meet an option's rules are treated differently under other options; cheaper than for all."""
         for space in self.spaces if other else ():
             if family not in (None, space.family):
@@ -64,7 +64,7 @@ class Prover:
                     return True
         return False
 
-    def are_same(self, one: Options, other: Options | None, family: Family | None = None) -> bool:
+    def are_same(self, one: SettledOptions, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated alike; invalid options (None) are never the same."""
         if other is None:
             return False
@@ -72,15 +72,15 @@ class Prover:
         routes = (first.ip_rules, first.routes, first.addresses) == (second.ip_rules, second.routes, second.addresses)
         return routes and next(self.differences(one, other, family), None) is None
 
-    def changes_nothing(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
+    def changes_nothing(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated as under the given options if one of these is changed."""
         return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
 
-    def _load_rules(self, options: Options) -> Mapping[Family, Ruleset]:
+    def _load_rules(self, options: SettledOptions) -> Mapping[Family, Ruleset]:
         planned = self._plan(options)
         return {family: load_plan(planned, family) for family in planned.families}
 
-    def divide(self, options: Options, space: Space) -> Partition:
+    def divide(self, options: SettledOptions, space: Space) -> Partition:
         """Partition a space under options, from the cache if possible."""
         key = (options, id(space))
         if key not in self._parts:
@@ -98,32 +98,32 @@ def _to_ports(space: Space) -> Region:
     return everything(space) - (with_ports & within(space, Dim.DESTINATION_PORT, [(0, 0)]))
 
 
-def without(options: Options, flag: Flag) -> Options | None:
-    """The options with one omitted; None if that is invalid."""
+def without(options: SettledOptions, flag: Flag) -> SettledOptions | None:
+    """The options with one omitted; None if that is invalid. Without --ipv6 the rules for IPv6 count: pods may have it."""
     with suppress(OptionError):
-        return options.without(flag.field)
+        return options.replace(**{flag.field: ON}) if flag.default == AUTO else options.without(flag.field)
     return None
 
 
-def with_value(options: Options, flag: Flag, value: Any) -> Options | None:
+def with_value(options: SettledOptions, flag: Flag, value: Any) -> SettledOptions | None:
     """The options with one value replaced, or omitted if it is the default; None if that is invalid."""
     return without(options, flag) if value is flag.default else replace(options, {flag.field: value})
 
 
-def replace(options: Options, changes: Mapping[str, Any]) -> Options | None:
+def replace(options: SettledOptions, changes: Mapping[str, Any]) -> SettledOptions | None:
     """The options with values replaced; None if that is invalid."""
     with suppress(OptionError):
         return options.replace(**changes)
     return None
 
 
-def given_flags(options: Options) -> list[Flag]:
+def given_flags(options: SettledOptions) -> list[Flag]:
     """Flags concerning packets that differ from their default."""
     found = [(flag, without(options, flag)) for flag in Interception.flags if flag.is_shown]
     return [flag for flag, other in found if other is None or getattr(other, flag.field) != getattr(options, flag.field)]
 
 
-def find_without_effect(options: Options, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
+def find_without_effect(options: SettledOptions, known: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """Yield a finding for each option or list entry without effect, except options in `known`."""
     prover = Prover(options)
     left = MAX_EXPLAINED
@@ -179,7 +179,7 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
 
 
-def _is_defeated(prover: Prover, base: Options, reduced: Options) -> bool:
+def _is_defeated(prover: Prover, base: SettledOptions, reduced: SettledOptions) -> bool:
     """Whether another option cancels this one, rather than merely having the same effect."""
     found = next(prover.differences(base, reduced))
     whole = prover.divide(prover.options, found.region.space)
@@ -197,7 +197,7 @@ def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
     return None
 
 
-def _switches(options: Options) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
+def _switches(options: SettledOptions) -> Iterator[tuple[Flag, str, dict[str, Any]]]:
     """Settings others may require: capture everything, a switch on, another enumeration value."""
     for flag in Interception.flags:
         value = getattr(options, flag.field)
@@ -252,7 +252,7 @@ def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
     return isinstance(item, PortsOfUsers) and item.protocol == "udp" and item.replace(protocol="tcp") in items
 
 
-def minimise(options: Options) -> Options:
+def minimise(options: SettledOptions) -> SettledOptions:
     """Remove options and list entries that no packet needs; others stay unless they require a removed one."""
     prover = Prover(options)
     found, before = options, None
@@ -264,7 +264,7 @@ def minimise(options: Options) -> Options:
     return _drop_dependent(found)
 
 
-def _drop_entries(prover: Prover, options: Options, flag: Flag) -> Options:
+def _drop_entries(prover: Prover, options: SettledOptions, flag: Flag) -> SettledOptions:
     """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
     if not is_list(value):
@@ -278,12 +278,12 @@ def _drop_entries(prover: Prover, options: Options, flag: Flag) -> Options:
     return found
 
 
-def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
+def _accept(prover: Prover, flag: Flag, options: SettledOptions | None) -> SettledOptions | None:
     """The options if they treat all packets as the original ones do."""
     return options if prover.changes_nothing(flag, options) else None
 
 
-def _drop_dependent(options: Options) -> Options:
+def _drop_dependent(options: SettledOptions) -> SettledOptions:
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs):
             options = options.without(flag.field)

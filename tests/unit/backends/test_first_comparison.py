@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends.iptables import FirstComparison
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from strategies import made_options
 
 TPROXY = Options.from_argv(["-p", "15001", "-i", "*", "-b", "*", "-m", "TPROXY", "--redirect-dns", "--ipv6", "on"])

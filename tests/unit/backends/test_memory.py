@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import CLASSIC, Options
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 
 INPUTS = json.loads(Path(__file__).with_name("memory_inputs.json").read_text())

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import netinit
+from core import plan
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
-from netinit.rules.layouts import plan
 from programming import needs
 from readable import NOBODY
 

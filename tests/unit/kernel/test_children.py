@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from core import plan
 from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import answers, children, run
 from netinit.options import Options
-from netinit.rules.layouts import plan
 
 
 def ask(action, *, raw=False, **more):

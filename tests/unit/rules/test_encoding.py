@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.snapshot import INET
 from netinit.rules.expressions.native import arrange, encode_plan, find_unequal
-from netinit.rules.layouts import plan
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import snapshot_of
 

@@ -9,8 +9,8 @@ from subprocess import run
 import pytest
 
 import netinit
+from core import plan
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from netinit.rules.nft import miss_all, plan_tables, render_script, write_plan
 
 

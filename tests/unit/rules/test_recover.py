@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core import IPV4, Network, Options, plan
+from core import IPV4, Network, Options, plan, settled
 from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
@@ -63,7 +63,7 @@ def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | 
 def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, differing):
     found = read(given(*live)).options
     assert found
-    assert {flag.field: tuple(values) for flag, *values in find_other_values(given(*wanted), found)} == differing
+    assert {flag.field: tuple(values) for flag, *values in find_other_values(settled(given(*wanted)), found)} == differing
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_one_rule_of_somebody_else_in_a_chain_of_ours_hides_no_options(number):
         listings[family] = listing
     found = from_listings(listings, {})
     assert found.options is not None, found.unread
-    if find_other_values(options, found.options):  # where it stands an exclusion belongs, it is one
-        assert {flag.field: live for flag, _, live in find_other_values(options, found.options)}.keys() == {"exclude_outbound_cidrs"}
+    if find_other_values(settled(options), found.options):  # where it stands an exclusion belongs, it is one
+        assert {flag.field: live for flag, _, live in find_other_values(settled(options), found.options)}.keys() == {"exclude_outbound_cidrs"}
     else:
         assert found.unread == ("a rule of ISTIO_OUTPUT that no option makes: it goes to 10.9.9.9/32",)

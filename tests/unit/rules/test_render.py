@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core import plan
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.rules import render
-from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.nft import render_script
 from restore_grammar import check

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
 from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_hook
-from netinit.rules.layouts import plan
 from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol

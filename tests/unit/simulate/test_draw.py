@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
+from core import plan
 from netinit.base.net import IPV4, IPV6, number_of
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from core import plan
 from hosts import Host
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from netinit.base.net import IPV4, IPV6, HostAddress, number_of
 from netinit.base.snapshot import (
     DORMANT,
@@ -16,7 +17,6 @@ from netinit.base.snapshot import (
     Unknown,
 )
 from netinit.options import Options
-from netinit.rules.layouts import plan
 from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
 from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
 from netinit.simulate.in_force import find_departures

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core import plan, settled
 from netinit.base.errors import OptionError
 from netinit.options import Interception, Options
-from netinit.rules.layouts import plan
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
-from netinit.simulate.lint import ERROR, lint
+from netinit.simulate import lint as linting
+from netinit.simulate.lint import ERROR
 from netinit.simulate.lint.effect_proof import Prover, given_flags, minimise, without
 from randomness import some
 from strategies import made_options
@@ -23,6 +24,10 @@ from sweeps import choose
 BUDGET = 0.45  # seconds of CPU on this machine under load: three times what a quiet one takes at most
 TEST = Origin(option="a_test", label="a test")
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
+
+
+def lint(options, *values, **more):
+    return linting.lint(settled(options), *values, **more)
 
 
 def found(line, environ=None):
@@ -209,7 +214,7 @@ def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
 @settings(max_examples=choose(2, some(5)), deadline=None)
 @given(made_options())
 def test_the_smallest_equivalent_options_are_equivalent_and_small(drawn):
-    options = Options(**{flag.field: getattr(drawn, flag.field) for flag in Interception.flags}).replace(ipv6="on")
+    options = settled(Options(**{flag.field: getattr(drawn, flag.field) for flag in Interception.flags}).replace(ipv6="on"))
     least = minimise(options)
     prover = Prover(options)
     assert prover.are_same(options, least)
@@ -238,7 +243,7 @@ def test_options_that_capture_nothing_are_explained_by_those_given(line, said):
     ],
 )
 def test_the_smallest_equivalent_options(line, least):
-    made = minimise(Options.from_argv([*line.split(), "--ipv6=on"]))
+    made = minimise(settled(Options.from_argv([*line.split(), "--ipv6=on"])))
     assert sorted(made.to_argv()) == sorted([*least, "--ipv6", "on"])
 
 

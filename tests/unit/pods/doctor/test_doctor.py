@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from core import settled
 from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
-from netinit.options import Options
+from netinit.options import Options, offline
 from netinit.pods.doctor import feature_checks, summarise
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.examination import Examination
@@ -51,7 +52,7 @@ def told(findings):
     ],
 )
 def test_needed_is_what_the_plans_rules_use(arguments, there, not_there):
-    needed = needed_features(Options.from_argv([*SIDECAR, *arguments]), FAMILIES)
+    needed = needed_features(settled(Options.from_argv([*SIDECAR, *arguments])))
     assert set(needed) == {"IPv4", "IPv6"}
     for names in needed.values():
         assert there <= names
@@ -73,9 +74,8 @@ def test_a_backend_that_is_missing_is_loaded_once_and_not_again_for_each_feature
 
 def test_a_family_that_is_off_needs_nothing():
     options = Options.from_argv([*SIDECAR, "--ipv6", "off"])
-    assert set(needed_features(options, FAMILIES)) == {"IPv4"}
-    assert set(needed_features(options, (IPV4,))) == {"IPv4"}
-    assert set(needed_features(options, (IPV6,))) == set()
+    for families, needed in ((FAMILIES, {"IPv4"}), ((IPV4,), {"IPv4"}), ((IPV6,), set())):
+        assert set(needed_features(options.settle(offline().replace(kernel_families=families)))) == needed
 
 
 def test_a_backend_works_when_all_that_is_needed_works_and_was_tried():
@@ -120,16 +120,16 @@ def test_an_application_that_is_the_proxy_is_an_error():
     ],
 )  # fmt: skip
 def test_pitfalls_of_resolv_conf_are_told_when_dns_is_captured(text, complaints):
-    found = told(find_name_servers(Options.from_argv(DNS), text))
+    found = told(find_name_servers(settled(Options.from_argv(DNS)), text))
     assert len(found) == len(complaints), found
     for line, complaint in zip(found, complaints, strict=True):
         assert line.startswith(complaint)
-    assert not told(find_name_servers(Options.from_argv(["--ipv6", "off"]), text)), "DNS is not captured"
+    assert not told(find_name_servers(settled(Options.from_argv(["--ipv6", "off"])), text)), "DNS is not captured"
 
 
 def test_capturing_all_dns_needs_no_server():
-    assert not told(find_name_servers(Options.from_argv([*DNS, "--capture-all-dns"]), ""))
-    assert not told(find_name_servers(Options.from_argv([*DNS, "--dns-servers", "10.0.0.1"]), ""))
+    assert not told(find_name_servers(settled(Options.from_argv([*DNS, "--capture-all-dns"])), ""))
+    assert not told(find_name_servers(settled(Options.from_argv([*DNS, "--dns-servers", "10.0.0.1"])), ""))
 
 
 # Settings
@@ -149,11 +149,11 @@ def test_full_connection_tracking_is_an_error():
 
 def test_settings_matter_only_where_they_do_harm():
     lo = {"ipv6/conf/lo/disable_ipv6": 1}
-    assert "captured outbound IPv6 connections are lost" in told(find_settings(Options(ipv6="on"), reading(**lo)))[0]
-    assert not told(find_settings(Options(ipv6="off"), reading(**lo)))
+    assert "captured outbound IPv6 connections are lost" in told(find_settings(settled(Options(ipv6="on")), reading(**lo)))[0]
+    assert not told(find_settings(settled(Options(ipv6="off")), reading(**lo)))
     mark = {"ipv4/tcp_fwmark_accept": 1}
-    assert told(find_settings(Options(inbound_mode="TPROXY"), reading(**mark)))
-    assert not told(find_settings(Options(), reading(**mark)))
+    assert told(find_settings(settled(Options(inbound_mode="TPROXY")), reading(**mark)))
+    assert not told(find_settings(settled(Options()), reading(**mark)))
 
 
 # Telling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
 from netinit.options.kinds import Flag
@@ -20,7 +21,6 @@ from netinit.rules.iptables.sets import (
     use_sets,
 )
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.layouts import plan
 from netinit.rules.matches.packet import Destination
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))

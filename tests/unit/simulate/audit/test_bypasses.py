@@ -8,7 +8,7 @@ import pytest
 
 from allpackets import around
 from audits import SIDECAR, subject_of
-from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan
+from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan, settled
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.bypasses import audit
 from netinit.simulate.audit.subject import AuditSubject
@@ -92,7 +92,7 @@ def test_an_option_makes_its_bypass(more, kind, who):
 
 @pytest.mark.parametrize(("variable", "value"), [("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4001"), ("ISTIO_OUTBOUND_OWNER_GROUPS", "4001")])
 def test_groups_that_are_excluded_are_a_bypass(variable, value):
-    options = Options.from_argv(["--ipv6=on", *SIDECAR.split()], {variable: value})
+    options = settled(Options.from_argv(["--ipv6=on", *SIDECAR.split()], {variable: value}))
     made = plan(options)
     found = AuditSubject("pod", {"plan": {IPV4: load_plan(made, IPV4)}}, {IPV4: around(IPV4)}, {"plan": options})
     assert "group" in named(bypasses(audit(found)))
@@ -184,7 +184,7 @@ def test_rules_in_two_places_that_agree_about_packets_are_as_one():
 
 
 def test_a_policy_alone_in_another_place_drops_what_ours_would_capture():
-    options = Options.from_argv(["--ipv6=off", *SIDECAR.split()], {})
+    options = settled(Options.from_argv(["--ipv6=off", *SIDECAR.split()], {}))
     made = plan(options)
     theirs = load_listing(parse_listing("*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT DROP [0:0]\nCOMMIT\n"), IPV4)
     rulesets = {"nftables": {IPV4: load_plan(made, IPV4)}, "iptables-nft": {IPV4: theirs}}
@@ -210,7 +210,7 @@ def test_what_a_table_looks_at_that_nobody_here_can_read_is_unknown():
 
 
 def test_an_ambient_pod_passes_nothing_by_that_is_not_by_design_but_the_node_proxys_mark():
-    made = plan(options := Options.from_argv(["--layout=ambient", "--ipv6=on"], {}))
+    made = plan(options := settled(Options.from_argv(["--layout=ambient", "--ipv6=on"], {})))
     rulesets = {"plan": {family: load_plan(made, family) for family in FAMILIES}}
     rows = bypasses(audit(AuditSubject("pod", rulesets, {family: around(family) for family in FAMILIES}, {"plan": options})))
     assert [row.kind.name for row in rows if row.kind.intent != kinds.DESIGN] == ["mark"]
