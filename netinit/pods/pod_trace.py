@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from netinit import backends
 from netinit.base.net import Family
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
@@ -16,6 +15,7 @@ from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE, Wanted
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
+from netinit.rules.model import NFT_PREFIXES
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Drop, Reject
@@ -167,7 +167,7 @@ class Follower:
 
     def _source(self, event: trace_messages.Met) -> str:
         if event.family == INET:
-            return _OWN if event.table.startswith(backends.NATIVE_TABLES) else ""
+            return _OWN if event.table.startswith(NFT_PREFIXES) else ""
         return _IPTABLES if event.table in TABLES_OF_THE_KERNEL else ""
 
     def _name(self, event: trace_messages.Met) -> tuple[str, str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from netinit.base.net import FAMILIES
-from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
+from netinit.options import LAYOUTS, OFF, ON, TPROXY, Interception
+from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import (
     EXCLUDED,
@@ -37,10 +38,10 @@ PLACEHOLDERS = {hex(TPROXY_MARK): MARK, str(_UID): OTHER, str(_GID): OTHER, _EXC
 _VALUES: dict[str, Any] = {
     "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (_UID,), "proxy_gids": (_GID,),
     "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (_VIRTUAL,),
-}  # fmt: skip
-_CURRENT: dict[str, Any] = {
     "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
+# Without the last option, another jump comes first. Istio's own rules that refuse IPv6 are in no chain of ours.
+_VARIANTS: tuple[dict[str, Any], ...] = ({"ipv6": ON, "drop_invalid": True}, {"ipv6": OFF}, {"ipv6": OFF, "istio_exact": True})
 _PLACEHOLDER = "\0"
 _computed: list[LayoutPatterns] = []
 
@@ -82,15 +83,12 @@ def layout_patterns() -> LayoutPatterns:
 
 def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
     """Yield every table of the layouts' plans."""
-    plans = [
-        layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
-        layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first
-    ]
-    plans += [layouts.plan(Interception(layout=CLASSIC, ipv6=ipv6, **_VALUES)) for ipv6 in (ON, OFF)]
-    plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
-    for plan in plans:
-        for family in FAMILIES:
-            yield from write_plan(plan, family).items()
+    for layout in SIDECAR:  # in built-in chains, the node agent's rules only jump to chains of ours
+        for variant in _VARIANTS if LAYOUTS[layout].refuses_ipv6 else _VARIANTS[:2]:
+            values = {field: value for field, value in {**_VALUES, **variant}.items() if Interception.flag(field).applies_to(layout)}
+            plan = layouts.plan(Interception(layout=layout, **values))
+            for family in FAMILIES:
+                yield from write_plan(plan, family).items()
 
 
 def _find_value_places(table: str, chain: str, text: str) -> Iterator[ValuePlace]:

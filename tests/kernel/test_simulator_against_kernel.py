@@ -37,7 +37,8 @@ from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
-from netinit.options import AMBIENT, Options
+from netinit.options import Options
+from netinit.options.interception import AMBIENT
 from netinit.rules.layouts import plan
 from netinit.rules.model import Plan
 from netinit.simulate.ruleset import load_plan

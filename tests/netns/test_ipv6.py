@@ -12,7 +12,8 @@ import pytest
 
 from netinit.lab import APP_ID, PROXY_ID, Probe, start_servers
 from netinit.lab.servers import Listener
-from netinit.options import NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, call_on, check_same, differences_in, needs, remove_in, run_tool, state
 
 POD, CLIENT = "fd77::2", "fd77::1"

@@ -22,8 +22,8 @@ MOST_FILES = [  # these numbers may only go down
     ("a target", "TrackZone", (), 5),
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
-    ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),
-    ("a layout", "ambient|AMBIENT", HOST_PROBES, 20),
+    ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 1),
+    ("a layout", "ambient|AMBIENT", HOST_PROBES, 7),
     ("a backend", "libiptc|LIBIPTC", (), 3),
     ("a backend", "nftables|NFTABLES", HOST_PROBES, 5),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.options import AMBIENT, CLASSIC, Interception
+from netinit.options import Interception
 from netinit.rules.model import Plan
 
 
@@ -11,14 +11,5 @@ def plan(options: Interception) -> Plan:
 
     `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first, which decides both.
     """
-    if options.layout == CLASSIC:
-        from netinit.rules.layouts import classic
-
-        return classic.plan(options)
-    if options.layout == AMBIENT:
-        from netinit.rules.layouts import ambient
-
-        return ambient.plan(options)
-    from netinit.rules.layouts import current
-
-    return current.plan(options)
+    made: Plan = __import__(f"{__name__}.{options.layout}", fromlist=["plan"]).plan(options)
+    return made

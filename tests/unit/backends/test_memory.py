@@ -10,7 +10,8 @@ import pytest
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.options import CLASSIC, Options
+from netinit.options import Options
+from netinit.options.interception import CLASSIC
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 
