@@ -15,7 +15,7 @@ from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
-from netinit.golang.durations import NANOSECONDS
+from netinit.golang.times import NANOSECONDS
 from netinit.inject.protojson import duration, read_message
 
 _BOTH: Mapping[str, Any] = {

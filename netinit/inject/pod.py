@@ -35,11 +35,10 @@ from netinit.inject.containers import (
     reorder,
     security,
 )
-from netinit.inject.kubelets import Kubelets
 from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.openshift import proxy_ids
 from netinit.inject.owner import PodOwner
+from netinit.inject.platforms import Kubelets, proxy_ids
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
 from netinit.inject.proxy_configs import ProxyConfigs

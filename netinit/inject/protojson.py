@@ -12,8 +12,8 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
-from netinit.golang.durations import NANOSECONDS, parse_duration
 from netinit.golang.template import FunctionError
+from netinit.golang.times import NANOSECONDS, parse_duration
 from netinit.inject.schema import enum_names, fields_of
 
 _RANGES = {

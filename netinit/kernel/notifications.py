@@ -13,8 +13,6 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MAX_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
-
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
 _ROUTE_GROUPS = (1, 4, 5, 7, 8, 9, 11, 19, 24, 25, 32)

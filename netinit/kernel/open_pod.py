@@ -44,16 +44,18 @@ def warn_if_host(what: str) -> str:
 class OpenPod:
     """A network namespace given by process id, name or path; every operation uses the same open descriptor.
 
-    The process is looked up once: its files fail with ESRCH after it has exited, even if its id is reused. Raises
-    NamespaceError.
+    The process is looked up once: its files fail with ESRCH after it has exited, even if its id is reused. `stays`: actions
+    run in this process, which stays inside, unless the namespace is foreign: then it would lose its privileges over
+    descriptors from outside. Raises NamespaceError.
     """
 
-    def __init__(self, *, pid: int = 0, netns: str = "") -> None:
+    def __init__(self, *, pid: int = 0, netns: str = "", stays: bool = False) -> None:
         self.path = f"/proc/{pid}/ns/net" if pid else netns if "/" in netns else f"{NAMED}/{netns}"
         self._pid = pid
         self._folder = -1
         self._owner = -1
         self._namespace = -1
+        self._locks: Locks | None = None
         try:
             if pid:
                 self._folder = posix.open(f"/proc/{pid}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
@@ -67,6 +69,7 @@ class OpenPod:
             self.close()
             raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
+        self._stays = stays and self._owner < 0
 
     def __enter__(self) -> Self:
         return self
@@ -146,9 +149,10 @@ class OpenPod:
         """Acquire the machine's lock for this pod, then the pod's own, waiting up to `nanoseconds` for each.
 
         Raises LockedError if another run has the first. Any process of the pod can hold the second for ever, so after the
-        timeout `warn` gets the holder and the run continues.
+        timeout `warn` gets the holder and the run continues. Children inherit the locks.
         """
-        return Locks(self._namespace, nanoseconds, warn)
+        self._locks = Locks(self._namespace, nanoseconds, warn)
+        return self._locks
 
     def run_inside(
         self,
@@ -159,44 +163,45 @@ class OpenPod:
         holding: tuple[int, ...] = (),
         seconds: float = SECONDS,
     ) -> Result:
-        """Run `action` in a child inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
+        """Run `action` inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
         `joins`: also join the namespace's user namespace, as root. `holding`: descriptors to keep open. Raises NetinitError
         (also on a timeout) and OSError of the action.
         """
+        if self._stays:
+            return self._enter_and(action, joins=joins, keep=keep)
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
             seconds=seconds,
             what=f"the visit to {self.path}",
-            kept=(self._namespace, self._owner, *holding),
+            kept=self._kept + holding,
         )
 
     def modify_inside(
-        self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
+        self,
+        action: Callable[[run.Signals], Result],
+        signals: run.Signals,
+        *,
+        holding: tuple[int, ...] = (),
+        seconds: float = SECONDS,
     ) -> Result:
-        """Run `action`, which changes the pod, in a child as root of the pod's user namespace; return its result.
+        """Run `action`, which changes the pod, as root of the pod's user namespace; return its result.
 
-        The action gets the child's `Signals`. Raises the errors of `children.ask_to_the_end`.
+        The action gets its process's `Signals`. Raises the errors of `children.ask_to_the_end`.
         """
+        if self._stays:
+            return self._enter_and(lambda: action(signals), joins=True, keep=())
         return children.ask_to_the_end(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
             signals,
             seconds=seconds,
             what=f"the visit to {self.path}",
-            kept=(self._namespace, self._owner, *holding),
+            kept=self._kept + holding,
         )
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether the namespace belongs to another user namespace."""
-        return self._owner >= 0
-
-    def enter(self, action: Callable[[], Result]) -> Result:
-        """Run `action` inside the pod in this process, which stays inside.
-
-        Not for a foreign namespace: this process would lose its privileges over descriptors from outside.
-        """
-        return self._enter_and(action, joins=False, keep=())
+    def _kept(self) -> tuple[int, ...]:
+        return self._namespace, self._owner, *(self._locks.descriptors if self._locks else ())
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """Enter the namespace for good with only the capabilities and memory needed inside; run `action`."""
@@ -217,7 +222,7 @@ class OpenPod:
 
 
 class Locks:
-    """The locks of a run from outside, as a context manager; the child inherits `descriptors`."""
+    """The locks of a run from outside, as a context manager."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
         self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
@@ -244,6 +249,7 @@ class Locks:
             posix.unlink(self._name)
         for descriptor in self.descriptors:
             posix.close(descriptor)
+        self._outer = self._inner = -1
 
 
 def _what_helps(number: int | None) -> str:

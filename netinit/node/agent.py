@@ -22,8 +22,6 @@ from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
 from netinit.serving.event_log import EventLog
 
-__all__ = ["Agent"]
-
 OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from netinit.base.errors import OptionError
 from netinit.options import Options
 
-__all__ = ["Attachment", "Attachments"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:

@@ -18,8 +18,6 @@ from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.serving.event_log import EventLog
 
-__all__ = ["HostProbeCheck"]
-
 _COMPONENT = "netinit-node"
 _JOB_SECONDS = 30.0
 _NO_HOST = "this agent is not on the node's network: set node.hostNetwork"

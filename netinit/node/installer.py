@@ -23,8 +23,6 @@ from netinit.base.sanitize import quote
 from netinit.node import conflist
 from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
-__all__ = ["Installer", "make_installer"]
-
 _MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
 _REMEDIES = {

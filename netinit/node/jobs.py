@@ -14,8 +14,6 @@ from netinit.base.errors import ParseError
 from netinit.base.net import parse_address
 from netinit.options import Options
 
-__all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
-
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
 JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
 CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which is not entered

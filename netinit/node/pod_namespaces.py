@@ -17,8 +17,6 @@ from pathlib import Path
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.node.attachments import Attachment, Attachments
 
-__all__ = ["find_cgroups", "find_namespaces"]
-
 _MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
 _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")

@@ -34,8 +34,6 @@ from netinit.serving.background import reply_monitoring, run_forever
 from netinit.serving.event_log import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener
 
-__all__ = ["serve"]
-
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
 _STATUS_SECONDS = 2.0

@@ -7,11 +7,6 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
-__all__ = [
-    "CGROUPS", "DELETE", "LABEL", "NOTHING", "OUTSIDE_FILE", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "START",
-    "STATUS_FILE", "AgentSettings", "InstallSettings",
-]  # fmt: skip
-
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's

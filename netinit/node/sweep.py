@@ -31,8 +31,6 @@ from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
 from netinit.serving.event_log import EventLog
 
-__all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
-
 CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
 _COMPONENT = "netinit-node"
 _AT_ONCE = 4

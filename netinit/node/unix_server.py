@@ -28,8 +28,6 @@ from netinit.node.protocol import (
     parse_request,
 )
 
-__all__ = ["PluginServer", "open_socket"]
-
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
 _MAX_DISCARDED = 4 << 20  # bytes

@@ -34,8 +34,6 @@ from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
 
-__all__ = ["MAX_WATCHED", "Look", "PodWatcher"]
-
 MAX_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
 _AFTER_ADD = 0.5  # seconds until a newly programmed pod is watched: starting pods come first

@@ -7,9 +7,9 @@ import socket
 import time
 from typing import Self
 
+from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import notifications
-from netinit.kernel.open_pod import OpenPod
 from netinit.options import Options
 
 _SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row
@@ -33,7 +33,7 @@ class Changes:
                 self._sockets = notifications.subscribe(groups)
                 return
             ours, theirs = socket.socketpair()
-            with ours, theirs, OpenPod(pid=options.pid, netns=options.netns) as pod:
+            with ours, theirs, NamedPod(options, reads_servers=False) as pod:
                 channel = theirs.fileno()
                 pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))
                 self._sockets = notifications.receive_sockets(ours)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from netinit.base.net import Family
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, write_plan
+from netinit.rules.iptables.write import Listing, list_rules, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Jump
@@ -144,22 +144,16 @@ def _decides(ruleset: Ruleset) -> bool:
     return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
-def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """The rules of one family after the plan is applied.
-
-    `parsed` caches rules by text across plans of the family.
-    """
-    parsed = {} if parsed is None else parsed
+def load_plan(plan: Plan, family: Family) -> Ruleset:
+    """The rules of one family after the plan is applied."""
     tables: Tables = {}
+    listed = list_rules(plan, family)
     for table, chains in write_plan(plan, family).items():
         tables[table] = {}
         for name, chain in chains.items():
-            for written in chain.rules:
-                if written.text not in parsed:
-                    parsed[written.text] = parse_rule(written.text, family)
             rules = tuple(
-                LoadedRule(number, written.text, parsed[written.text], written.rule.comment, written.rule.origin)
-                for number, written in enumerate(chain.rules, 1)
+                LoadedRule(number, written.text, rule, written.rule.comment, written.rule.origin)
+                for number, (written, rule) in enumerate(zip(chain.rules, listed[table][name], strict=True), 1)
             )
             tables[table][name] = LoadedChain(name, rules, ACCEPT if name in BUILTIN_CHAINS else "")
     routes = {route.table for route in plan.routes if route.family is family}
@@ -201,13 +195,13 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
     }
 
 
-def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """Replace all rules of ours by a plan's; foreign rules keep their places. `parsed` as in `load_plan`."""
+def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
+    """Replace all rules of ours by a plan's; foreign rules keep their places."""
     if ruleset.others:
         others = tuple(_without_ours(backend) for backend in ruleset.others)
-        return replace(with_plan(replace(ruleset, others=()), plan, parsed), others=others)
+        return replace(with_plan(replace(ruleset, others=()), plan), others=others)
     family = ruleset.family
-    planned = load_plan(plan, family, parsed)
+    planned = load_plan(plan, family)
     written = write_plan(plan, family)
     tables: Tables = {}
     for table in dict.fromkeys([*ruleset.tables, *planned.tables]):

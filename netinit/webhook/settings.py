@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from netinit.inject.kubelets import Kubelets
+from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings as InjectionSettings
 from netinit.options import AUTO
 from netinit.options.declare import DeclaredOptions, plain

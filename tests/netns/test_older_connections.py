@@ -16,7 +16,8 @@ from netinit.kernel import conntrack, tcp_sockets
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.switch_user import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
-from netinit.options import NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, needs, run_tool
 
 POD, CLIENT = {4: "10.77.0.2", 6: "fd77::2"}, {4: "10.77.0.1", 6: "fd77::1"}

@@ -14,8 +14,8 @@ from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.cli.inject.safe_files import RefusedFileError, Spool
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.kubelets import Kubelets
 from netinit.inject.manifests import split
+from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings
 from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.options import AUTO

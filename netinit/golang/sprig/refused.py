@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from netinit.golang.template.values import ANY, Function, FunctionError, typed
+from netinit.golang.template.values import ANY, Function, FunctionError
 
 _REASONS: Final = {
     "its result is random": (
@@ -30,7 +30,7 @@ def _refusal(name: str, reason: str) -> Function:
     def refuse(*_arguments: object) -> NoReturn:
         raise FunctionError(f"{name} is not available in injection: {reason}; set a value instead, or an annotation")
 
-    return typed(refuse, variadic=ANY)
+    return Function(refuse, variadic=ANY)
 
 
 FUNCTIONS: Final = {name: _refusal(name, reason) for name, reason in REFUSED.items()}

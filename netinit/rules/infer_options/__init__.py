@@ -17,9 +17,9 @@ from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules.infer_options.layout_reader import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
-from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
+from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, write_plan
+from netinit.rules.iptables.write import Listing, list_rules
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
@@ -167,7 +167,8 @@ def _makes(options: Interception, rules: Mapping[Family, Chains], keys_of: Calla
 
 
 def _keys(chains: Chains) -> Keys:
-    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in chains.items() if place[1] in OWNED_CHAINS}
+    ours = {place: rules for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
+    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in ours.items()}
 
 
 def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
@@ -177,12 +178,8 @@ def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
 
 def _written_chains(plan_made: Plan, family: Family) -> Keys:
     """Return the keys of a plan's rules in our chains, as in iptables."""
-    return {
-        (table, name): [_key(normalise(text, family)) for text in chain.texts]
-        for table, of_table in write_plan(plan_made, family).items()
-        for name, chain in of_table.items()
-        if name in OWNED_CHAINS
-    }
+    listed = list_rules(plan_made, family)
+    return _keys({(table, name): rules for table, chains in listed.items() for name, rules in chains.items()})
 
 
 def _planned_chains(plan_made: Plan, family: Family) -> Keys:

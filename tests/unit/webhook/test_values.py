@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
-from netinit.webhook.chart import KEYWORDS, find_problems, merge_values
+from netinit.inject.values import merge_values
+from netinit.webhook.chart import KEYWORDS, find_problems
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = goyaml.load((CHART / "values.yaml").read_text())
@@ -40,7 +41,7 @@ def words(schema):
 def changed(path, value):
     for key in reversed(path):
         value = {key: value}
-    return merge_values(VALUES, value, "here", {}) if isinstance(value, dict) else value
+    return merge_values(VALUES, value) if isinstance(value, dict) else value
 
 
 def test_every_word_of_the_schema_is_understood():

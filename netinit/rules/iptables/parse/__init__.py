@@ -182,10 +182,12 @@ class _Reader:
         for module in self._modules:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""
-            elif module.words or module.name != self._protocol:  # a bare `-m tcp` only repeats `-p tcp`
+            elif module.words or module.name != self._protocol:
                 self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
                     UnknownMatch(text=module.text)
                 ]
+            else:  # a bare `-m tcp` only repeats `-p tcp`
+                self.built_in[4][:] = [one.replace(module=True) for one in self.built_in[4]]
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:

@@ -155,7 +155,7 @@ def test_functions_see_none_for_what_is_missing_and_no_value_when_they_ask():
         "{{ note .missing }}{{ look .missing }}{{ look .null }}",
         {"null": None},
         note=note,
-        look=Function(note, ["reflect.Value"]),
+        look=Function(note, "reflect.Value"),
     )
     assert seen == [None, NO_VALUE, None]
 
@@ -196,7 +196,7 @@ def test_values_of_python_that_stand_for_nothing_in_go_are_refused_when_printed(
 
 
 def test_functions_in_the_data_can_be_called_and_not_printed():
-    data = {"twice": Function(lambda n: n * 2, ("int",)), "words": Function(lambda *w: "-".join(w), (), "string")}
+    data = {"twice": Function(lambda n: n * 2, "int"), "words": Function(lambda *w: "-".join(w), variadic="string")}
     assert render('{{ call .twice 4 }} {{ call .words "a" "b" }}{{ call .words }}', data) == "8 a-b"
     for text, message in {
         "{{ call .twice }}": "error calling call: wrong number of args for .twice: got 0 want 1",
