@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from netinit.base.errors import NetinitError
 from netinit.cli.audit.command import read_assertions
-from netinit.cli.audit.report import examine as audit
+from netinit.cli.audit.report import subject_of
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
@@ -25,6 +25,7 @@ from netinit.pods.apply import apply
 from netinit.pods.doctor.findings import find_escapes
 from netinit.pods.live import infer_run
 from netinit.pods.verify import Report, verify
+from netinit.simulate.audit.proof import rule_on
 from netinit.simulate.trace import CAPTURED
 
 
@@ -64,8 +65,8 @@ class Answers(NamedTuple):
     doubts: tuple[str, ...]
 
 
-def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection]) -> Answers:
-    """Asks every command once; those that answer for a single connection, once for each. `argv` are apply's options."""
+def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection], *, judged: tuple[str, ...]) -> Answers:
+    """Asks every command once; those that answer for a single connection, once for each: audit for the `judged` alone. `argv` are apply's options."""
     options = Options.from_argv(argv, {})
     with pod.entered():
         report = verify(options)
@@ -73,7 +74,9 @@ def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection]) -> 
         shown = infer_run(Options())
         found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
         rule_source = find_rule_source(Options(), LIVE)
-        each = {name: _ask_about(rule_source, connection) for name, connection in connections.items()}
+        each = {name: {"explain": _ask_explain(rule_source, connection)} for name, connection in connections.items()}
+        for name in judged:
+            each[name]["audit"] = _ask_audit(rule_source, connections[name])
         (pair,) = read_live_pair(options, (), "")
         found["diff"] = _of_diff(to_object(pair))
         found["doctor"] = _of_doctor()
@@ -82,14 +85,15 @@ def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection]) -> 
     return Answers(found, each, report.doubts)
 
 
-def _ask_about(rule_source: RuleSource, connection: Connection) -> dict[str, Answer]:
+def _ask_explain(rule_source: RuleSource, connection: Connection) -> Answer:
     (answered,) = answer_each(rule_source, connection.question)
-    (ruling,) = audit("the pod", rule_source, read_assertions([connection.assertion])).rulings
+    return answered.answer.verdict != CAPTURED, answered.answer.sentence
+
+
+def _ask_audit(rule_source: RuleSource, connection: Connection) -> Answer:
+    (ruling,) = rule_on(subject_of("the pod", rule_source), read_assertions([connection.assertion]))
     shown = ruling.counterexample.sentence if ruling.counterexample else ""
-    return {
-        "explain": (answered.answer.verdict != CAPTURED, answered.answer.sentence),
-        "audit": (ruling.holds is not True, f"{ruling.holds}: {shown}"),
-    }
+    return ruling.holds is not True, f"{ruling.holds}: {shown}"
 
 
 def look(pod: Pod, options: Options, known: str = "") -> JobResult:

@@ -83,7 +83,7 @@ class XtablesComparison(Comparison):
     def find_owned(self) -> dict[Family, ownership.Owned]:
         """Return where our rules are in the built-in chains. Raises ApplyError if foreign rules jump to our chains."""
         for one in self.by_family:
-            for table, chain, rule in find_foreign_jumps(one.listing):
+            for table, chain, rule in find_foreign_jumps(one.listing, one.family):
                 from netinit.rules.iptables.parse.quotation import quote_rule
 
                 place = f"{one.family.name} {table} {escape(chain)}"
@@ -121,7 +121,7 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(listing, written, listings.values(), _patterns)
+        owned = ownership.owned_rules(family, listings, written, _patterns)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 

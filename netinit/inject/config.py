@@ -203,7 +203,7 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(
+        return Template(
             name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS
         )
     except TemplateError as error:

@@ -14,8 +14,9 @@ from netinit.base import tree
 from netinit.golang import sprig, times
 from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
+from netinit.golang.sprig.text import indent_lines
 from netinit.golang.sprig.words import lower
-from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
+from netinit.golang.template.limits import measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     ANY,
@@ -96,16 +97,6 @@ def exclude_inbound_port(port: Any, excluded: str) -> str:
 
 
 # --- values and text ---
-
-
-def indent(spaces: int, text: str) -> str:
-    """Indent every line but the first."""
-    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    wide = "\n" + " " * max(spaces, 0)
-    pushed = text.replace("\n", wide)
-    if isinstance(text, Shaped):
-        return Shaped(pushed, lead=text.lead.replace("\n", wide), form=text.form, tree=text.tree)
-    return pushed
 
 
 def string_dict(*pairs: str) -> dict[str, Any]:
@@ -313,7 +304,7 @@ _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
     "formatDuration": format_duration,
     "fromJSON": Function.of(json_value, cost=text_cost),
     "includeInboundPorts": _port_function(),
-    "indent": indent,
+    "indent": Function(lambda spaces, text: indent_lines("", spaces, text), "int", "string"),  # all lines but the first
     "isset": Function(lambda mapping, key: isinstance(mapping, dict) and key in mapping, ANY, "string"),
     "kubevirtInterfaces": Function(lambda text: text, "string"),
     "mergeMaps": merge_maps,

@@ -281,14 +281,9 @@ def encode_json(value: Any) -> str:
         raise InjectionError(f"the pod holds a value that JSON cannot: {problem}; write another one") from None
 
 
-def ordered_container(container: Tree) -> Tree:
-    """Sort a container's fields like its Go struct, with `resources`, which Go never omits."""
-    return mapping(json_of("v1.Container", container))
-
-
-def ordered_handler(handler: Tree) -> Tree:
-    """Sort the fields of a probe's action like its Go struct, without empty ones."""
-    return mapping(json_of("v1.ProbeHandler", handler))
+def ordered(go_type: str, tree: Tree) -> Tree:
+    """Sort an object's fields like its Go struct, with those that Go never omits and without other empty ones."""
+    return mapping(json_of(go_type, tree))
 
 
 _POD: Mapping[str, str] = {"metadata": "v1.ObjectMeta", "spec": "v1.PodSpec"}

@@ -139,13 +139,13 @@ def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any
     replacing = False
     for item in patch:
         if not isinstance(item, dict):
-            raise InjectionError(f"{field}: every item must be a mapping with {name}, not {_brief(item)}")
+            raise InjectionError(f"{field}: every item must be a mapping with {name}, not {shown(item)}")
         directive = item.get(_DIRECTIVE)
         if directive == "replace":
             replacing = True
             continue
         if _identity(item, name) is None:
-            raise InjectionError(f"{field}: an item has no {name}, by which it is merged: {_brief(item)}")
+            raise InjectionError(f"{field}: an item has no {name}, by which it is merged: {shown(item)}")
         if directive == "delete":
             gone.add(item[name])
         elif directive is None:
@@ -205,8 +205,3 @@ def _is_directive(key: str) -> bool:
 
 def _is_directive_item(item: Tree) -> bool:
     return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}
-
-
-def _brief(item: Any) -> str:
-    text = repr(item)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of a message

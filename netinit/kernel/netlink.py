@@ -10,7 +10,7 @@ import posix
 from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
-from netinit.base.net import FULL_MASK
+from netinit.base.net import FULL_MASK, HostAddress
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -59,16 +59,6 @@ LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
-
-
-class InterfaceAddress(Record):
-    """An address: family (AF_INET, AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
-
-    family: int
-    address: str
-    length: int
-    index: int
-    scope: int = 0
 
 
 class PolicyRule(Record):
@@ -180,7 +170,7 @@ class Netlink:
                 yield kind, body
 
 
-def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
+def list_addresses(link: Netlink | None = None) -> tuple[HostAddress, ...]:
     """Return all addresses in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
     request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
@@ -190,7 +180,7 @@ def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
         if kind == RTM_NEWADDR and packed:
             address = inet_ntop(family, packed)
-            found.append(InterfaceAddress(family=family, address=address, length=length, index=index, scope=scope))
+            found.append(HostAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
+from netinit.kernel import capabilities, children, detect, files, identify, namespaces, preload, read_text, run
 from netinit.kernel import locks as locking
 from netinit.kernel.processes import describe_holders
 
@@ -87,25 +87,16 @@ class OpenPod:
     @property
     def identity(self) -> tuple[int, int]:
         """Device and inode number of the namespace."""
-        status = posix.fstat(self._namespace)
-        return status.st_dev, status.st_ino
+        return identify(self._namespace) or (0, 0)
 
     def host_namespace_reason(self) -> str:
         """Return why this namespace is the machine's own; empty if it is a pod's."""
-        mine = posix.fstat(self._namespace)
-        if mine.st_ino == namespaces.FIRST:
+        if self.identity[1] == namespaces.FIRST:
             return "the machine's own network namespace"
-        for path, what in (
-            (namespaces.OWN, "the network namespace of this command itself"),
-            ("/proc/1/ns/net", "the network namespace of process 1"),
-        ):
-            try:
-                other = posix.stat(path)
-            except OSError:  # another user's process, or no /proc: unknown
-                continue
-            if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
-                return what
-        return ""
+        if self.identity == identify(namespaces.OWN):
+            return "the network namespace of this command itself"
+        # of another user's process, or without /proc, nothing is known
+        return "the network namespace of process 1" if self.identity == identify("/proc/1/ns/net") else ""
 
     def warn_if_host(self) -> str:
         """Return a warning if this namespace is the machine's own; empty if it is a pod's."""
@@ -280,8 +271,7 @@ def _find_owner(namespace: int) -> int:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
         return -1  # not permitted (EPERM), or a kernel before 4.9: entering shows the rest
-    theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
-    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+    if identify(owner) == identify("/proc/self/ns/user"):
         posix.close(owner)
         return -1
     return int(owner)

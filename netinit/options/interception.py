@@ -38,10 +38,7 @@ PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 
 
 
 class LayoutTraits(Record):
-    """A line of the table of layouts: what other modules must know of one, beside its rules (netinit.rules.layouts.NAME).
-
-    Which options a layout has: `layouts` of their declarations.
-    """
+    """A line of the table of layouts: what others must know of one, beside its rules and `layouts` of each option."""
 
     name: str
     title: str = ""  # in errors, if it says more than the name
@@ -59,17 +56,14 @@ class LayoutTraits(Record):
     excluded_uids: tuple[int, ...] = ()  # users whose traffic is excluded beside the proxy's, unless an option names them
 
 
-LAYOUTS = {
-    line.name: line
-    for line in (
-        LayoutTraits(name=CURRENT, has_passthrough=True, nft_captures_ipv6=True, proxy_ports=PROXY_PORTS),
-        LayoutTraits(
-            name=CLASSIC, title="classic (Istio 1.0 and 1.1)", has_one_port=True, refuses_ipv6=True, tproxy_by_socket=True,
-            uncaptured_ports=(22,), excluded_uids=(0,),  # ssh; root, for the CA agent
-        ),
-        LayoutTraits(name=AMBIENT, proxy_mark=NODE_PROXY_MARK, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE),
-    )
-}  # fmt: skip
+LAYOUTS = {line.name: line for line in (
+    LayoutTraits(name=CURRENT, has_passthrough=True, nft_captures_ipv6=True, proxy_ports=PROXY_PORTS),
+    LayoutTraits(
+        name=CLASSIC, title="classic (Istio 1.0 and 1.1)", has_one_port=True, refuses_ipv6=True, tproxy_by_socket=True,
+        uncaptured_ports=(22,), excluded_uids=(0,),  # ssh; root, for the CA agent
+    ),
+    LayoutTraits(name=AMBIENT, proxy_mark=NODE_PROXY_MARK, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE),
+)}  # fmt: skip
 SIDECAR = tuple([line.name for line in LAYOUTS.values() if not line.proxy_mark])
 
 
@@ -226,10 +220,7 @@ class Interception(DeclaredOptions):
 
     @property
     def sidecar_tunnel(self) -> int:
-        """The HBONE port that is left to a proxy in the pod; 0 without one.
-
-        In TPROXY mode `mangle` captures it before the tunnel's rule in `nat`.
-        """
+        """The HBONE port that is left to a proxy in the pod; 0 without one, and in TPROXY mode, where mangle captures it first."""
         served = self.inbound_mode == REDIRECT and not self.traits.proxy_mark and self.has("tunnel_port")
         return self.tunnel_port if served else 0
 
@@ -270,9 +261,8 @@ class Interception(DeclaredOptions):
 
     def _check(self) -> list[str]:
         traits = self.traits
-        title = traits.title or traits.name
         problems = [
-            f"{flag.label}: --layout {title} has no such rules; leave it out or use --layout {flag.layouts[0]}"
+            f"{flag.label}: --layout {traits.title or traits.name} has no such rules; leave it out or use --layout {flag.layouts[0]}"
             for flag in type(self).flags
             if not flag.applies_to(traits.name)
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default

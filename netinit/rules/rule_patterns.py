@@ -6,24 +6,30 @@ is rendered with a unique value, which a placeholder replaces.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from netinit.base.net import FAMILIES
 from netinit.options import LAYOUTS, OFF, ON, TPROXY, Interception
 from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import (
     EXCLUDED,
-    MARK,
+    EXCLUDED_NAME,
+    GID,
+    LOOPBACK,
     OTHER,
-    VIRTUAL,
+    PLACEHOLDERS,
+    TPROXY_MARK,
+    UID,
+    VIRTUAL_NAME,
     Anchor,
     LayoutPatterns,
     RulePattern,
     ValuePlace,
+    jumps_to_ours,
+    read_values,
     target_of,
 )
-from netinit.rules.iptables.write import write_plan
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.iptables.write import list_rules, write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
@@ -31,44 +37,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from netinit.rules.iptables.write import WrittenChain
+    from netinit.rules.iptables.ownership import Key
 
-TPROXY_MARK, _UID, _GID, _EXCLUDED, _VIRTUAL, _LOOPBACK = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0", "127.199.0.0/16"
-PLACEHOLDERS = {hex(TPROXY_MARK): MARK, str(_UID): OTHER, str(_GID): OTHER, _EXCLUDED: EXCLUDED, _VIRTUAL: VIRTUAL, _LOOPBACK: OTHER}
 _VALUES: dict[str, Any] = {
-    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (_UID,), "proxy_gids": (_GID,),
-    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (_VIRTUAL,),
-    "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
+    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (UID,), "proxy_gids": (GID,),
+    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (VIRTUAL_NAME,),
+    "exclude_interfaces": (EXCLUDED_NAME,), "loopback_cidr": LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
 # Without the last option, another jump comes first. Istio's own rules that refuse IPv6 are in no chain of ours.
 _VARIANTS: tuple[dict[str, Any], ...] = ({"ipv6": ON, "drop_invalid": True}, {"ipv6": OFF}, {"ipv6": OFF, "istio_exact": True})
-_PLACEHOLDER = "\0"
 _computed: list[LayoutPatterns] = []
 
 
 def make_patterns() -> LayoutPatterns:
     """Compute the patterns of all layouts."""
     rules: dict[RulePattern, None] = {}
-    runs: dict[tuple[str, str, tuple[str, ...]], None] = {}
+    runs: dict[tuple[str, str, tuple[Key, ...]], None] = {}
     value_places: dict[ValuePlace, None] = {}
     behind: dict[tuple[str, str], set[str]] = {}  # table and chain -> what follows its rules for excluded interfaces
     for table, chains in _render():
         confirmed = not OWNED_CHAINS.isdisjoint(chains)
-        for chain, written in chains.items():
-            texts = written.texts
-            ours = [text for text in texts if chain in OWNED_CHAINS or target_of(text) in OWNED_CHAINS]
-            value_places.update({place: None for text in ours for place in _find_value_places(table, chain, text)})
+        for chain, (keys, inserted) in chains.items():
+            ours = [key for key in keys if chain in OWNED_CHAINS or jumps_to_ours(key)]
+            value_places.update({place: None for key in ours for place in _find_value_places(table, chain, key)})
             if chain in OWNED_CHAINS:
                 continue
-            own = [(number, text) for number, text in enumerate(texts) if text not in ours]
+            own = [(number, key) for number, key in enumerate(keys) if key not in ours]
             if not confirmed and own:
-                runs[table, chain, tuple([text for _, text in own])] = None
+                runs[table, chain, tuple([key for _, key in own])] = None
                 continue
-            for number, text in own:
-                pattern = _make_pattern(table, chain, text, inserted=number < written.inserted)
-                rules[pattern] = None
-                if EXCLUDED in pattern.placeholders:
-                    behind.setdefault((table, chain), set()).add(target_of(texts[number + 1]) if number + 1 < len(texts) else "")
+            for number, key in own:
+                kinds = tuple([kind for kind, _ in read_values(key, key) or ()])
+                rules[RulePattern(table=table, chain=chain, key=key, placeholders=kinds, inserted=number < inserted)] = None
+                if EXCLUDED in kinds:
+                    behind.setdefault((table, chain), set()).add(target_of(keys[number + 1]) if number + 1 < len(keys) else "")
     anchors = [Anchor(table=place[0], chain=place[1], chains=frozenset(targets)) for place, targets in behind.items()]
     known = tuple([one for one in anchors if one.chains <= OWNED_CHAINS])
     return LayoutPatterns(rules=tuple(rules), runs=tuple(runs), value_places=tuple(value_places), anchors=known)
@@ -81,30 +83,25 @@ def layout_patterns() -> LayoutPatterns:
     return _computed[0]
 
 
-def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
-    """Yield every table of the layouts' plans."""
+def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
+    """Yield every table of the layouts' plans, with the keys of each chain's rules and how many are inserted."""
     for layout in SIDECAR:  # in built-in chains, the node agent's rules only jump to chains of ours
         for variant in _VARIANTS if LAYOUTS[layout].refuses_ipv6 else _VARIANTS[:2]:
             values = {field: value for field, value in {**_VALUES, **variant}.items() if Interception.flag(field).applies_to(layout)}
             plan = layouts.plan(Interception(layout=layout, **values))
             for family in FAMILIES:
-                yield from write_plan(plan, family).items()
+                listed = list_rules(plan, family)
+                for table, chains in write_plan(plan, family).items():
+                    yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
 
 
-def _find_value_places(table: str, chain: str, text: str) -> Iterator[ValuePlace]:
-    words = text.split(" ")
-    for option, word in pairwise(words):
-        placeholder = PLACEHOLDERS.get(word.partition("/")[0], OTHER)
-        if placeholder != OTHER:
-            yield ValuePlace(table=table, chain=chain, target=target_of(text), option=f"{option} ", placeholder=placeholder)
-
-
-def _make_pattern(table: str, chain: str, text: str, *, inserted: bool) -> RulePattern:
-    words, placeholders = [], []
-    for word in text.split(" "):
-        value = word if word in PLACEHOLDERS else word.partition("/")[0]  # keep a mark's mask
-        if value in PLACEHOLDERS:
-            placeholders.append(PLACEHOLDERS[value])
-        words.append(_PLACEHOLDER + word.removeprefix(value) if value in PLACEHOLDERS else word)
-    parts = tuple(" ".join(words).split(_PLACEHOLDER))
-    return RulePattern(table=table, chain=chain, parts=parts, placeholders=tuple(placeholders), inserted=inserted)
+def _find_value_places(table: str, chain: str, key: Key) -> Iterator[ValuePlace]:
+    for part in key:
+        for field in getattr(part, "_fields", ()):
+            value = getattr(part, field)
+            for one in value if type(value) is tuple else (value,):
+                kind = PLACEHOLDERS.get(one, OTHER)
+                if kind != OTHER:
+                    yield ValuePlace(
+                        table=table, chain=chain, target=target_of(key), part=type(part), field=field, placeholder=kind,
+                    )  # fmt: skip

@@ -39,7 +39,7 @@ def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str,
     for path in _ORDER:
         text = helpers + files[f"templates/{path}"]
         try:
-            rendered = Template.parse(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
+            rendered = Template(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
             objects += [tree for tree in goyaml.load_all(rendered) if isinstance(tree, dict)]
         except (TemplateError, ParseError) as error:
             raise ConfigError(f"the chart's {path} cannot be rendered with these values: {error}") from error

@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import IO
 
-from netinit.base.errors import NetinitError
 from netinit.cli.inject.flags import STDIN
-from netinit.kernel.files import BENEATH, NO_LINKS, open_path
+from netinit.kernel.files import BENEATH, NO_LINKS, UnsuitableFileError, open_path
 
 MAX_FILE_BYTES = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
@@ -30,12 +29,8 @@ _MANY = "too many symbolic links; name the file itself"
 _REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file itself with -f", errno.ELOOP: _MANY}
 
 
-class RefusedFileError(Exception):
-    """A file that must not be opened; the message has the reason and the remedy."""
-
-
 def read(name: str) -> bytes:
-    """Read any readable file, pipes included, or stdin for `-`. Raises OSError, or RefusedFileError if it is too long."""
+    """Read any readable file, pipes included, or stdin for `-`. Raises OSError, also if it is too long."""
     if name == STDIN:
         return _bounded(sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
     with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
@@ -44,15 +39,15 @@ def read(name: str) -> bytes:
 
 def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_FILE_BYTES:
-        raise RefusedFileError(f"longer than {MAX_FILE_BYTES >> 20} MiB; split it")
+        raise UnsuitableFileError(f"longer than {MAX_FILE_BYTES >> 20} MiB; split it")
     return data
 
 
 def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of a directory's files with these suffixes, sorted by name.
 
-    Directories behind symlinks are skipped. Raises OSError, or RefusedFileError for a symlink that leaves the directory and for
-    a file that is not regular, which is never opened.
+    Directories behind symlinks are skipped. Raises OSError with the file's name, also for a symlink that leaves the directory
+    and for a file that is not regular, which is never opened.
     """
     names = _names(folder, suffixes, recursive=recursive)
     for name in sorted(names, key=lambda name: name.split("/")):
@@ -86,13 +81,13 @@ def _content(folder: str, name: str) -> bytes:
     try:
         with _closing(os.open(folder, os.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
             if not stat.S_ISREG(os.fstat(seen).st_mode):
-                raise RefusedFileError("no regular file; take it out of the folder, or name the others with -f")  # noqa: TRY301
+                raise UnsuitableFileError("no regular file; take it out of the folder, or name the others with -f")
             # through the descriptor, so that the file cannot be swapped; a lease of its owner does not block
             with open(os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
                 return _bounded(file.read(MAX_FILE_BYTES + 1))
-    except (OSError, NetinitError, RefusedFileError) as error:
-        reason = _REFUSALS.get(error.errno or 0, error.strerror) if isinstance(error, OSError) else str(error)
-        raise RefusedFileError(f"{folder.rstrip('/')}/{name}: cannot be read: {reason}") from error
+    except OSError as error:
+        error.filename, error.strerror = f"{folder.rstrip('/')}/{name}", _REFUSALS.get(error.errno or 0, error.strerror)
+        raise
 
 
 _MAX_KEPT = 4 << 20  # characters in memory; most manifests are shorter
@@ -122,8 +117,8 @@ class Spool:
 def replace(path: str, text: Iterable[str]) -> None:
     """Write a file atomically: it keeps the old content or gets all of the new.
 
-    The target of a symlink of the caller or root is replaced; pipes and devices are written to. Raises OSError or
-    RefusedFileError with nothing changed.
+    The target of a symlink of the caller or root is replaced; pipes and devices are written to. Raises OSError with nothing
+    changed, UnsuitableFileError for what others could make of the path.
     """
     number = path.removeprefix("/dev/fd/")
     descriptor = int(number) if number != path and number.isdecimal() else _STANDARD.get(path)
@@ -137,7 +132,7 @@ def replace(path: str, text: Iterable[str]) -> None:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise RefusedFileError("another process changes its path meanwhile; use a folder of your own") from None
+        raise UnsuitableFileError("another process changes its path meanwhile; use a folder of your own") from None
     with _closing(folder):
         _write_in(folder, own or ".", text)
 
@@ -156,14 +151,14 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
                 stream.writelines(text)
             return
     if not stat.S_ISREG(found.st_mode):
-        raise RefusedFileError("it is no regular file")
+        raise UnsuitableFileError("it is no regular file")
     _replace(folder, own, text, found.st_mode & 0o777, is_own=found.st_uid == os.geteuid())
 
 
 def _resolve(path: str) -> str:
     """The absolute path without symlinks, which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
-        raise RefusedFileError("it is no regular file")
+        raise UnsuitableFileError("it is no regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
     while todo:
         name = todo.pop()
@@ -185,7 +180,7 @@ def _resolve(path: str) -> str:
             target = os.readlink("", dir_fd=seen)
         links += 1
         if links > _MAX_LINKS:
-            raise RefusedFileError(_MANY)
+            raise UnsuitableFileError(_MANY)
         real = "" if target.startswith("/") else real
         todo += target.split("/")[::-1]
     return real
@@ -193,7 +188,7 @@ def _resolve(path: str) -> str:
 
 def _refuse_foreign(owner: int, what: str) -> None:
     if owner not in (0, os.geteuid()):
-        raise RefusedFileError(f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself")
+        raise UnsuitableFileError(f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself")
 
 
 def _replace(folder: int, own: str, text: Iterable[str], mode: int, *, is_own: bool = False) -> None:
@@ -214,4 +209,4 @@ def _replace(folder: int, own: str, text: Iterable[str], mode: int, *, is_own: b
             os.unlink(temporary, dir_fd=folder)
         raise
     if (written.st_dev, written.st_ino) != (there.st_dev, there.st_ino):
-        raise RefusedFileError("another process put another file in its place; write into a folder of your own")
+        raise UnsuitableFileError("another process put another file in its place; write into a folder of your own")

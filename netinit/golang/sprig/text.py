@@ -49,13 +49,17 @@ def _spaced(convert: Callable[[Any], str], values: tuple[Any, ...]) -> str:
     return " ".join(convert(value) for value in values if value is not None)
 
 
-def _indent(before: str, spaces: int, text: str) -> str:
-    """Indent every line, and put `before` in front."""
+def indent_lines(front: str, spaces: int, text: str) -> str:
+    """Indent every line but the first, and put `front` before it."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    pad = " " * _not_negative(spaces)
+    pad = "\n" + " " * spaces
     known = text if isinstance(text, Shaped) else Shaped("")
-    lead = before + pad + known.lead.replace("\n", "\n" + pad)
-    return Shaped(before + pad + text.replace("\n", "\n" + pad), lead=lead, form=known.form, tree=known.tree)
+    return Shaped(front + text.replace("\n", pad), lead=front + known.lead.replace("\n", pad), form=known.form, tree=known.tree)
+
+
+def _indent(before: str, spaces: int, text: str) -> str:
+    check_size(max(spaces, 0))
+    return indent_lines(before + " " * _not_negative(spaces), spaces, text)
 
 
 def repeat(count: int, text: str) -> str:

@@ -42,7 +42,7 @@ def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
         links = devices.read_links(link, unknown)
         return Snapshot(
             links=links,
-            addresses=devices.read_addresses(link),
+            addresses=netlink.list_addresses(link),
             traffic_control=devices.read_traffic_control(link, links, unknown),
             routing_rules=routes.read_rules(link, unknown),
             routes=routes.read_routes(link, unknown),

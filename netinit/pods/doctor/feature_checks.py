@@ -13,7 +13,13 @@ from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import routes
-from netinit.base.errors import ChildLostError, KernelFeatureError, NamespaceError, NetinitError
+from netinit.base.errors import (
+    BackendUnavailableError,
+    ChildLostError,
+    KernelFeatureError,
+    NamespaceError,
+    NetinitError,
+)
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import children, detect, namespaces
@@ -194,8 +200,8 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, Ex
     rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
     rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
     together = _program(name, options, family, tuple(rules.values()))
-    if not together:
-        return dict.fromkeys(rules)
+    if not together or type(together) is BackendUnavailableError:  # not a feature but the backend is missing, for all alike
+        return dict.fromkeys(rules, together)
     return {feature: _program(name, options, family, (rule,)) for feature, rule in rules.items()}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from netinit import backends
 from netinit.base.net import parse_address
-from netinit.inject.schema import read_data
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.locks import XTABLES_LOCK
@@ -32,7 +31,8 @@ STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
-_TEXTS = json.loads(read_data("doctor-findings.json"))  # kind -> severity, subject, message, and remedy if there is one
+_DATA = Path(__file__).parents[2] / "data" / "doctor-findings.json"
+_TEXTS = json.loads(_DATA.read_text(encoding="utf-8"))  # kind -> severity, subject, message, and remedy if there is one
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,14 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 @dataclass(frozen=True, slots=True)
 class InferredOptions:
-    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown."""
+    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
+
+    `recorded`: those in the comment of our nft table, which programmed it unless somebody has changed the comment.
+    """
 
     options: Interception | None
     unread: tuple[str, ...] = ()
+    recorded: Interception | None = None
 
 
 def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
@@ -59,7 +63,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, listings.values(), layout_patterns)
+        owned = owned_rules(family, listings, {}, layout_patterns)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
@@ -100,7 +104,10 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
     live = {family: chains for family, chains in rules.items() if chains}  # in a family the classic layout may have no chain
     if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
         return InferredOptions(None)
-    layout, reader = _find_reader(live, routing)
+    for layout in reversed(LAYOUTS):  # the first recognises all that no other does
+        reader: LayoutReader = getattr(import_module(f"{__name__}.{layout}"), layout.capitalize())(live, routing)
+        if reader.recognises():
+            break
     try:
         options = Interception(layout=layout, **reader.fields())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
@@ -108,15 +115,6 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
         return InferredOptions(options, tuple(dict.fromkeys(reader.unread)))
     except OptionError as error:  # a foreign rule in our chains
         return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
-
-
-def _find_reader(rules: Mapping[Family, Chains], routing: Routing) -> tuple[str, LayoutReader]:
-    """Return the layout of these rules, and its reader. The first layout, which is asked last, has all that no other has."""
-    for layout in reversed(LAYOUTS):
-        reader: LayoutReader = getattr(import_module(f"{__name__}.{layout}"), layout.capitalize())(rules, routing)
-        if reader.recognises():
-            break
-    return layout, reader
 
 
 def _rules_of(plan_made: Plan) -> dict[Family, Chains]:

@@ -7,52 +7,57 @@ pattern and other rules of ours confirm its values (interface, mark). All others
 
 from __future__ import annotations
 
+from netinit.base.net import IPV4, Network
 from netinit.base.records import Record
-from netinit.rules.iptables.write import ListedTable, Listing, Written, unquoted
+from netinit.rules.iptables.parse import normalise
+from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
+from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from netinit.base.net import Family
+
+    Key = tuple[object, ...]  # of a rule, see `normalise`: its matches and its target
+    Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
 
 EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
+TPROXY_MARK, UID, GID, EXCLUDED_NAME, VIRTUAL_NAME = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0"
+LOOPBACK = Network.parse("127.199.0.0/16")
+PLACEHOLDERS: dict[object, str] = {
+    TPROXY_MARK: MARK, UID: OTHER, GID: OTHER, EXCLUDED_NAME: EXCLUDED, VIRTUAL_NAME: VIRTUAL, LOOPBACK: OTHER,
+}  # fmt: skip
 
 
 class RulePattern(Record):
-    """The pattern of a rule of ours in a built-in chain: its text around placeholders, and each placeholder's kind."""
+    """The pattern of a rule of ours in a built-in chain: its key with placeholders, and their kinds."""
 
     table: str
     chain: str
-    parts: tuple[str, ...]
+    key: Key
     placeholders: tuple[str, ...]
     inserted: bool = False  # before foreign rules; False: after them
 
-    def read(self, text: str) -> tuple[str, ...] | None:
-        """Return the placeholders' values, one word each; None if the text does not match."""
-        if not text.startswith(self.parts[0]):
-            return None
-        values = []
-        rest = text[len(self.parts[0]) :]
-        for part in self.parts[1:]:
-            value, found, rest = rest.partition(part) if part else (rest, "nothing behind it", "")
-            if not found or not value or " " in value:
-                return None
-            values.append(value)
-        return None if rest else tuple(values)
-
-    def format(self, value: str) -> str:
-        """Return the rule with this value in its placeholders."""
-        return value.join(self.parts)
-
 
 class ValuePlace(Record):
-    """Where a rule that is certainly ours has a value: after this option, in rules with this target."""
+    """Where a rule that is certainly ours has a value: in this field of a match or target, in rules with this target."""
 
     table: str
     chain: str
     target: str
-    option: str
+    part: type[object]
+    field: str
     placeholder: str
+
+    def read(self, key: Key) -> Iterator[object]:
+        """Yield the values of a rule."""
+        for part in key if target_of(key) == self.target else ():
+            if type(part) is self.part and not getattr(part, "negated", False):
+                value = getattr(part, self.field)
+                yield from value if type(value) is tuple else (value,)
 
 
 class Anchor(Record):
@@ -70,7 +75,7 @@ class LayoutPatterns(Record):
     """
 
     rules: tuple[RulePattern, ...]
-    runs: tuple[tuple[str, str, tuple[str, ...]], ...]  # table, chain, rules
+    runs: tuple[tuple[str, str, tuple[Key, ...]], ...]  # table, chain, rules
     value_places: tuple[ValuePlace, ...]
     anchors: tuple[Anchor, ...]
 
@@ -79,45 +84,62 @@ class LayoutPatterns(Record):
         return [one for one in self.rules if (one.table, one.chain) == (table, chain) and EXCLUDED in one.placeholders]
 
 
-Evidence = dict[str, set[str]]  # kind of placeholder -> values that our rules in both families confirm
+Evidence = dict[str, set[object]]  # kind of placeholder -> values that our rules in both families confirm
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def find_confirmed(listings: Collection[Listing], patterns: LayoutPatterns) -> Evidence:
-    """Return the values that the listings of all families confirm."""
+def read_values(pattern: Any, found: Any) -> Values | None:
+    """Return what a rule, or a part of it, has in the place of placeholders; None if it differs elsewhere."""
+    if type(pattern) is not type(found):
+        return None
+    if kind := PLACEHOLDERS.get(pattern):
+        return ((kind, found),)
+    if isinstance(pattern, Record):
+        pattern, found = pattern._values(), found._values()  # noqa: SLF001 - what counts for equality
+    if not isinstance(pattern, tuple) or len(pattern) != len(found):
+        return () if pattern == found else None
+    values: Values = ()
+    for one, other in zip(pattern, found, strict=True):
+        more = read_values(one, other)
+        if more is None:
+            return None
+        values += more
+    return values
+
+
+def find_confirmed(listings: Mapping[Family, Listing], patterns: LayoutPatterns) -> Evidence:
+    """Return the values that the listings confirm."""
     found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
-    for listing in listings:  # each table separately: a killed run may have changed only one of them
+    for family, listing in listings.items():  # each table separately: a killed run may have changed only one of them
         for place in patterns.value_places:
-            if place.table in listing:
-                texts = _plain_rules(listing[place.table], place.chain)
-                found[place.placeholder] |= {_word_after(text, place.option) for text in texts if target_of(text) == place.target}
+            for key in _keys(listing.get(place.table), place.chain, family):
+                found[place.placeholder].update(place.read(key))
         for anchor in patterns.anchors:
-            if anchor.table in listing:
-                found[EXCLUDED] |= _excluded(listing[anchor.table], anchor, patterns)
+            found[EXCLUDED] |= _excluded(listing.get(anchor.table), anchor, patterns, family)
     return found
 
 
-def owned_rules(listing: Listing, written: Written, listings: Collection[Listing], patterns: Callable[[], LayoutPatterns]) -> Owned:
-    """Return the positions of our rules in one family's built-in chains; `listings`: all families; `patterns`: on demand."""
+def owned_rules(family: Family, listings: Mapping[Family, Listing], written: Written, patterns: Callable[[], LayoutPatterns]) -> Owned:
+    """Return the positions of our rules in one family's built-in chains; `patterns`: on demand."""
     owned: Owned = {}
     evidence: Evidence = {}
-    for name, table in listing.items():
+    for name, table in listings[family].items():
         present = holds_ours(table)
         for chain in BUILTIN_CHAINS:
-            texts = _plain_rules(table, chain)
-            if not texts:
+            keys = _keys(table, chain, family)
+            if not keys:
                 continue
-            found = {index for index, text in enumerate(texts) if target_of(text) in OWNED_CHAINS}
-            if present:
-                wanted = _wanted(texts, written, name, chain, found)
-                if len(found | wanted) < len(texts):
+            found = {index for index, key in enumerate(keys) if jumps_to_ours(key)}
+            if present and len(found) < len(keys):
+                wanted = _wanted(keys, written.get(name, {}), chain, found, family)
+                if len(found | wanted) < len(keys):
                     evidence = evidence or find_confirmed(listings, patterns())
-                    found |= _match_patterns(name, chain, texts, evidence, patterns())
-                    wanted = _wanted(texts, written, name, chain, found)
+                    found |= _match_patterns(name, chain, keys, evidence, patterns())
+                    wanted = _wanted(keys, written.get(name, {}), chain, found, family)
                 found |= wanted
-            if name == FILTER and len(found) < len(texts):  # the only table in which a layout has rules but no chain
+            if name == FILTER and len(found) < len(keys):  # the only table in which a layout has rules but no chain
                 for _, _, run in [one for one in patterns().runs if one[:2] == (name, chain)]:
-                    found |= _find_run(texts, run)
+                    found |= _find_run(keys, run)
             if found:
                 owned[name, chain] = sorted(found)
     return owned
@@ -158,92 +180,74 @@ def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
     return False
 
 
-def target_of(text: str) -> str:
-    """Return the chain or target of a listed rule; empty if it has none."""
-    if '"' in text:  # quoted text is no option
-        text = unquoted(text)
-    for option in (" -j ", " -g "):
-        _, found, rest = f" {text}".rpartition(option)
-        if found:
-            return rest.partition(" ")[0]
-    return ""
+def target_of(key: Key) -> str:
+    """Return the chain that a rule jumps to, or its target's name; empty if it has none."""
+    target = key[-1]
+    if isinstance(target, Jump) or not isinstance(target, Target):
+        return getattr(target, "chain", "")
+    text = target.xt(IPV4)
+    return text.partition(" ")[0] if not hasattr(target, "targets") else f"[{text}]"
 
 
-def _plain_rules(table: ListedTable, chain: str) -> list[str]:
-    return [without_comment(text) for text in table.rules.get(chain, ())]
+def jumps_to_ours(key: Key) -> bool:
+    """Whether a rule jumps to a chain of ours."""
+    return isinstance(key[-1], Jump) and key[-1].chain in OWNED_CHAINS
 
 
-def without_comment(text: str) -> str:
-    """Return the rule without its comment."""
-    before, found, rest = text.partition("-m comment --comment ")
-    if not found:
-        return text
-    if rest.startswith('"'):
-        end = 1
-        while end < len(rest) and rest[end] != '"':
-            end += 2 if rest[end] == "\\" else 1
-        return before + rest[end + 2 :]
-    return before + rest.partition(" ")[2]
+def _keys(table: ListedTable | None, chain: str, family: Family) -> list[Key]:
+    return [normalise(text, family) for text in table.rules.get(chain, ())] if table else []
 
 
-def _excluded(table: ListedTable, anchor: Anchor, patterns: LayoutPatterns) -> set[str]:
+def _excluded(table: ListedTable | None, anchor: Anchor, patterns: LayoutPatterns, family: Family) -> set[object]:
     """Return interfaces excluded right before such a jump, and also in another chain."""
-    found: set[str] = set()
-    texts = _plain_rules(table, anchor.chain)
+    found: set[object] = set()
+    keys = _keys(table, anchor.chain, family)
     ours = patterns.excluding(anchor.table, anchor.chain)
-    elsewhere = [
-        (pattern, frozenset(_plain_rules(table, pattern.chain)))
+    elsewhere = {
+        value
         for pattern in patterns.rules
         if pattern.table == anchor.table and pattern.chain != anchor.chain and EXCLUDED in pattern.placeholders
-    ]
-    for index, text in enumerate(texts):
-        if target_of(text) not in anchor.chains:
-            continue
-        for before in reversed(texts[:index]):
-            name = next((value for pattern in ours for value in pattern.read(before) or ()), "")
-            if not name or not any(pattern.format(name) in confirming for pattern, confirming in elsewhere):
-                break
-            found.add(name)
+        for key in _keys(table, pattern.chain, family)
+        for _, value in read_values(pattern.key, key) or ()
+    }
+    for index, key in enumerate(keys):
+        if target_of(key) in anchor.chains:
+            for before in reversed(keys[:index]):
+                name = next((value for pattern in ours for _, value in read_values(pattern.key, before) or ()), None)
+                if name not in elsewhere:
+                    break
+                found.add(name)
     return found
 
 
-def _match_patterns(table: str, chain: str, texts: list[str], evidence: Evidence, patterns: LayoutPatterns) -> set[int]:
+def _match_patterns(table: str, chain: str, keys: list[Key], evidence: Evidence, patterns: LayoutPatterns) -> set[int]:
     """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first inserted or last appended."""
     found: set[int] = set()
-    last = {text: index for index, text in enumerate(texts)}
+    last = {key: index for index, key in enumerate(keys)}
     for pattern in [one for one in patterns.rules if (one.table, one.chain) == (table, chain)]:
-        for index, text in enumerate(texts):
-            values = pattern.read(text)
-            if values and all(
-                kind == OTHER or value in evidence[kind] for kind, value in zip(pattern.placeholders, values, strict=True)
-            ):
+        for index, key in enumerate(keys):
+            values = read_values(pattern.key, key)
+            if values and all(kind == OTHER or value in evidence[kind] for kind, value in values):
                 once = not {VIRTUAL, EXCLUDED}.isdisjoint(pattern.placeholders)
-                found.add(index if not once else texts.index(text) if pattern.inserted else last[text])
+                found.add(index if not once else keys.index(key) if pattern.inserted else last[key])
     return found
 
 
-def _wanted(texts: list[str], written: Written, table: str, chain: str, found: set[int]) -> set[int]:
+def _wanted(keys: list[Key], planned: dict[str, WrittenChain], chain: str, found: set[int], family: Family) -> set[int]:
     """Return the rules that the plan has here: the first ones that it inserts, the last that it appends."""
-    planned = written.get(table, {})
     wanted = planned.get(chain)
     more: set[int] = set()
     if wanted and not OWNED_CHAINS.isdisjoint(planned):
         for number, text in enumerate(wanted.texts):
-            places = [i for i, listed in enumerate(texts) if listed == without_comment(text) and i not in more]
+            key = normalise(text, family)
+            places = [index for index, listed in enumerate(keys) if listed == key and index not in more]
             if places and not any(place in found for place in places):
                 more.add(places[0] if number < wanted.inserted else places[-1])
     return more
 
 
-def _find_run(texts: list[str], run: tuple[str, ...]) -> set[int]:
-    for start in range(len(texts) - len(run) + 1):
-        if tuple(texts[start : start + len(run)]) == run:
+def _find_run(keys: list[Key], run: tuple[Key, ...]) -> set[int]:
+    for start in range(len(keys) - len(run) + 1):
+        if tuple(keys[start : start + len(run)]) == run:
             return set(range(start, start + len(run)))
     return set()
-
-
-def _word_after(text: str, option: str) -> str:
-    before, found, rest = text.partition(option)
-    if not found or (before and not before.endswith(" ")) or before.endswith("! "):
-        return ""
-    return rest.partition(" ")[0].partition("/")[0]

@@ -12,4 +12,4 @@ def plan(options: Interception) -> Plan:
     `--ipv6 auto` counts as on, and missing `--dns-servers` as none. In a pod, call `Options.settle` first, which decides both.
     """
     made: Plan = __import__(f"{__name__}.{options.layout}", fromlist=["plan"]).plan(options)
-    return made
+    return made.replace(made_from=options)

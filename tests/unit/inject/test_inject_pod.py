@@ -66,7 +66,9 @@ def test_cluster_and_network_stand_sorted_at_the_end_of_the_environment(values, 
 
 def test_the_pod_that_is_given_stays_as_it_is():
     given = pod(labels={"app": "web"})
-    given["spec"]["initContainers"] = [{"name": "first", "image": "i"}]
+    given["metadata"]["annotations"] = {"sidecar.istio.io/rewriteAppHTTPProbers": "true"}
+    given["spec"]["initContainers"] = [{"name": "first", "image": "i", "env": []}]
+    given["spec"]["containers"] = [{"name": "app", "image": "i", "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}]
     before = copy.deepcopy(given)
     assert inject_pod(given, config()) != before
     assert given == before

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from netinit.base.errors import ClusterError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.webhook.survey import find_workloads, survey
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -92,7 +92,9 @@ def test_a_cluster_that_does_not_answer_is_an_error(cluster):
     cluster.shutdown()
     cluster.server_close()
     with pytest.raises(ClusterError, match="cannot be asked"):
-        survey("", cluster.kubeconfig)
+        survey("x", cluster.kubeconfig)
+    with pytest.raises(ConfigError, match='no context "other"'):
+        survey("other", cluster.kubeconfig)
 
 
 def test_workloads_are_compared_once_and_not_again_for_what_they_own(cluster):

@@ -222,7 +222,7 @@ class _Reader:
 
     def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
         """Assign an option with its values to its module; return the position after it."""
-        end = at + 1
+        end = at + 1 + (option == "--comment")  # whatever it says
         while end < len(words) and not _begins_option(words[end]):
             end += 1
         own = list(words[first:end])

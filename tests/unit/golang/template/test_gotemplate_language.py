@@ -28,7 +28,7 @@ NO_OPERAND = " or ", "{{or", "(or", " and ", "{{and", "(and"
 
 
 def render(text, data=None, **functions):
-    return Template.parse("t", text, functions).render(data)
+    return Template("t", text, functions).render(data)
 
 
 def said(answer):
@@ -40,7 +40,7 @@ def test_templates_give_what_go_recorded_for_them():
     wrong = []
     for text, delimiters, *wanted in ANSWERS:
         try:
-            answer = ["output", Template.parse("t", text, FUNCTIONS, tuple(delimiters)).render(DATA)]
+            answer = ["output", Template("t", text, FUNCTIONS, tuple(delimiters)).render(DATA)]
         except TemplateError as error:
             answer = ["error", str(error)]
         # the operand that and/or stopped at is not told
@@ -106,7 +106,7 @@ def test_an_error_inside_a_defined_template_names_both():
 
 
 def test_a_defined_template_can_be_rendered_alone():
-    template = Template.parse("t", '{{ define "x" }}<{{ . }}>{{ end }}body')
+    template = Template("t", '{{ define "x" }}<{{ . }}>{{ end }}body')
     assert template.names == ("t", "x")
     assert template.render(1, template="x") == "<1>"
     with pytest.raises(TemplateError, match=r'^template: no template "y" associated with template "t"$'):
@@ -172,7 +172,7 @@ def test_text_is_counted_in_bytes_as_in_go():
 
 
 def test_templates_are_shared_by_threads():
-    template = Template.parse(
+    template = Template(
         "t",
         '{{ $x := .n }}{{ range $i, $e := .l }}{{ $x = $e }}{{ end }}{{ $x }} {{ .n }}{{ define "d" }}{{ . }}{{ end }}{{ template "d" .n }}',
     )

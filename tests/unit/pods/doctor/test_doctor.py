@@ -14,10 +14,10 @@ from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
 from netinit.options import Options
+from netinit.pods.doctor import feature_checks, summarise
 from netinit.pods.doctor import findings as find
-from netinit.pods.doctor import summarise
 from netinit.pods.doctor.examination import Examination
-from netinit.pods.doctor.feature_checks import FeatureChecks, needed_features
+from netinit.pods.doctor.feature_checks import FEATURES, FeatureChecks, needed_features
 from netinit.pods.doctor.findings import (
     ERROR,
     NOTE,
@@ -56,6 +56,19 @@ def test_needed_is_what_the_plans_rules_use(arguments, there, not_there):
     for names in needed.values():
         assert there <= names
         assert not not_there & names
+
+
+def test_a_backend_that_is_missing_is_loaded_once_and_not_again_for_each_feature(monkeypatch):
+    loaded = []
+
+    def load(*_):
+        loaded.append(1)
+        raise BackendUnavailableError("it is not installed")
+
+    monkeypatch.setattr(feature_checks.backends, "load", load)
+    causes = feature_checks._check_features("libiptc", Options(), IPV4)
+    assert {str(cause) for cause in causes.values()} == {"it is not installed"}
+    assert (len(causes), len(loaded)) == (len(FEATURES) + 1, 1)
 
 
 def test_a_family_that_is_off_needs_nothing():
