@@ -24,8 +24,8 @@ from netinit.golang.template.values import (
 )
 from netinit.golang.times import NANOSECONDS
 from netinit.inject.kubernetes_types import round_up
+from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig
-from netinit.inject.owner import PodOwner
 from netinit.inject.protojson import duration, read_message
 from netinit.inject.schema import SCALARS, LazyMapping, MessageField, enum_names, fields_of, go_name, go_type
 

@@ -188,7 +188,10 @@ class _Slot:
         if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
             self.refuse()
         style = event.style or ""
-        fits = style not in {"|", ">"} if self.is_whole else style == (self.event.style or "") and self._holds(event.value)
+        if self.is_whole:
+            fits = style not in {"|", ">"}
+        else:
+            fits = style == (self.event.style or "") and self._author.fullmatch(event.value) is not None
         try:
             value = events.value_of(event)
         except ParseError:
@@ -197,13 +200,14 @@ class _Slot:
             self.refuse()
         return value
 
-    def _holds(self, value: str) -> bool:
-        """Whether the value contains the author's words; spaces next to a part may be folded."""
+    @functools.cached_property
+    def _author(self) -> re.Pattern[str]:
+        """The pattern of a value that contains the author's words; spaces next to a part may be folded."""
         first, *between, last = self.literals
         middles = zip(self.numbers, self.numbers[1:], between, strict=False)
         found = [f"(?>.*?{re.escape(words.strip(events.BLANKS))})" for before, after, words in middles if before != after]
-        pattern = f"{re.escape(first.rstrip(events.BLANKS))}{''.join(found)}.*{re.escape(last.lstrip(events.BLANKS))}"
-        return re.fullmatch(pattern, value, re.DOTALL) is not None
+        ends = [re.escape(words) for words in (first.rstrip(events.BLANKS), last.lstrip(events.BLANKS))]
+        return re.compile(f"{ends[0]}{''.join(found)}.*{ends[1]}", re.DOTALL)
 
     def _tree(self, part: _Part) -> Any:
         """Return the tree that a function wrote, if it is written as this place demands."""

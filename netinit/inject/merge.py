@@ -41,7 +41,7 @@ def merge(original: Tree, patch: Tree) -> Tree:
 
     Raises InjectionError if an item of a merged list has no key, or for an unknown directive.
     """
-    directives = any(key.startswith("$") for key in patch)
+    directives = "$" in "".join(patch)
     if directives and (directive := patch.get(_DIRECTIVE)) is not None:
         if directive not in {"replace", "delete"}:
             raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")

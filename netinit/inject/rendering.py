@@ -24,8 +24,8 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
 from netinit.inject.context import estimate_concurrency, mesh_struct, owner_structs, proxy_struct
 from netinit.inject.kubernetes_types import ObjectStruct, misfits
+from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.owner import PodOwner
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337

@@ -14,7 +14,6 @@ import posix
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
 from netinit.kernel import capabilities, children, detect, files, identify, namespaces, preload, read_text, run
-from netinit.kernel import locks as locking
 from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 NAMED = "/run/netns"
+FOLDER = "/run/netinit"  # directory of this machine's locks of pods
+_PRIVATE_FOLDER = 0o040700
 # Programs, locks and probes have deadlines of their own; this one is for a child that was stopped (SIGSTOP).
 SECONDS = 300.0
 # Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
@@ -152,7 +153,6 @@ class OpenPod:
         joins: bool = False,
         keep: tuple[int, ...] = (),
         holding: tuple[int, ...] = (),
-        seconds: float = SECONDS,
     ) -> Result:
         """Run `action` inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
@@ -163,7 +163,7 @@ class OpenPod:
             return self._enter_and(action, joins=joins, keep=keep)
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
-            seconds=seconds,
+            seconds=SECONDS,
             what=f"the visit to {self.path}",
             kept=self._kept + holding,
         )
@@ -216,7 +216,7 @@ class Locks:
     """The locks of a run from outside, as a context manager."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
-        self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
+        self._outer, self._name = _lock_outside(namespace, nanoseconds)
         # A separate open file description: a lock on one shared with the namespace's descriptor would never be released.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
         if not namespaces.take(self._inner, nanoseconds):
@@ -241,6 +241,43 @@ class Locks:
         for descriptor in self.descriptors:
             posix.close(descriptor)
         self._outer = self._inner = -1
+
+
+def _lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
+    """Acquire this machine's lock of a pod, where no pod can open it; return descriptor and path, -1 if impossible.
+
+    The file is named after the namespace and deleted after the run: a process that waited for a deleted file tries the next
+    one. Raises LockedError with the holder.
+    """
+    status = posix.fstat(namespace)
+    path = f"{FOLDER}/{status.st_dev}-{status.st_ino}.lock"
+    if not _make_folder():
+        return -1, ""
+    while True:
+        descriptor = files.open_lock_file(path)
+        namespaces.take_or_refuse(descriptor, nanoseconds, "the pod is being programmed by", namespaces.LATER)
+        try:
+            if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
+                return descriptor, path
+        except FileNotFoundError:
+            pass  # the previous holder has deleted it
+        posix.close(descriptor)
+
+
+def _make_folder() -> bool:
+    """Create the directory for root only; return whether it exists. Raises NamespaceError if it is another user's."""
+    try:
+        posix.mkdir(FOLDER, 0o700)
+    except FileExistsError:
+        status = posix.lstat(FOLDER)
+        if status.st_mode != _PRIVATE_FOLDER or status.st_uid != posix.geteuid():
+            raise NamespaceError(
+                f"{FOLDER} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
+                " see who made it, and remove it"
+            ) from None
+    except OSError:  # a read-only root, or no permission: the pod's own lock must suffice
+        return False
+    return True
 
 
 def _what_helps(number: int | None) -> str:

@@ -144,7 +144,7 @@ class Installer:
             before, text = _identity(path), _read(path)
             single = not conflist.is_list(path.name)
             try:
-                if self._written and not single and conflist.has_entry(text) and conflist.is_last(text):
+                if self._written and not single and conflist.is_last(text):
                     return False  # perhaps that of a newer agent
                 new = conflist.with_entry(text, single=single)
             except ConfigError as error:

@@ -42,15 +42,9 @@ class Job:
     uids: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(
-        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = "",
-        uids: dict[str, str] | None = None,
-    ) -> Job:  # fmt: skip
-        """Return the job for these options; those that name a namespace are ignored."""
-        return Job(
-            kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path,
-            cgroup_folder=cgroup_folder, cgroup=cgroup, uids=uids or {},
-        )  # fmt: skip
+    def of(kind: str, options: Options, *, seconds: float, **more: Any) -> Job:
+        """Return the job for these options; those that name a namespace are ignored. `more`: further fields."""
+        return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, **more)
 
     def encode(self) -> bytes:
         """Encode the job as a message."""

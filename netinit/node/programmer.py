@@ -239,7 +239,9 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         if job.kind in (APPLY, REMOVE):
             return _program(options)
         if job.kind == VERIFY:
-            report = verify(options, _EnteredMachine(job), known=_read_judgement(known))
+            machine = Machine()
+            machine.stays, machine.cgroup = True, (job.cgroup_folder, job.cgroup)  # the agent sees none of the pod's processes
+            report = verify(options, machine, known=_read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
@@ -276,15 +278,6 @@ def _program(options: Options) -> JobResult:
         done = pod.modify_inside(work, Signals(lasting=True))
     said = (*warnings, *done.warnings, *done.notes, *([done.unended] if done.unended else []))
     return JobResult(backend=done.backend, changed=done.changed, warnings=said)
-
-
-class _EnteredMachine(Machine):
-    """A machine whose process stays in the pod that it enters, and sees none of its processes: the job names its cgroup."""
-
-    stays = True
-
-    def __init__(self, job: Job) -> None:
-        self.cgroup = job.cgroup_folder, job.cgroup
 
 
 def _work_on_node(job: Job) -> JobResult:

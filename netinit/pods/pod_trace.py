@@ -18,10 +18,10 @@ from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.matches.context import BARE_SYN, Limit
-from netinit.rules.matches.packet import Destination, Owner, Port, Source
+from netinit.rules.matches.packet import Destination, Port, Source
 from netinit.rules.model import NFT_PREFIXES
 from netinit.rules.nft import model_name, model_table
-from netinit.rules.numbers import META_IIF, META_NFTRACE
+from netinit.rules.numbers import META_IIF, META_NFTRACE, META_SKGID, META_SKUID
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32
 from netinit.rules.targets import Drop, Reject
@@ -93,9 +93,10 @@ class Wanted(Record):
             rule.compare(pack("=I", LOOPBACK_INDEX), negated=True)
         if self.protocol == "tcp":
             BARE_SYN.express(rule)
-        for owner, number in (("uid", self.uid), ("gid", self.gid)):
+        for key, number in ((META_SKUID, self.uid), (META_SKGID, self.gid)):
             if number is not None:
-                Owner(kind=owner, number=number).express(rule)
+                rule.load_meta(key)
+                rule.compare(pack("=I", number))
         Limit(rate=rate, burst=rate).express(rule)
         rule.put(b"\1")
         rule.add(b"meta", (2, be32(META_NFTRACE)), (3, REGISTER))

@@ -6,39 +6,33 @@ is rendered with a unique value, which a placeholder replaces.
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, Network
+from netinit.base.records import Record
 from netinit.options import LAYOUTS, OFF, ON, TPROXY, Interception
 from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
-from netinit.rules.iptables.ownership import (
-    EXCLUDED,
-    EXCLUDED_NAME,
-    GID,
-    LOOPBACK,
-    OTHER,
-    PLACEHOLDERS,
-    TPROXY_MARK,
-    UID,
-    VIRTUAL_NAME,
-    Anchor,
-    LayoutPatterns,
-    RulePattern,
-    ValuePlace,
-    jumps_to_ours,
-    read_values,
-    target_of,
-)
+from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import list_rules, write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from netinit.base.net import Family
     from netinit.rules.iptables.ownership import Key
+    from netinit.rules.iptables.write import ListedTable, Listing
 
+    Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
+
+EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
+TPROXY_MARK, UID, GID, EXCLUDED_NAME, VIRTUAL_NAME = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0"
+LOOPBACK = Network.parse("127.199.0.0/16")
+PLACEHOLDERS: dict[object, str] = {
+    TPROXY_MARK: MARK, UID: OTHER, GID: OTHER, EXCLUDED_NAME: EXCLUDED, VIRTUAL_NAME: VIRTUAL, LOOPBACK: OTHER,
+}  # fmt: skip
 _VALUES: dict[str, Any] = {
     "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (UID,), "proxy_gids": (GID,),
     "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (VIRTUAL_NAME,),
@@ -46,7 +40,122 @@ _VALUES: dict[str, Any] = {
 }  # fmt: skip
 # Without the last option, another jump comes first. Istio's own rules that refuse IPv6 are in no chain of ours.
 _VARIANTS: tuple[dict[str, Any], ...] = ({"ipv6": ON, "drop_invalid": True}, {"ipv6": OFF}, {"ipv6": OFF, "istio_exact": True})
+Evidence = dict[str, set[object]]  # kind of placeholder -> values that our rules in both families confirm
+
+
+class RulePattern(Record):
+    """The pattern of a rule of ours in a built-in chain: its key with placeholders, and their kinds."""
+
+    table: str
+    chain: str
+    key: Key
+    placeholders: tuple[str, ...]
+    inserted: bool = False  # before foreign rules; False: after them
+
+
+class ValuePlace(Record):
+    """Where a rule that is certainly ours has a value: in this field of a match or target, in rules with this target."""
+
+    table: str
+    chain: str
+    target: str
+    part: type[object]
+    field: str
+    placeholder: str
+
+    def read(self, key: Key) -> Iterator[object]:
+        """Yield the values of a rule."""
+        for part in key if target_of(key) == self.target else ():
+            if type(part) is self.part and not getattr(part, "negated", False):
+                value = getattr(part, self.field)
+                yield from value if type(value) is tuple else (value,)
+
+
+class Anchor(Record):
+    """A built-in chain where rules for excluded interfaces always precede a jump to a chain of ours."""
+
+    table: str
+    chain: str
+    chains: frozenset[str]  # the possible targets of the jump
+
+
+class LayoutPatterns(Record):
+    """The patterns of all rules in built-in chains that do not jump to a chain of ours.
+
+    `runs`: sequences of rules in tables without a chain of ours. `value_places` and `anchors`: which values are confirmed.
+    """
+
+    rules: tuple[RulePattern, ...]
+    runs: tuple[tuple[str, str, tuple[Key, ...]], ...]  # table, chain, rules
+    value_places: tuple[ValuePlace, ...]
+    anchors: tuple[Anchor, ...]
+
+    def find_confirmed(self, listings: Mapping[Family, Listing]) -> Evidence:
+        """Return the values that the listings confirm."""
+        found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
+        for family, listing in listings.items():  # each table separately: a killed run may have changed only one of them
+            for place in self.value_places:
+                for key in keys_of(listing.get(place.table), place.chain, family):
+                    found[place.placeholder].update(place.read(key))
+            for anchor in self.anchors:
+                found[EXCLUDED] |= self._excluded(listing.get(anchor.table), anchor, family)
+        return found
+
+    def _excluded(self, table: ListedTable | None, anchor: Anchor, family: Family) -> set[object]:
+        """Return interfaces excluded right before such a jump, and also in another chain."""
+        found: set[object] = set()
+        keys = keys_of(table, anchor.chain, family)
+        excluding = [one for one in self.rules if one.table == anchor.table and EXCLUDED in one.placeholders]
+        ours = [one for one in excluding if one.chain == anchor.chain]
+        elsewhere = {
+            value
+            for pattern in excluding
+            if pattern.chain != anchor.chain
+            for key in keys_of(table, pattern.chain, family)
+            for _, value in read_values(pattern.key, key) or ()
+        }
+        for index, key in enumerate(keys):
+            if target_of(key) in anchor.chains:
+                for before in reversed(keys[:index]):
+                    name = next((value for pattern in ours for _, value in read_values(pattern.key, before) or ()), None)
+                    if name not in elsewhere:
+                        break
+                    found.add(name)
+        return found
+
+    def match(self, table: str, chain: str, keys: list[Key], evidence: Evidence) -> set[int]:
+        """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first or last."""
+        found: set[int] = set()
+        last = {key: index for index, key in enumerate(keys)}
+        for pattern in [one for one in self.rules if (one.table, one.chain) == (table, chain)]:
+            for index, key in enumerate(keys):
+                values = read_values(pattern.key, key)
+                if values and all(kind == OTHER or value in evidence[kind] for kind, value in values):
+                    once = not {VIRTUAL, EXCLUDED}.isdisjoint(pattern.placeholders)
+                    found.add(index if not once else keys.index(key) if pattern.inserted else last[key])
+        return found
+
+
 _computed: list[LayoutPatterns] = []
+
+
+def read_values(pattern: Any, found: Any) -> Values | None:
+    """Return what a rule, or a part of it, has in the place of placeholders; None if it differs elsewhere."""
+    if type(pattern) is not type(found):
+        return None
+    if kind := PLACEHOLDERS.get(pattern):
+        return ((kind, found),)
+    if isinstance(pattern, Record):
+        pattern, found = pattern._values(), found._values()  # noqa: SLF001 - what counts for equality
+    if not isinstance(pattern, tuple) or len(pattern) != len(found):
+        return () if pattern == found else None
+    values: Values = ()
+    for one, other in zip(pattern, found, strict=True):
+        more = read_values(one, other)
+        if more is None:
+            return None
+        values += more
+    return values
 
 
 def make_patterns() -> LayoutPatterns:

@@ -39,6 +39,8 @@ from programming import (
 from strategies import made_options
 from sweeps import choose
 
+pytestmark = pytest.mark.usefixtures("judged_by_verify")
+
 BACKENDS = (*VARIANTS, "libiptc")
 EXAMPLES = choose(3, 16)
 FEW_EXAMPLES = {"libiptc": choose(1, 3)}  # where the default takes long: a process and an import a family and step

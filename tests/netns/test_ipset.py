@@ -32,7 +32,10 @@ from programming import (
 from sweeps import choose
 
 variants = pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy"])
-pytestmark = pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset"),
+    pytest.mark.usefixtures("judged_by_verify"),
+]
 NETWORKS = [f"10.{i // 256}.{i % 256}.0/24" for i in range(2000)] + [f"fd00:{i:x}::/32" for i in range(1, 400)]
 KILLS = choose(6, 30)  # of each variant; the second number is that of `make prove`
 

@@ -1,4 +1,7 @@
-"""Real connections over IPv6 where it is refused, and where it is left as Istio leaves it in a pod whose first address is IPv4."""
+"""Real connections over IPv6 where it is refused, and where it is left as Istio leaves it in a pod whose first address is IPv4.
+
+`make test` takes each backend and each layout or mode once, `make prove` each with each.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from netinit.lab.servers import Listener
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, call_on, check_same, differences_in, needs, remove_in, run_tool, state
+from sweeps import pairs
 
 POD, CLIENT = "fd77::2", "fd77::1"
 FIRST, SECOND = "2001:db8::7", "2001:db8::8"
@@ -22,8 +26,9 @@ APP, PROXY = {"uid": APP_ID, "gid": APP_ID}, {"uid": PROXY_ID, "gid": PROXY_ID}
 OUTSIDE, REFUSED = ("outside", 80), "refused"
 INBOUND, OUTBOUND = ("proxy", 15006), ("proxy", 15001)
 LAYOUTS = {"current": ("-o", "443", "-z", "15006"), "classic": ("-z", "15006"), "ambient": ()}
-backends = pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
-sidecars = pytest.mark.parametrize("layout", ["current", "classic"])
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+backends = pytest.mark.parametrize("backend", BACKENDS)
+sidecars = pytest.mark.parametrize(("backend", "layout"), pairs(BACKENDS, ("current", "classic")))
 
 
 def asked(backend, layout, *arguments, ipv6="reject"):
@@ -38,7 +43,6 @@ def program(pod, options):
     return outcome
 
 
-@backends
 @sidecars
 def test_tcp_is_refused_in_both_directions_but_for_what_is_excluded(pod, backend, layout):
     start_servers(pod, app=(80, 8080), proxy=(15001, 15006, 15008))
@@ -85,7 +89,6 @@ def test_lists_of_ports_and_networks_refuse_exactly_those(pod, backend):
     assert arrivals(pod, Probe(FIRST, 80, **APP), Probe(SECOND, 80, **APP), Probe(SECOND, 443, **APP)) == [REFUSED, OUTSIDE, REFUSED]
 
 
-@backends
 @sidecars
 def test_the_live_rules_show_that_ipv6_is_refused(pod, backend, layout):
     start_servers(pod)
@@ -129,10 +132,10 @@ def connect_from(namespace, port, to, *, reset=False):
         return json.loads(answer)["name"]
 
 
-@backends
-@pytest.mark.parametrize(("layout", "ipv6"), [("current", "reject"), ("classic", "reject"), ("classic", "off")])
-def test_a_source_port_whose_old_connection_is_still_tracked_opens_nothing(pod, backend, layout, ipv6):
+@pytest.mark.parametrize(("backend", "case"), pairs(BACKENDS, (("current", "reject"), ("classic", "reject"), ("classic", "off"))))
+def test_a_source_port_whose_old_connection_is_still_tracked_opens_nothing(pod, backend, case):
     """A reset leaves an entry for 10 seconds, in which a new SYN counts as ESTABLISHED (nf_conntrack_proto_tcp.c)."""
+    layout, ipv6 = case
     start_servers(pod, app=(22, 80))
     program(pod, asked(backend, layout, "-d", "22", ipv6="on"))
     assert connect_from(pod.client, 41000, 22, reset=True) == "app", "port 22 is excluded"
@@ -184,8 +187,8 @@ def send_fragments(namespace, size):
             return False
 
 
-@backends
-@pytest.mark.parametrize("size", [24, 32])  # the kernel itself drops a first fragment without the whole header (RFC 8200, 4.5)
+# The kernel itself drops a first fragment without the whole header (RFC 8200, 4.5).
+@pytest.mark.parametrize(("backend", "size"), pairs(BACKENDS, (24, 32)))
 def test_a_connection_whose_first_packet_comes_in_pieces_is_refused_too(pod, backend, size):
     start_servers(pod)
     assert send_fragments(pod.client, size), "without rules it is answered"
@@ -257,11 +260,8 @@ def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_each_backend(pod, bac
     check_same(state(pod), before, "remove takes everything away")
 
 
-@backends
-@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+@pytest.mark.parametrize(("backend", "mode"), pairs(("libiptc", "iptables-nft", "nftables", "iptables-legacy"), ("REDIRECT", "TPROXY")))
 def test_refusing_closes_what_istio_leaves_open(pod, backend, mode):
-    if (backend, mode) == ("libiptc", "TPROXY"):
-        pytest.skip("one backend of legacy tables is enough for TPROXY")
     start_proxy_of_ipv4(pod)
     program(pod, asked(backend, "current", "-m", mode))
     assert arrivals(pod.client, Probe(POD, 80)) + arrivals(pod, Probe(FIRST, 80, **APP)) == [REFUSED] * 2

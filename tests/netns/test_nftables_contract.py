@@ -22,6 +22,8 @@ from programming import TOOL, add_foreign_rules, apply_in, check_same, differenc
 from strategies import made_options
 from sweeps import choose
 
+pytestmark = pytest.mark.usefixtures("judged_by_verify")
+
 FEW = settings(
     max_examples=choose(3, 12),
     suppress_health_check=list(HealthCheck),

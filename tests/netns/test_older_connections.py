@@ -20,6 +20,8 @@ from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, needs, run_tool
 
+pytestmark = pytest.mark.usefixtures("judged_by_verify")
+
 POD, CLIENT = {4: "10.77.0.2", 6: "fd77::2"}, {4: "10.77.0.1", 6: "fd77::1"}
 OUT, EXCLUDED_OUT, IN, EXCLUDED_IN = 8000, 8001, 9000, 9001
 RULES = ["-b", "*", "-d", str(EXCLUDED_IN), "-i", "*", "-o", str(EXCLUDED_OUT), "--ipv6", "on"]

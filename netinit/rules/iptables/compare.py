@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.rules.iptables.ownership import Owned, jumps_to_ours, target_of
-from netinit.rules.iptables.parse import normalise
+from netinit.rules.iptables.parse import normalise, part_comment
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain, miss_chain
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
 
@@ -60,7 +60,7 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
         for index in range(indexes[-1]):
             harmless = target_of(normalise(texts[index], family)) in HARMLESS_TARGETS or texts[index] == DOCKER_RULE
             if index not in indexes and not harmless:
-                rule, comment = _part_comment(texts[index])
+                rule, comment = part_comment(texts[index])
                 yield Difference(
                     kind=SHADOWING, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
                     purpose="stands before netinit's rules and may decide first", origin="a foreign rule",
@@ -149,15 +149,7 @@ def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple
 
 
 def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -> Difference:
-    rule, comment = _part_comment(text)
+    rule, comment = part_comment(text)
     return Difference(
         kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=rule, comment=comment
     )
-
-
-def _part_comment(text: str) -> tuple[str, str]:
-    if "--comment" not in text:
-        return str(text), ""
-    from netinit.rules.iptables.parse.quotation import part_comment  # rarely needed
-
-    return part_comment(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import prefork
 from netinit.cli import console
 from netinit.cli.commands import COMMANDS
 from netinit.cli.flags import OF_THE_RUN
@@ -23,21 +24,19 @@ QUESTION = ["explain", "-b", "*", "-i", "*", "-d", "15021", "--ipv6", "off", "--
 def on_a_terminal(*words: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
     """The exit code, and what a terminal gets of both streams."""
     ours, theirs = pty.openpty()
-    start = [sys.executable, "-I", "-S", str(MAIN), *words]
-    given = {"PATH": os.environ["PATH"], "TERM": "xterm", **(environ or {})}
-    with subprocess.Popen(start, stdin=theirs, stdout=theirs, stderr=theirs, env=given) as process:
-        os.close(theirs)
-        seen = b""
-        while True:
-            try:
-                part = os.read(ours, 1 << 16)
-            except OSError:  # the other side is closed
-                break
-            if not part:
-                break
-            seen += part
+    process = prefork.Running(words, log=theirs, environ={"PATH": os.environ["PATH"], "TERM": "xterm", **(environ or {})})
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        seen += part
     os.close(ours)
-    return process.returncode, seen.decode().replace("\r\n", "\n")
+    return process.wait(), seen.decode().replace("\r\n", "\n")
 
 
 def test_the_help_of_apply_names_every_option_of_a_run_under_its_topic(run):

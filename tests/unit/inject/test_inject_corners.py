@@ -12,8 +12,7 @@ from netinit.inject.annotations import problems
 from netinit.inject.containers import Overrides, reorder
 from netinit.inject.istio_functions import append_multus_network, omit_nil
 from netinit.inject.kubernetes_types import ordered
-from netinit.inject.manifests import workloads
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner, workloads
 from netinit.inject.probes import rewrite
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})

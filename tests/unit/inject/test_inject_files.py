@@ -291,3 +291,15 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         replace(str(target), "\ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["out.yaml"]
     assert target.read_text() == "before"
+
+
+@root
+def test_the_folder_that_cannot_be_read_is_named(shared):
+    closed = shared / "in" / "closed"
+    closed.mkdir(parents=True, mode=0o700)
+    (shared / "in" / "a.yaml").write_text(POD)
+    (shared / "in").chmod(0o755)
+    program = f"import sys; sys.path[:0] = {sys.path!r}; from netinit.cli.inject.inputs import read_manifests; read_manifests(sys.argv[1:], recursive=True)"
+    words = [sys.executable, "-c", program, str(shared / "in")]
+    done = subprocess.run(words, user=STRANGER, group=STRANGER, extra_groups=(), capture_output=True, text=True, check=False)
+    assert f"ParseError: {closed}: cannot be read: Permission denied" in done.stderr, done

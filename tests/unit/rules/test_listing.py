@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.rules.iptables.ownership import target_of
-from netinit.rules.iptables.parse import normalise, parse_rule
+from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.parse.quotation import part_comment
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import unquoted
 

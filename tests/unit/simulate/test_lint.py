@@ -18,6 +18,7 @@ from netinit.simulate.lint import ERROR, lint
 from netinit.simulate.lint.effect_proof import Prover, given_flags, minimise, without
 from randomness import some
 from strategies import made_options
+from sweeps import choose
 
 BUDGET = 0.45  # seconds of CPU on this machine under load: three times what a quiet one takes at most
 TEST = Origin(option="a_test", label="a test")
@@ -205,7 +206,7 @@ def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
     assert options.may_contradict() or {one.kind for one in lint(options, proved=False)} <= {"health-ports"}
 
 
-@settings(max_examples=some(5), deadline=None)
+@settings(max_examples=choose(2, some(5)), deadline=None)
 @given(made_options())
 def test_the_smallest_equivalent_options_are_equivalent_and_small(drawn):
     options = Options(**{flag.field: getattr(drawn, flag.field) for flag in Interception.flags}).replace(ipv6="on")

@@ -84,3 +84,11 @@ def test_the_judgement_is_that_of_json_schema(path, value):
 def test_what_would_break_the_installation_is_told_before(word, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         objects("mesh", "netinit", (), (word,))
+
+
+def test_what_gave_a_value_that_is_wrong_is_named(tmp_path):
+    (tmp_path / "own.yaml").write_text("replicas: 0\nlogLevel: loud\n")
+    with pytest.raises(ConfigError) as caught:
+        objects("mesh", "netinit", (str(tmp_path / "own.yaml"),), ("image.repository=",))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(': "')[0] for line in lines] == [str(tmp_path / "own.yaml")] * 2 + ["--set"]

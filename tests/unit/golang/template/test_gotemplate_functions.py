@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from netinit.golang import sprig
 from netinit.golang.goyaml.values import to_yaml
-from netinit.golang.sprig import refused, regexes
+from netinit.golang.sprig import REFUSED, regexes
 from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
@@ -85,10 +85,10 @@ def test_templates_that_call_sprig_give_what_they_give_in_go():
 def test_every_function_of_sprig_is_called_in_a_template_that_go_rendered():
     called = {name for template, *_ in TEMPLATES for name in re.findall(r"[A-Za-z_0-9]+", template)}
     called |= {name for name, *_ in RECORDED}
-    assert set(sprig.FUNCTIONS) - set(refused.REFUSED) - called == set()
+    assert set(sprig.FUNCTIONS) - set(REFUSED) - called == set()
 
 
-@pytest.mark.parametrize("name", sorted(refused.REFUSED))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then(name):
     assert (
         Template("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
@@ -96,7 +96,7 @@ def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then
     )
     with pytest.raises(TemplateError, match=f"{name} is not available in injection: it") as caught:
         Template("t", f'{{{{ {name} "x" 1 }}}}', sprig.FUNCTIONS).render({})
-    assert refused.REFUSED[name] in str(caught.value)
+    assert REFUSED[name] in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,23 @@ from core import (
 from listings import listing_of, make_listing
 from netinit.options.interception import LAYOUTS, SIDECAR
 from netinit.rules import rule_patterns
-from netinit.rules.iptables.ownership import EXCLUDED_NAME, GID, LOOPBACK, TPROXY_MARK, UID, VIRTUAL_NAME, read_values
 from netinit.rules.iptables.parse import normalise
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Rule
-from netinit.rules.rule_patterns import layout_patterns, make_patterns
+from netinit.rules.rule_patterns import (
+    EXCLUDED_NAME,
+    GID,
+    LOOPBACK,
+    TPROXY_MARK,
+    UID,
+    VIRTUAL_NAME,
+    layout_patterns,
+    make_patterns,
+    read_values,
+)
 from netinit.rules.targets import Drop, Jump, Reject
 from strategies import made_options
 
