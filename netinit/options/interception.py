@@ -264,7 +264,7 @@ class Interception(DeclaredOptions):
         problems = [
             f"{flag.label}: --layout {traits.title or traits.name} has no such rules; leave it out or use --layout {flag.layouts[0]}"
             for flag in type(self).flags
-            if not flag.applies_to(traits.name)
+            if flag.layouts and traits.name not in flag.layouts  # as Flag.applies_to, without a call for each flag at a pod's start
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
             and (flag.field != "tunnel_port" or self.tunnel_port)  # such a layout has no tunnel
         ]
