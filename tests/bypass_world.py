@@ -24,7 +24,8 @@ from netinit.kernel import namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
 from netinit.kernel.switch_user import creating_as
 from netinit.lab import APP_ID, PROXY_ID, Pod
-from netinit.options import AMBIENT, NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import AMBIENT, NODE_PROXY_MARK
 from programming import SIDECAR, apply_in
 from segments import Peer, Seen, read_segment
 

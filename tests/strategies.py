@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from netinit.options import AMBIENT, CLASSIC, CURRENT, Options
+from netinit.options import Options
+from netinit.options.interception import AMBIENT, CLASSIC, CURRENT
 
 PORTS = (22, 53, 80, 443, 8080, 9000, 15001, 15006, 15008, 15053, 15090)
 USERS = (0, 1000, 1337, 1338)

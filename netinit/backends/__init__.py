@@ -15,7 +15,7 @@ from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
-from netinit.rules.model import NFT_AMBIENT, NFT_SIDECAR, Plan
+from netinit.rules.model import NFT_PREFIXES, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = ["AUTO_ORDER", "BACKENDS", "load", "populated"]
 
 AUTO_ORDER = tuple(BACKENDS)
 SETS = "netinit.backends.ipset"  # has the classes with address sets: for long lists, or if an earlier run created sets
-NATIVE_TABLES = (NFT_SIDECAR, NFT_AMBIENT)  # prefixes of our table names
 MANY_RULES = 20_000  # rules above which reading warns: the kernel lists 100,000 in 10 s
 
 
@@ -234,6 +233,6 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     unsure = thorough and any(names != () for _, names in legacy)
     if unsure or any(_may_hold_rules(family, name) for family, names in legacy for name in names or ()):
         found.append(LEGACY_TABLES)
-    if chains is not None and any(chain.family == INET and chain.table.startswith(NATIVE_TABLES) for chain in chains):
+    if chains is not None and any(chain.family == INET and chain.table.startswith(NFT_PREFIXES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)
     return tuple([FIRST_WITH[tables] for tables in found])

@@ -16,7 +16,7 @@ from netinit.base.errors import (
 from netinit.base.net import IPV4
 from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
-from netinit.options import AMBIENT_TABLE, FIRST_WITH, TABLES_OF_OUR_OWN, Interception
+from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _modules_of_iptables(said: str, modules: str) -> str:
 
 def explain_other_route(step: str, family: int, table: int) -> ApplyError:
     """Return the error for a table that has another default route, which marked packets would take."""
-    other = "" if table == AMBIENT_TABLE else f", or choose another with {Interception.flag('tproxy_table').label}"
+    is_fixed = any(table == line.table for line in LAYOUTS.values())
+    other = "" if is_fixed else f", or choose another with {Interception.flag('tproxy_table').label}"
     version = 4 if family == IPV4.number else 6
     return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 

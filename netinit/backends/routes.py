@@ -13,7 +13,7 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
-from netinit.options import AMBIENT_MARK, AMBIENT_MASK, Interception
+from netinit.options import LAYOUTS, Interception
 from netinit.rules.model import IPV6_ADDRESS, IpRule, Plan
 
 TYPE_CHECKING = False
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 137
 BOOT = 3  # the protocol that ip(8) sets
-ISTIO_RULES = ((Interception.tproxy_mark, FULL_MASK), (AMBIENT_MARK, AMBIENT_MASK))  # marks of Istio's default policy rules
+# Marks of Istio's default policy rules.
+ISTIO_RULES = ((Interception.tproxy_mark, FULL_MASK), *[(line.mark, line.mask) for line in LAYOUTS.values() if line.mark])
 NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 16, 17, 99
 
 

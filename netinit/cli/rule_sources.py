@@ -16,7 +16,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
 from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
-from netinit.options import CURRENT, REDIRECT, Interception, Options, SettledOptions, offline
+from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet, Surroundings
@@ -255,8 +255,8 @@ def find_attached(options: Options) -> Options | None:
 
 def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
     """A note on who listens on the HBONE port if the rules exempt it."""
-    port = options.tunnel_port
-    if options.layout != CURRENT or options.inbound_mode != REDIRECT or not (port and options.inbound_ports):
+    port = options.sidecar_tunnel
+    if not (port and options.inbound_ports):
         return ()
     users = sorted(user for number, user in listening or () if number == port)
     if listening is None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.inject.annotations import CHECKS, go_bool, read_switch
-from netinit.options import AMBIENT, Options, kinds
-from netinit.options.interception import DEFAULT_PROXY_UID
+from netinit.options import Options, kinds
+from netinit.options.interception import AMBIENT, DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
 
 REDIRECTION = "ambient.istio.io/redirection"

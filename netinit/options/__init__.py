@@ -11,13 +11,7 @@ from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import LOGGING, NAMESPACE, VALIDATION, istio, ours
 from netinit.options.interception import (
-    AMBIENT,
-    AMBIENT_MARK,
-    AMBIENT_MASK,
-    AMBIENT_PRIORITY,
-    AMBIENT_TABLE,
     AUTO,
-    CLASSIC,
     CURRENT,
     DEFAULT_OUTBOUND_PORT,
     DEFAULT_PROXY_UID,
@@ -25,8 +19,8 @@ from netinit.options.interception import (
     DNS_PORT,
     DOCKER_RESOLVER,
     INET,
+    LAYOUTS,
     LOOP_MARK,
-    NODE_PROXY_MARK,
     NONE,
     OFF,
     ON,
@@ -45,9 +39,8 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Flag
 
 __all__ = [
-    "AMBIENT", "AMBIENT_MARK", "AMBIENT_MASK", "AMBIENT_PRIORITY", "AMBIENT_TABLE", "AUTO", "BACKENDS", "CLASSIC", "CURRENT",
-    "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LOOP_MARK", "NODE_PROXY_MARK", "NONE", "OFF", "ON", "REDIRECT",
-    "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline",
+    "AUTO", "BACKENDS", "CURRENT", "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LAYOUTS", "LOOP_MARK", "NONE",
+    "OFF", "ON", "REDIRECT", "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline",
 ]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
@@ -232,7 +225,7 @@ class Options(Interception):
     @property
     def wants_servers(self) -> bool:
         """Whether DNS is captured for each name server and the options do not name the servers."""
-        return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.layout != AMBIENT
+        return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.has("dns_servers")
 
     def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
         """The options with the name servers that `read` returns, which is called only if they are needed and not named."""
@@ -257,7 +250,7 @@ class Options(Interception):
         if IPV6 not in families:
             ipv6 = OFF
         servers = self.dns_servers
-        captures_all_dns = self.redirect_dns and self.capture_all_dns and self.layout != AMBIENT
+        captures_all_dns = self.redirect_dns and self.capture_all_dns
         if self.wants_servers:
             servers = tuple(facts.read_servers())
         elif captures_all_dns and DOCKER_RESOLVER in facts.read_servers():
@@ -278,8 +271,8 @@ class Options(Interception):
         problems = super()._check()
         if self.netns and self.pid:
             problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
-        if self.run_validation and self.layout == AMBIENT:
-            problems.append("--run-validation: --layout ambient captures no connection that a pod can make to itself; leave it out")
+        if self.run_validation and self.traits.proxy_mark:
+            problems.append(f"--run-validation: --layout {self.layout} captures no connection of a pod to itself; leave it out")
         if self.cni_mode and not (self.netns or self.pid or self.dry_run):
             problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
         variant = self.force_iptables_binary
@@ -304,7 +297,7 @@ class SettledOptions(Options):
 
     def on(self, backend: str) -> Self:
         """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
-        ipv6 = INET if backend == NFTABLES and self.layout == CURRENT else OFF
+        ipv6 = INET if backend == NFTABLES and self.traits.nft_captures_ipv6 else OFF
         return self.replace(ipv6=ipv6) if self.follows_istio and ipv6 != self.ipv6 else self
 
     @property
@@ -320,7 +313,7 @@ class SettledOptions(Options):
         has = f"IPv6 is not captured: the pod's first address is IPv4, and {self.second_address} is here too"
         remedy = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
         what = "as with Istio's nft rules, TCP over it is refused unless the proxy listens on IPv6"
-        if self.layout == CLASSIC:
+        if self.traits.refuses_ipv6:
             what = "what comes in over it is refused, and outbound TCP goes past the proxy and mTLS"
         elif self.ipv6 == OFF:
             what = "TCP over it goes past the proxy and mTLS"
@@ -348,9 +341,9 @@ def _is_local(address: str) -> bool:
 
 
 def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
-    """The proxy's user by name, else 1337; for the classic layout also root, as its script did for the CA agent."""
+    """The proxy's user by name, else 1337; with those that the layout excludes too."""
     try:
         uid = kinds.read_uid(environ.get("ENVOY_USER") or DEFAULT_PROXY_USER)
     except ValueError:
         uid = DEFAULT_PROXY_UID
-    return (uid, 0) if layout == CLASSIC else (uid,)
+    return (uid, *LAYOUTS[layout].excluded_uids)

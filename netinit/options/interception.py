@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import MAX_PORT, Network, Ports
+from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
 from netinit.options.kinds import ALL, Kind
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from netinit.options.user_ports import PortsOfUsers
 
 CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
-SIDECAR = (CURRENT, CLASSIC)  # layouts that identify the proxy by its user
 REDIRECT, TPROXY, NONE = "REDIRECT", "TPROXY", "NONE"
 AUTO, ON, OFF = kinds.AUTO, "on", "off"
 INET, REJECT = "inet", "reject"  # values for IPv6
@@ -29,13 +29,42 @@ DOCKER_RESOLVER = "127.0.0.11"  # in every container on a user-defined Docker ne
 DNS_PORT, DNS_LISTENER = 53, 15053  # port of queries, and the proxy's port for captured ones
 AMBIENT_MARK, AMBIENT_MASK = 0x111, 0xFFF  # mark of connections from the node's proxy; not an option in Istio
 NODE_PROXY_MARK = 0x539  # mark of the node proxy's packets, under the same mask
-AMBIENT_TABLE, AMBIENT_PRIORITY = 100, 32764  # routing table for the mark, and priority of the policy rule
+AMBIENT_TABLE = 100  # routing table for the mark
 LOOP_MARK = 1338  # mark of the proxy's connections to itself in TPROXY mode; not an option in Istio
 TRAFFIC = "traffic.sidecar.istio.io/"  # prefix of Istio's annotations about interception
 PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: served by the proxy itself
-LAYOUT_NAMES = {CURRENT: CURRENT, CLASSIC: "classic (Istio 1.0 and 1.1)", AMBIENT: AMBIENT}
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
+
+
+class LayoutTraits(Record):
+    """A line of the table of layouts: what others must know of one, beside its rules and `layouts` of each option."""
+
+    name: str
+    title: str = ""  # in errors, if it says more than the name
+    proxy_mark: int = 0  # of the packets of a proxy on the node, whose agent programs pods; 0: it is in the pod, known by its user
+    mark: int = 0  # of its policy rule, if no option sets it
+    mask: int = 0  # of this mark and the proxy's
+    table: int = 0  # of its policy rule
+    proxy_ports: tuple[int, ...] = ()  # served by the proxy itself, in the pod
+    has_passthrough: bool = False  # has rules for the proxy's passthrough addresses, from which it calls the application
+    nft_captures_ipv6: bool = False  # Istio's nft rules for it capture IPv6 even where it is off (--ipv6 inet)
+    refuses_ipv6: bool = False  # refuses inbound IPv6 where it is off
+    has_one_port: bool = False  # TPROXY, and what the pod sends to itself, arrive at the outbound port
+    tproxy_by_socket: bool = False  # TPROXY is of IPv4 alone, and identifies later packets by `-m socket`
+    uncaptured_ports: tuple[int, ...] = ()  # inbound ports that are never captured
+    excluded_uids: tuple[int, ...] = ()  # users whose traffic is excluded beside the proxy's, unless an option names them
+
+
+LAYOUTS = {line.name: line for line in (
+    LayoutTraits(name=CURRENT, has_passthrough=True, nft_captures_ipv6=True, proxy_ports=PROXY_PORTS),
+    LayoutTraits(
+        name=CLASSIC, title="classic (Istio 1.0 and 1.1)", has_one_port=True, refuses_ipv6=True, tproxy_by_socket=True,
+        uncaptured_ports=(22,), excluded_uids=(0,),  # ssh; root, for the CA agent
+    ),
+    LayoutTraits(name=AMBIENT, proxy_mark=NODE_PROXY_MARK, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE),
+)}  # fmt: skip
+SIDECAR = tuple([line.name for line in LAYOUTS.values() if not line.proxy_mark])
 
 
 def _ports_of(users: str, read_user: Callable[[str], int]) -> Kind:
@@ -125,7 +154,7 @@ class Interception(DeclaredOptions):
         "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,), is_harmless=True, pod_variable=DUAL_STACK,
         is_shown=False, help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
-        "--layout", kinds.choice(CURRENT, CLASSIC, AMBIENT), default=CURRENT, offers=(),
+        "--layout", kinds.choice(*LAYOUTS), default=CURRENT, offers=(),
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
         "--ipv6", OF_IPV6, default=AUTO, annotated=True, is_harmless=True, pod_variable=IPV6_OF_PODS, offers=(ON, REJECT, OFF),
@@ -180,6 +209,21 @@ class Interception(DeclaredOptions):
         "DISABLE_REDIRECTION_ON_LOCAL_LOOPBACK", NOT_EMPTY, default=False, layouts=SIDECAR,
         help_text="Classic layout: any text leaves out the rule for the application's traffic to itself.")
 
+    @property
+    def traits(self) -> LayoutTraits:
+        """What is known of the layout."""
+        return LAYOUTS[self.layout]
+
+    def has(self, field: str) -> bool:
+        """Whether the layout has rules for an option."""
+        return self.flag(field).applies_to(self.layout)
+
+    @property
+    def sidecar_tunnel(self) -> int:
+        """The HBONE port that is left to a proxy in the pod; 0 without one, and in TPROXY mode, where mangle captures it first."""
+        served = self.inbound_mode == REDIRECT and not self.traits.proxy_mark and self.has("tunnel_port")
+        return self.tunnel_port if served else 0
+
     def may_contradict(self) -> bool:
         """Whether to run netinit.simulate.lint, which takes 20 ms; not for the options of a usual sidecar."""
         for flag in Interception.flags:
@@ -199,31 +243,32 @@ class Interception(DeclaredOptions):
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
         every = {**given}
-        classic = every.get("layout") == CLASSIC
+        traits = LAYOUTS[every.get("layout", CURRENT)]
         if every.get("inbound_mode") == "":
             every["inbound_mode"] = REDIRECT
         if "inbound_port" not in every:
-            every["inbound_port"] = every.get("outbound_port", DEFAULT_OUTBOUND_PORT) if classic else DEFAULT_INBOUND_PORT
+            every["inbound_port"] = every.get("outbound_port", DEFAULT_OUTBOUND_PORT) if traits.has_one_port else DEFAULT_INBOUND_PORT
         if "proxy_uids" not in every:
-            every["proxy_uids"] = (DEFAULT_PROXY_UID, 0) if classic else (DEFAULT_PROXY_UID,)
+            every["proxy_uids"] = (DEFAULT_PROXY_UID, *traits.excluded_uids)
         if "proxy_gids" not in every:
             every["proxy_gids"] = every["proxy_uids"]
         return every
 
     def _check(self) -> list[str]:
+        traits = self.traits
         problems = [
-            f"{flag.label}: --layout {LAYOUT_NAMES[self.layout]} has no such rules; leave it out or use --layout {flag.layouts[0]}"
+            f"{flag.label}: --layout {traits.title or traits.name} has no such rules; leave it out or use --layout {flag.layouts[0]}"
             for flag in type(self).flags
-            if flag.layouts and self.layout not in flag.layouts
+            if flag.layouts and traits.name not in flag.layouts  # as Flag.applies_to, without a call for each flag at a pod's start
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default
             and (flag.field != "tunnel_port" or self.tunnel_port)  # such a layout has no tunnel
         ]
-        if self.layout == AMBIENT and not self.tunnel_port:
+        if traits.proxy_mark and not self.tunnel_port:
             problems.append(
-                "--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel, which is how its proxy gets"
+                f"--inbound-tunnel-port: '0' leaves --layout {traits.name} without a tunnel, which is how its proxy gets"
                 " connections of the mesh; name the port that ztunnel listens on, 15008 by default"
             )
-        if self.ipv6 == INET and self.layout != CURRENT:
+        if self.ipv6 == INET and not traits.nft_captures_ipv6:
             problems.append(f"--ipv6: 'inet' is of Istio's nft rules for a sidecar, --layout {self.layout} has none; use auto")
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(

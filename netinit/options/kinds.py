@@ -85,6 +85,10 @@ class Flag(Record):
         """More long names, without dashes."""
         return tuple([name[2:] for name in self.names.split() if name[:2] == "--"][1:])
 
+    def applies_to(self, layout: str) -> bool:
+        """Whether a layout has rules for it."""
+        return not self.layouts or layout in self.layouts
+
     @property
     def label(self) -> str:
         """The option's name in messages."""

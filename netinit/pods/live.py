@@ -36,14 +36,13 @@ from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
-from netinit.rules.model import NAT, OUTPUT, PREROUTING, Plan
-from netinit.rules.nft import PREFIXES
+from netinit.rules.model import NAT, NFT_PREFIXES, OUTPUT, PREROUTING, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
-RECORDING = tuple([prefix + NAT for prefix in PREFIXES])  # the table whose comment records the options
+RECORDING = tuple([prefix + NAT for prefix in NFT_PREFIXES])  # the table whose comment records the options
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
     " counts as possible"

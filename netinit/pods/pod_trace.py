@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import TypeVar
 
-from netinit import backends
 from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
@@ -20,6 +19,7 @@ from netinit.kernel.trace_table import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.matches.context import BARE_SYN, Limit
 from netinit.rules.matches.packet import Destination, Port, Source
+from netinit.rules.model import NFT_PREFIXES
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.numbers import META_IIF, META_NFTRACE, META_SKGID, META_SKUID
 from netinit.rules.packet_inputs import Packet
@@ -205,7 +205,7 @@ class Follower:
 
     def _source(self, event: trace_messages.Met) -> str:
         if event.family == INET:
-            return _OWN if event.table.startswith(backends.NATIVE_TABLES) else ""
+            return _OWN if event.table.startswith(NFT_PREFIXES) else ""
         return _IPTABLES if event.table in TABLES_OF_THE_KERNEL else ""
 
     def _name(self, event: trace_messages.Met) -> tuple[str, str]:

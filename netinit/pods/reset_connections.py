@@ -7,7 +7,7 @@ others are redirected in mid-connection, which resets them. Without TCP sockets 
 from __future__ import annotations
 
 from netinit.kernel import read_text
-from netinit.options import AMBIENT, DNS_LISTENER, TPROXY
+from netinit.options import DNS_LISTENER, TPROXY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +83,6 @@ def may_bypass(one: TcpSocket, options: Options) -> bool:
         and host[:1] != b"\x7f"
         and host != _LOOPBACK_OF_IPV6
         and not one.transparent
-        and (one.uid not in options.proxy_uids or options.layout == AMBIENT)
+        and (one.uid not in options.proxy_uids or options.traits.proxy_mark != 0)
         and one.local[1] not in (options.outbound_port, options.inbound_port, DNS_LISTENER)  # captured connections arrive there
     )

@@ -21,7 +21,7 @@ from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import original_destination
 from netinit.kernel.switch_user import become
-from netinit.options import CLASSIC, Options
+from netinit.options import Options
 from netinit.options.kinds import ALL
 
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849) without a server
@@ -88,10 +88,10 @@ def _indent(lines: list[str]) -> list[str]:
 def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     """Return the connections that must be captured and that this process can make."""
     proxy, port = options.proxy_uids[0], options.probe_port
-    inbound = options.outbound_port if options.layout == CLASSIC else options.inbound_port
-    passthrough = family.passthrough_address if options.layout != CLASSIC or family is IPV4 else _own_address(family)
+    inbound = options.outbound_port if options.traits.has_one_port else options.inbound_port
+    passthrough = family.passthrough_address if options.traits.has_passthrough or family is IPV4 else _own_address(family)
     found = []
-    if passthrough and may_become(proxy) and not (options.layout == CLASSIC and options.keep_local_loopback):
+    if passthrough and may_become(proxy) and (options.traits.has_passthrough or not options.keep_local_loopback):
         what = f"uid {proxy} to {passthrough} port {port}"
         found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
     application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
@@ -105,7 +105,7 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
 
 
 def _own_address(family: Family) -> str:
-    """Return an address of this pod: the classic layout has no passthrough address for IPv6."""
+    """Return an address of this pod: layouts without rules for a passthrough address need one for IPv6."""
     addresses = [address.address for address in netlink.list_addresses() if address.family == family.number]
     return next((address for address in addresses if address not in ("::1", "::6") and not address.startswith("fe80:")), "")
 

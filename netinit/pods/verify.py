@@ -13,7 +13,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.runtime_environment import advise
-from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
+from netinit.options import AUTO, LAYOUTS, Interception, Options
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.judgement import Found, Judgement, judge, without_counters
@@ -143,7 +143,7 @@ def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
     found = []
     for step in steps:
         address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
-        option = "ipv6" if address else "layout" if table == AMBIENT_TABLE else "inbound_mode"
+        option = "ipv6" if address else "layout" if any(table == line.table for line in LAYOUTS.values()) else "inbound_mode"
         found.append(
             Difference(
                 kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),

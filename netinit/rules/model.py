@@ -25,7 +25,7 @@ BUILTIN_CHAINS = (PREROUTING, INPUT, FORWARD, OUTPUT, "POSTROUTING")
 
 IPV6_ADDRESS = "::6/128"  # the proxy's source address for connections it passes to the application; for IPv4 that is 127.0.0.6
 
-NFT_SIDECAR, NFT_AMBIENT = "istio-proxy-", "istio-ambient-"  # prefixes of our nft table names
+NFT_PREFIXES = NFT_SIDECAR, NFT_NODE_AGENT = "istio-proxy-", "istio-ambient-"  # of our nft table names
 
 ISTIO_INBOUND = "ISTIO_INBOUND"
 ISTIO_OUTPUT = "ISTIO_OUTPUT"

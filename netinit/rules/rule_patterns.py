@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Network
 from netinit.base.records import Record
-from netinit.options import CLASSIC, OFF, ON, TPROXY, Options, offline
+from netinit.options import LAYOUTS, OFF, ON, TPROXY, Options, offline
+from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
 from netinit.rules.iptables.parse import normalise_rule
@@ -35,10 +36,10 @@ PLACEHOLDERS: dict[object, str] = {
 _VALUES: dict[str, Any] = {
     "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (UID,), "proxy_gids": (GID,),
     "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (VIRTUAL_NAME,),
-}  # fmt: skip
-_CURRENT: dict[str, Any] = {
     "exclude_interfaces": (EXCLUDED_NAME,), "loopback_cidr": LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
+# Without the last option, another jump comes first. Istio's own rules that refuse IPv6 are in no chain of ours.
+_VARIANTS: tuple[dict[str, Any], ...] = ({"ipv6": ON, "drop_invalid": True}, {"ipv6": OFF}, {"ipv6": OFF, "istio_exact": True})
 Evidence = dict[str, set[object]]  # kind of placeholder -> values that our rules in both families confirm
 
 
@@ -193,17 +194,14 @@ def layout_patterns() -> LayoutPatterns:
 
 def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
     """Yield every table of the layouts' plans, with the keys of each chain's rules and how many are inserted."""
-    for options in (
-        Options(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT),
-        Options(ipv6=OFF, **_VALUES, **_CURRENT),  # here another jump comes first
-        *[Options(layout=CLASSIC, ipv6=ipv6, **_VALUES) for ipv6 in (ON, OFF)],
-        Options(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES),
-    ):
-        plan = layouts.plan(options.settle(offline()))
-        for family in FAMILIES:
-            listed = list_rules(plan, family)
-            for table, chains in write_plan(plan, family).items():
-                yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
+    for layout in SIDECAR:  # in built-in chains, the node agent's rules only jump to chains of ours
+        for variant in _VARIANTS if LAYOUTS[layout].refuses_ipv6 else _VARIANTS[:2]:
+            values = {field: value for field, value in {**_VALUES, **variant}.items() if Options.flag(field).applies_to(layout)}
+            plan = layouts.plan(Options(layout=layout, **values).settle(offline()))
+            for family in FAMILIES:
+                listed = list_rules(plan, family)
+                for table, chains in write_plan(plan, family).items():
+                    yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
 
 
 def _find_value_places(table: str, chain: str, key: Key) -> Iterator[ValuePlace]:

@@ -42,7 +42,7 @@ Alternative = tuple[str, dict[str, Any]]
 def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple[str, SettledOptions]]:
     """Yield each option of the layout with another value: how to write it, and the resulting options."""
     for flag in Interception.flags:
-        if flag.offers == () or options.layout not in (flag.layouts or (options.layout,)):
+        if flag.offers == () or not flag.applies_to(options.layout):
             continue
         for label, changes in _values(flag, options, packet):
             with suppress(OptionError):  # it contradicts another option

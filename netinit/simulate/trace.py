@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from netinit.base.sanitize import shorten
 from netinit.rules.foreign_targets import DestinationNat
-from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import InInterface, Owner, Port
+from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
@@ -139,9 +138,9 @@ def _excludes(hit: RuleHit | TraceStep) -> bool:
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
-    """The rule itself, or the jump to its chain if the rule matches everything that comes there."""
+    """The rule itself, or the jump to its chain if the rule matches all TCP that comes there, or all but that to loopback."""
     hit = hits[place]
-    if any(isinstance(match, Port | Owner | Mark | InInterface) for match in hit.met.matches):
+    if not all(isinstance(match, Protocol | Destination) for match in hit.met.matches):
         return hit
     for before in reversed(hits[:place]):
         target = before.met.target

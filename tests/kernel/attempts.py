@@ -21,7 +21,8 @@ from netinit.backends import routes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.lab import Arrival, Pod, Probe
 from netinit.lab import Listener as Opened
-from netinit.options import NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import NODE_PROXY_MARK
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.matches.context import ConnectionState, Limit

@@ -38,7 +38,8 @@ from hypothesis import strategies as st
 from core import plan
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
-from netinit.options import AMBIENT, Options
+from netinit.options import Options
+from netinit.options.interception import AMBIENT
 from netinit.rules.model import Plan
 from netinit.simulate.ruleset import load_plan
 from strategies import made_ambient_options, made_options

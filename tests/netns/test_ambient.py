@@ -9,7 +9,8 @@ import pytest
 
 from netinit.kernel import netlink
 from netinit.lab import APP_ID, Probe, start_servers
-from netinit.options import NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool, state
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from core import plan
 from netinit.base.errors import ApplyError
 from netinit.lab import Pod
-from netinit.options import CLASSIC, Options
+from netinit.options import Options
+from netinit.options.interception import CLASSIC
 from netinit.pods.planning import settle
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import write_plan

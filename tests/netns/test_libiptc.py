@@ -29,7 +29,8 @@ from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.lab import Pod
-from netinit.options import CLASSIC, Options
+from netinit.options import Options
+from netinit.options.interception import CLASSIC
 from netinit.pods.apply import apply, remove
 from netinit.rules.model import EMPTY_PLAN
 from programming import load, needs

@@ -16,7 +16,8 @@ from netinit.kernel import conntrack, tcp_sockets
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.switch_user import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
-from netinit.options import NODE_PROXY_MARK, Options
+from netinit.options import Options
+from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, needs, run_tool
 
 pytestmark = pytest.mark.usefixtures("judged_by_verify")

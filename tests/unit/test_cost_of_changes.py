@@ -17,13 +17,13 @@ HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in i
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 4),
     ("a match", "TcpFlags", (), 5),
-    ("a match that layouts use", "Owner", (), 11),
+    ("a match that layouts use", "Owner", (), 10),
     ("a target", "Tproxy", (), 7),
     ("a target", "TrackZone", (), 5),
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
-    ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 12),
-    ("a layout", "ambient|AMBIENT", HOST_PROBES, 20),
+    ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 1),
+    ("a layout", "ambient|AMBIENT", HOST_PROBES, 7),
     ("a backend", "libiptc|LIBIPTC", (), 3),
     ("a backend", "nftables|NFTABLES", HOST_PROBES, 5),
 ]

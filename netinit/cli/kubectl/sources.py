@@ -16,7 +16,7 @@ from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failu
 from netinit.cli.reexec import run_netinit
 from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
-from netinit.options import AMBIENT, Interception, Options
+from netinit.options import Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
 AGENT_CONTAINER = "agent"
@@ -69,7 +69,7 @@ class PodQuestion:
         """The command line to run inside the pod."""
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
         # The uid is spelled out: the default is that of a user of the machine, which is another one there.
-        spelled = () if own.layout == AMBIENT else ("proxy_uids",)
+        spelled = () if own.traits.proxy_mark else ("proxy_uids",)
         return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in LIVE_WORD else ()), *self.words)
 
 

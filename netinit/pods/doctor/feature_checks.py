@@ -23,7 +23,7 @@ from netinit.base.errors import (
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import children, detect, namespaces
-from netinit.options import CURRENT, NONE, OFF, Options, SettledOptions
+from netinit.options import NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
 from netinit.rules.layouts import plan as plan_for
@@ -165,7 +165,7 @@ def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
 
 def can_prove(options: Options) -> bool:
     """Whether these options capture a connection that a loopback device alone can make."""
-    return options.layout == CURRENT and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
+    return options.traits.has_passthrough and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
 
 def check_backends(options: SettledOptions, names: tuple[str, ...] = backends.AUTO_ORDER) -> tuple[FeatureChecks, ...]:

@@ -17,7 +17,7 @@ from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reader import read_host, read_programs
-from netinit.options import AMBIENT, CLASSIC, TPROXY, Options, SettledOptions
+from netinit.options import TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.simulate.host import describe_node_program
 
@@ -169,14 +169,14 @@ def find_bpf_programs() -> Iterator[Symptom]:
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
     """Yield users and groups of the application that are the proxy's, so that their traffic bypasses it."""
-    if options.layout == AMBIENT:  # identifies the proxy by its mark
+    if options.traits.proxy_mark:  # identifies the proxy by its mark
         return
     for kind, number, taken in (
         *(("user", uid, options.proxy_uids) for uid in uids),
         *(("group", gid, options.proxy_gids) for gid in gids),
     ):
         if number in taken:
-            root = " (the classic layout excludes root)" if options.layout == CLASSIC and not number else ""
+            root = f" (the {options.layout} layout excludes root)" if not number and 0 in options.traits.excluded_uids else ""
             yield symptom("proxys-id", whom=kind, number=number, root=root, field="runAsUser" if kind == "user" else "runAsGroup")
 
 

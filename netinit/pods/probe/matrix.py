@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from netinit.base.net import IPV4, Family, Network, bounds_of, lists_port, text_of
-from netinit.options import AMBIENT, CLASSIC, CURRENT, NONE, Options
+from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
 from netinit.pods.validate import OUTSIDE
 
@@ -49,7 +49,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
         ports = sorted(named, key=lambda port: port in listening)[:MAX_OF_A_LIST] + ports
     wanted = [(port, "a port") for port in ports]
     wanted += [(bounds_of(port)[0], "an excluded port") for port in options.exclude_inbound_ports[:MAX_OF_A_LIST]]
-    if options.layout != CLASSIC and options.tunnel_port:
+    if options.has("tunnel_port") and options.tunnel_port:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
         Ask(INBOUND, family, "tcp", "a peer", f"{what} of the pod", own, port)
@@ -69,7 +69,7 @@ def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
 
     anybody = ("app", app, app)
     yield ask(anybody, "an address outside", outside, port)
-    if options.layout != AMBIENT:  # ambient rules identify the proxy by a mark
+    if not options.traits.proxy_mark:
         yield ask(("proxy's uid", options.proxy_uids[0], app), "an address outside", outside, port)
         yield ask(("proxy's gid", app, options.proxy_gids[0]), "an address outside", outside, port)
     groups = options.owner_groups if isinstance(options.owner_groups, tuple) else ()
@@ -91,7 +91,7 @@ def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
         what = "a name server of resolv.conf" if server in servers else "another name server"
         for protocol in ("udp", "tcp") if options.redirect_dns else ("udp",):
             yield ask(anybody, what, server, DNS, protocol)
-            if options.layout != AMBIENT:
+            if not options.traits.proxy_mark:
                 yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
 
 
@@ -104,11 +104,11 @@ def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))
-    users = [("app", app, app)] if options.layout == AMBIENT else [("app", app, app), ("proxy", uid, gid)]
+    users = [("app", app, app)] if options.traits.proxy_mark else [("app", app, app), ("proxy", uid, gid)]
     for what, host in (("localhost", loopback), ("the pod's own address", own)):
         for who, user, group in users if host else ():
             yield Ask(OUTBOUND, family, "tcp", who, what, host, port, user, group)
-    if options.layout == CURRENT:
+    if options.traits.has_passthrough:
         yield Ask(OUTBOUND, family, "tcp", "proxy", "the passthrough address", passthrough, port, uid, gid, loopback)
 
 

@@ -14,7 +14,7 @@ from netinit.kernel import detect, read_text, route_library
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.runtime_environment import advise
-from netinit.options import CLASSIC, OFF, REJECT, TPROXY, Options, SettledOptions
+from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
@@ -107,7 +107,7 @@ def _probe_here(options: Options, warning: str) -> Probes:
     rows: list[ProbeResult] = []
     with ExitStack() as stack:
         if settled.inbound_mode == TPROXY:
-            port = settled.outbound_port if settled.layout == CLASSIC else settled.inbound_port
+            port = settled.outbound_port if settled.traits.has_one_port else settled.inbound_port
             for family in families:
                 stack.enter_context(open_transparent(family, port))
         rows += _probe_outbound(settled, families)

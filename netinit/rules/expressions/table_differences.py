@@ -15,7 +15,7 @@ from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_AMBIENT, Difference, Plan, Rule
+from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_NODE_AGENT, Difference, Plan, Rule
 from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
@@ -82,9 +82,9 @@ def _decode(rule: NftRule, around: References) -> LiveRule:
 
 
 def _key(rule: Rule, table: str) -> RuleKey:
-    """Return the meaning of a rule. Istio's node agent omits the family, so ambient tables are compared without it."""
+    """Return the meaning of a rule. Istio's node agent omits the family, so its tables are compared without it."""
     *matches, target = normalise_rule(rule)
-    return frozenset(matches), (target, FAMILIES if table.startswith(NFT_AMBIENT) else rule.families)
+    return frozenset(matches), (target, FAMILIES if table.startswith(NFT_NODE_AGENT) else rule.families)
 
 
 def render_live(live: dict[str, LiveTable]) -> str:

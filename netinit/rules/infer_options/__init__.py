@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
-from netinit.options import Interception, Options, SettledOptions, offline
+from netinit.options import LAYOUTS, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
-from netinit.rules.infer_options.ambient import Ambient
-from netinit.rules.infer_options.classic import Classic
-from netinit.rules.infer_options.current import Current
-from netinit.rules.infer_options.layout_reader import Chains, Routing
+from netinit.rules.infer_options.layout_reader import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
@@ -29,20 +27,16 @@ from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
     ISTIO_DROP,
-    ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
     MANGLE,
     NAT,
-    OUTPUT,
     OWNED_CHAINS,
     PREROUTING,
     Plan,
     Rule,
 )
 from netinit.rules.rule_patterns import layout_patterns
-from netinit.rules.targets import Jump, Return
+from netinit.rules.targets import Return
 
 Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical pattern
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
@@ -110,34 +104,17 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
     live = {family: chains for family, chains in rules.items() if chains}  # in a family the classic layout may have no chain
     if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
         return InferredOptions(None)
-    reading = (Ambient if _is_ambient(live) else Classic if _is_classic(live) else Current)(live, routing)
+    for layout in reversed(LAYOUTS):  # the first recognises all that no other does
+        reader: LayoutReader = getattr(import_module(f"{__name__}.{layout}"), layout.capitalize())(live, routing)
+        if reader.recognises():
+            break
     try:
-        options = Options(**reading.fields()).settle(offline())
+        options = Options(layout=layout, **reader.fields()).settle(offline())
         if not _stops_reuse(rules) and _stops_reuse(_rules_of(plan(options))):
             options = options.replace(istio_exact=True)
-        return InferredOptions(options, tuple(dict.fromkeys(reading.unread)))
+        return InferredOptions(options, tuple(dict.fromkeys(reader.unread)))
     except OptionError as error:  # a foreign rule in our chains
         return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
-
-
-def _is_ambient(rules: Mapping[Family, Chains]) -> bool:
-    """Whether a chain of the ambient layout exists."""
-    return any(chain == ISTIO_PRERT for chains in rules.values() for _, chain in chains)
-
-
-def _is_classic(rules: Mapping[Family, Chains]) -> bool:
-    """Whether the rules have the classic layout: its jump to ISTIO_OUTPUT matches TCP only.
-
-    Without the jump, whether no rule of the current layout exists: the tunnel's, or that for the proxy's own pod.
-    """
-    for chains in rules.values():
-        jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
-        if jumps:
-            return bool(jumps[-1].matches)  # earlier jumps belong to Docker's resolver
-    firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in rules.values() if chains.get((NAT, ISTIO_INBOUND))]
-    outbound = [rule for chains in rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
-    again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rule in outbound)
-    return not (again or any(isinstance(rule.target, Return) for rule in firsts))
 
 
 def _rules_of(plan_made: Plan) -> dict[Family, Chains]:

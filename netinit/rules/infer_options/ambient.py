@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, text_of
-from netinit.options import AMBIENT, DNS_LISTENER, OFF, ON, Interception
-from netinit.rules.infer_options.layout_reader import Layout, find_match
+from netinit.options import DNS_LISTENER, OFF, ON, Interception
+from netinit.rules.infer_options.layout_reader import LayoutReader, find_match
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import AddressMatch, Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_OUTPUT, ISTIO_PRERT, ISTIO_REFUSE_OUT, NAT, RAW
 from netinit.rules.targets import Accept, Redirect, Return
 
 
-class Ambient(Layout):
+class Ambient(LayoutReader):
     """The inverse of `netinit.rules.layouts.ambient`."""
 
-    layout = AMBIENT
+    def recognises(self) -> bool:
+        return any(chain == ISTIO_PRERT for chains in self.rules.values() for _, chain in chains)
 
     def fields(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()} | self.outbound() | self.inbound()
+        found: dict[str, Any] = {"ipv6": self.ipv6()} | self.outbound() | self.inbound()
         coming = self.find(NAT, ISTIO_PRERT, Redirect, InInterface, Protocol)
         found["virtual_interfaces"] = tuple([name for rule in coming for name in find_match(rule, InInterface).names])
         found["redirect_dns"] = bool(

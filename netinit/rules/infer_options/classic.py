@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.options import CLASSIC, OFF, ON, REDIRECT
+from netinit.options import OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.infer_options.layout_reader import STAND_IN, Layout, find_match, listed_ports
+from netinit.rules.infer_options.layout_reader import STAND_IN, LayoutReader, find_match, listed_ports
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     FILTER,
@@ -19,14 +19,27 @@ from netinit.rules.model import (
     ISTIO_TPROXY,
     MANGLE,
     NAT,
+    OUTPUT,
 )
 from netinit.rules.targets import Jump, Reject, Return, Tproxy
 
 
-class Classic(Layout):
+class Classic(LayoutReader):
     """The inverse of `netinit.rules.layouts.classic`."""
 
-    layout = CLASSIC
+    def recognises(self) -> bool:
+        """Whether the jump to ISTIO_OUTPUT matches TCP only.
+
+        Without the jump, whether no rule of the current layout exists: the tunnel's, or that for the proxy's own pod.
+        """
+        for chains in self.rules.values():
+            jumps = [rule for rule in chains.get((NAT, OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
+            if jumps:
+                return bool(jumps[-1].matches)  # earlier jumps belong to Docker's resolver
+        firsts = [chains[NAT, ISTIO_INBOUND][0] for chains in self.rules.values() if chains.get((NAT, ISTIO_INBOUND))]
+        outbound = [rule for chains in self.rules.values() for rule in chains.get((NAT, ISTIO_OUTPUT), ())]
+        again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rule in outbound)
+        return not (again or any(isinstance(rule.target, Return) for rule in firsts))
 
     def ipv6_unless_refused(self) -> str:
         return OFF if self.find(FILTER, INPUT, Reject, family=IPV6) else ON

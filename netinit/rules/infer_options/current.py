@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports, covers, merge_ports, text_of
-from netinit.options import CURRENT, DNS_PORT, INET, OFF, ON, REDIRECT
+from netinit.options import DNS_PORT, INET, OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules.infer_options.layout_reader import (
@@ -14,7 +14,7 @@ from netinit.rules.infer_options.layout_reader import (
     MAX_SERVERS,
     STAND_IN,
     WHOLE,
-    Layout,
+    LayoutReader,
     find_match,
     holds_exactly,
     listed_ports,
@@ -46,10 +46,11 @@ from netinit.rules.model import (
 from netinit.rules.targets import Jump, Redirect, Reject, Return, Tproxy
 
 
-class Current(Layout):
+class Current(LayoutReader):
     """The inverse of `netinit.rules.layouts.current`."""
 
-    layout = CURRENT
+    def recognises(self) -> bool:
+        return True
 
     def ipv6_unless_refused(self) -> str:
         ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in OWNED_CHAINS for rule in rules]

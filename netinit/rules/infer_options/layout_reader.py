@@ -38,19 +38,21 @@ STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 
-class Layout:
-    """The base of the layouts' readers."""
-
-    layout: str
+class LayoutReader:
+    """The base of the layouts' readers, each in a file of the layout's name and called like it."""
 
     def __init__(self, rules: Mapping[Family, Chains], routing: Routing) -> None:
         self.rules = rules
         self.routing = routing
         self.unread: list[str] = []
 
+    def recognises(self) -> bool:
+        """Whether the rules have this layout and none of those before it in the table."""
+        raise NotImplementedError
+
     def fields(self) -> dict[str, Any]:
-        """Return the option fields that the rules show."""
-        found: dict[str, Any] = {"layout": self.layout, "ipv6": self.ipv6()}
+        """Return the option fields that the rules show, but for the layout."""
+        found: dict[str, Any] = {"ipv6": self.ipv6()}
         found |= self.redirect_port("outbound_port", "--envoy-port", ISTIO_REDIRECT, Protocol)
         found |= self.redirect_port("inbound_port", "--inbound-capture-port", ISTIO_IN_REDIRECT, Protocol)
         found["virtual_interfaces"] = self.virtual_interfaces()

@@ -7,18 +7,8 @@ application have the peer's address; their mark routes the answers back to its s
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
-from netinit.options import (
-    AMBIENT_MARK,
-    AMBIENT_MASK,
-    AMBIENT_PRIORITY,
-    AMBIENT_TABLE,
-    DNS_LISTENER,
-    DNS_PORT,
-    NODE_PROXY_MARK,
-    REJECT,
-    Interception,
-    SettledOptions,
-)
+from netinit.options import DNS_LISTENER, DNS_PORT, REJECT, Interception, SettledOptions
+from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, NODE_PROXY_MARK
 from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder, Exclusion
 from netinit.rules.layouts.inbound import excluded_tunnel
@@ -30,7 +20,7 @@ from netinit.rules.model import (
     ISTIO_PRERT,
     MANGLE,
     NAT,
-    NFT_AMBIENT,
+    NFT_NODE_AGENT,
     OUTPUT,
     PREROUTING,
     RAW,
@@ -44,6 +34,7 @@ TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
 OF_OTHERS = OF_PROXY.replace(negated=True)
 PROXY_ZONE = 1
+PRIORITY = 32764  # of the policy rule
 
 
 def plan(options: SettledOptions) -> Plan:
@@ -67,12 +58,12 @@ def plan(options: SettledOptions) -> Plan:
         tables=builder.tables(),
         ip_rules=tuple(
             [
-                IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=AMBIENT_PRIORITY)
+                IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=PRIORITY)
                 for family in families
             ]
         ),
         routes=tuple([Route(family=family, table=AMBIENT_TABLE) for family in families]),
-        nft_prefix=NFT_AMBIENT,
+        nft_prefix=NFT_NODE_AGENT,
     )
 
 

@@ -64,7 +64,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
     builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    builder.exclude(table, ISTIO_INBOUND, inbound.excluded_ports(options, (refuse.SSH_PORT,)))
+    builder.exclude(table, ISTIO_INBOUND, inbound.excluded_ports(options, options.traits.uncaptured_ports))
     chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)

@@ -7,7 +7,7 @@ not let a new connection pass. A fragment, whose flags cannot be read, counts as
 from __future__ import annotations
 
 from netinit.base.net import IPV6, Network, lists_port
-from netinit.options import AMBIENT, CLASSIC, DNS_PORT, NONE, REDIRECT, TPROXY, Interception
+from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound
 from netinit.rules.layouts.builder import Builder, Exclusion, by_family, proxy_owners
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 ORIGIN = "ipv6"
 RESET = Reject(message="tcp-reset")  # clients fail at once, and try IPv4
-SSH_PORT = 22  # never captured in the classic layout
 
 
 def refuse_ipv6(
     builder: Builder, options: Interception, *, capture_dns: bool = False,
     excluded: tuple[list[Exclusion], list[Exclusion]] | None = None,
 ) -> None:
-    """Add the rejecting chains; `excluded`: what the ambient layout does not capture, inbound and outbound."""
+    """Add the rejecting chains; `excluded`: what a layout with rules of its own does not capture, inbound and outbound."""
     ipv6 = builder.within((IPV6,))
     excluded_inbound, excluded_outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
     captured_outbound, captured_inbound = _outbound_captured(options), _inbound_captured(options)
@@ -43,7 +42,8 @@ def refuse_ipv6(
         _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
         ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
         _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_from_vms)
-        if options.virtual_interfaces and not (options.inbound_mode == TPROXY and options.layout != CLASSIC):  # already handled
+        handled = options.inbound_mode == TPROXY and not options.traits.tproxy_by_socket
+        if options.virtual_interfaces and not handled:
             why = "what a VM behind the pod sends is not inbound traffic"
             ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(from_vms,), origin="virtual_interfaces", why=why)])
         if captured_inbound:
@@ -121,7 +121,7 @@ def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
 
 def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
     """Return matches for TCP to the captured networks."""
-    if options.outbound_cidrs == ALL or options.layout == AMBIENT:
+    if options.outbound_cidrs == ALL or not options.has("outbound_cidrs"):
         return [(TCP,)]
     return [(Destination(networks=found), TCP) for family, found in by_family(options.outbound_cidrs) if family is IPV6]
 
@@ -136,17 +136,16 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
 
 
 def _inbound_exclusions(options: Interception) -> list[Exclusion]:
-    tunnelled = options.inbound_mode == REDIRECT and options.layout != CLASSIC
     return [
         *excluded_interfaces(options, InInterface),
-        *(inbound.excluded_tunnel(options) if tunnelled else []),
+        *(inbound.excluded_tunnel(options) if options.sidecar_tunnel else []),
         *inbound.excluded_sources(options),
-        *inbound.excluded_ports(options, (SSH_PORT,) if options.layout == CLASSIC else ()),
+        *inbound.excluded_ports(options, options.traits.uncaptured_ports),
     ]
 
 
 def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
-    if options.layout == AMBIENT:
+    if not options.has("inbound_ports"):
         return [] if options.ingress else [(TCP,)]
     if options.inbound_mode == NONE or not options.inbound_ports:
         return []

@@ -11,7 +11,7 @@ The rules are derived from those of nat, so exactly what nat would redirect is r
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
-from netinit.options import AMBIENT, AMBIENT_MASK, CURRENT, DNS_PORT, NODE_PROXY_MARK, Interception
+from netinit.options import DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
@@ -67,7 +67,7 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
     """Add the filter rules for gaps of nat and TPROXY; call it after nat's rules are complete."""
     if options.istio_exact:
         return
-    if options.layout == CURRENT:
+    if options.traits.has_passthrough:
         builder.append(
             FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, NOT_OPENING,
             to=Jump(chain=ISTIO_DROP), families=(IPV6,),
@@ -92,8 +92,9 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
     """On lo, let the application reach only itself: other addresses would open the way for outside servers' replies."""
-    if options.layout == AMBIENT:
-        proxy: tuple[Match, ...] = (Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK, negated=True),)
+    traits = options.traits
+    if traits.proxy_mark:
+        proxy: tuple[Match, ...] = (Mark(value=traits.proxy_mark, mask=traits.mask, negated=True),)
     else:
         proxy = tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
     for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):

@@ -28,8 +28,7 @@ from netinit.rules.model import (
     MANGLE,
     MISSING,
     NAT,
-    NFT_AMBIENT,
-    NFT_SIDECAR,
+    NFT_PREFIXES,
     OUTPUT,
     PREROUTING,
     RAW,
@@ -49,8 +48,7 @@ if TYPE_CHECKING:
     Condition: TypeAlias = "Match | Family | Unless"
 
 DIALECT = "nft"
-PREFIXES = (NFT_SIDECAR, NFT_AMBIENT)
-TABLE_NAMES = tuple([prefix + name for prefix in PREFIXES for name in TABLES])
+TABLE_NAMES = tuple([prefix + name for prefix in NFT_PREFIXES for name in TABLES])
 HOOKS = {
     # iptables' priorities (linux/netfilter_ipv4.h); nft lists a name at the hook where the name is usual.
     (NAT, PREROUTING): "type nat hook prerouting priority dstnat; policy accept;",
@@ -168,7 +166,7 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
 
 def model_table(name: str) -> str:
     """Return the model's name for a table of ours."""
-    for prefix in PREFIXES:
+    for prefix in NFT_PREFIXES:
         name = name.removeprefix(prefix)
     return name
 

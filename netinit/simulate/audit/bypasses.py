@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import Family
 from netinit.base.sanitize import quote
-from netinit.options import AMBIENT, AMBIENT_MASK, DNS_LISTENER, DNS_PORT, NODE_PROXY_MARK, NONE, OFF, Interception
+from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.foreign_targets import Untrack
 from netinit.rules.matches.packet import Owner
@@ -235,8 +235,8 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
     options = subject.options_of(part)
-    if options and options.layout == AMBIENT:
-        by_mark = marked(space, Dim.MARK, NODE_PROXY_MARK, AMBIENT_MASK)
+    if options and options.traits.proxy_mark:
+        by_mark = marked(space, Dim.MARK, options.traits.proxy_mark, options.traits.mask)
         for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):
             if found := streams & known:
                 yield Piece(kind, found, part, reason="the node's proxy is known by its mark, and tunnelled connections are its own")
@@ -271,7 +271,7 @@ def _option_of(options: Interception | None, space: Space) -> str:
     """The option that excludes packets by making no rule for them."""
     if options is None:
         return ""
-    if options.layout == AMBIENT:
+    if options.traits.proxy_mark:
         return "ingress" if space.direction == INBOUND and options.ingress else ""
     if space.direction == INBOUND:
         return "inbound_mode" if options.inbound_mode == NONE else "inbound_ports" if options.inbound_ports != ALL else ""
@@ -344,7 +344,7 @@ def _closed_by(subject: AuditSubject, piece: Piece) -> Iterator[str]:
     given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
     for flag in Interception.flags:
         kind, how = flag.closes
-        if kind != piece.kind.name or given.layout not in (flag.layouts or (given.layout,)):
+        if kind != piece.kind.name or not flag.applies_to(given.layout):
             continue
         if piece.kind is not kinds.NOT_TCP or (piece.region.space.direction == OUTBOUND and not getattr(given, flag.field)):
             yield how.format(option=flag.label)

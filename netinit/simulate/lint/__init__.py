@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
-from netinit.options import AMBIENT, DNS_LISTENER, DNS_PORT, INET, NODE_PROXY_MARK, OFF, Options, SettledOptions
+from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, SettledOptions
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Surroundings
@@ -111,8 +111,8 @@ def _redirect(
     """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
     around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(_POD[ruleset.family])),))
     proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
-    if options.layout == AMBIENT:
-        proxies = [(f"mark {NODE_PROXY_MARK:#x}", 0, NODE_PROXY_MARK)]
+    if known := options.traits.proxy_mark:
+        proxies = [(f"mark {known:#x}", 0, known)]
     for who, uid, mark in proxies:
         for host in hosts:
             packet = make_outbound(around, host, port, protocol=protocol, uid=uid, gid=options.proxy_gids[0], mark=mark)

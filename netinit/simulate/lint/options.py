@@ -6,21 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
-from netinit.options import (
-    AMBIENT,
-    AUTO,
-    BACKENDS,
-    CLASSIC,
-    CURRENT,
-    DNS_LISTENER,
-    INET,
-    NONE,
-    OFF,
-    REDIRECT,
-    TPROXY,
-    Options,
-)
-from netinit.options.interception import PROXY_PORTS
+from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
 
@@ -54,7 +40,7 @@ def inspect_options(options: Options, made: Plan, given: Options | None) -> Iter
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
     yield from _own_ports(options)
-    if options.layout == AMBIENT:
+    if options.traits.proxy_mark:
         return
     yield from _captures_nothing(options)
     yield from _family_without_rules(options, made)
@@ -117,8 +103,8 @@ def _family_without_rules(options: Options, made: Plan) -> Iterator[Finding]:
 def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """Problems with a virtual machine behind the pod.
 
-    In the classic layout's TPROXY mode, REDIRECT rewrites its connections' destination; `-m socket` finds no socket
-    for later packets, which TPROXY treats as new.
+    REDIRECT rewrites its connections' destination; TPROXY that relies on `-m socket` finds no socket for later packets and
+    treats them as new.
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
@@ -126,11 +112,12 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
                 WARNING, CONTRADICTION, "--istio-exclude-interfaces",
                 f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them",
             )  # fmt: skip
-    if options.layout == CLASSIC and options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces:
+    captured = options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces
+    if captured and options.traits.tproxy_by_socket:
         yield Finding(
             WARNING, CONTRADICTION, "--kube-virt-interfaces",
-            "with TPROXY in the classic layout, a VM's connections to captured inbound ports are taken twice and never answered;"
-            " use --layout current, or -m REDIRECT",
+            f"with TPROXY in the {options.layout} layout, a VM's connections to captured inbound ports are taken twice and never"
+            " answered; use --layout current, or -m REDIRECT",
         )  # fmt: skip
     captures = lists_port(options.outbound_ports, HTTPS) or options.outbound_cidrs
     if options.reject_quic and options.virtual_interfaces and captures and not lists_port(options.exclude_outbound_ports, HTTPS):
@@ -142,15 +129,11 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
 
 
 def inspect_tunnel(options: Options) -> Iterator[Finding]:
-    """The HBONE port, if the pod's proxy does not serve it: connections reach it uncaptured.
-
-    In TPROXY mode `mangle` captures it before the tunnel's rule in `nat`.
-    """
-    port = options.tunnel_port
-    captures = options.layout == CURRENT and options.inbound_mode == REDIRECT and port
-    if captures and lists_port(options.exclude_inbound_ports, port):
+    """The HBONE port, if the pod's proxy does not serve it: connections reach it uncaptured."""
+    port = options.sidecar_tunnel
+    if not port or lists_port(options.exclude_inbound_ports, port):
         return
-    if captures and (options.inbound_ports == ALL or lists_port(_listed(options.inbound_ports), port)):
+    if options.inbound_ports == ALL or lists_port(_listed(options.inbound_ports), port):
         yield Finding(
             WARNING, "open-tunnel", "--inbound-tunnel-port",
             f"{port} is left to the proxy's tunnel (HBONE), which nothing in the pod's environment enables: an application that"
@@ -160,13 +143,14 @@ def inspect_tunnel(options: Options) -> Iterator[Finding]:
 
 def _captured_health(options: Options) -> Iterator[Finding]:
     """Captured ports include the proxy's own for probes and metrics."""
-    if options.layout == CLASSIC or options.inbound_mode == NONE:
+    served = tuple(reversed(options.traits.proxy_ports))
+    if options.inbound_mode == NONE:
         return
     if options.inbound_ports == ALL:  # a proxy need not open all of them: excluding one shows that the user considered them
-        thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in PROXY_PORTS)
-        captured = [] if thought_of else list(reversed(PROXY_PORTS))
+        thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in served)
+        captured = [] if thought_of else list(served)
     else:
-        captured = [port for port in reversed(PROXY_PORTS) if lists_port(_listed(options.inbound_ports), port)]
+        captured = [port for port in served if lists_port(_listed(options.inbound_ports), port)]
     if captured:
         verb = "is" if len(captured) == 1 else "are"
         yield Finding(
@@ -186,15 +170,15 @@ def _own_ports(options: Options) -> Iterator[Finding]:
                 ERROR, "own-port", "--istio-inbound-ports",
                 f"{port} is the proxy's own ({label}): connections to it would be handed to the proxy a second time; leave it out",
             )  # fmt: skip
-    if options.layout != CLASSIC and options.tunnel_port in own:
+    if options.has("tunnel_port") and options.tunnel_port in own:
         message = f"{options.tunnel_port} is also {own[options.tunnel_port]}; each needs a port of its own"
         yield Finding(ERROR, "own-port", "--inbound-tunnel-port", message)
     if options.redirect_dns and DNS_LISTENER in own:
         yield Finding(ERROR, "own-port", own[DNS_LISTENER], f"{DNS_LISTENER} is where captured DNS queries go; use another port")
     if (
-        options.layout != CLASSIC
+        not options.traits.has_one_port
         and options.outbound_port == options.inbound_port
-        and (options.inbound_ports or (options.layout == AMBIENT and not options.ingress))
+        and (options.inbound_ports or not (options.has("inbound_ports") or options.ingress))
         and options.inbound_mode != NONE
     ):
         yield Finding(
@@ -208,9 +192,11 @@ def _own_ports(options: Options) -> Iterator[Finding]:
 
 def _escaping_proxy(options: Options) -> Iterator[Finding]:
     """Applications that the rules mistake for the proxy."""
-    if 0 in options.proxy_uids and options.layout != CLASSIC:
+    if 0 in options.traits.excluded_uids:
+        return
+    if 0 in options.proxy_uids:
         yield Finding(WARNING, "proxy-owner", "--proxy-uid", "0 is root: what applications that run as root send is not captured")
-    if 0 in options.proxy_gids and options.layout != CLASSIC:
+    if 0 in options.proxy_gids:
         message = "0 is root's group, the usual one of containers: what they send is not captured"
         yield Finding(WARNING, "proxy-owner", "--proxy-gid", message)
 

@@ -11,7 +11,8 @@ from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.options import CLASSIC, Options
+from netinit.options import Options
+from netinit.options.interception import CLASSIC
 from netinit.rules.model import EMPTY_PLAN
 
 INPUTS = json.loads(Path(__file__).with_name("memory_inputs.json").read_text())

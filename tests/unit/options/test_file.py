@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from config_schema import make_schema
 from netinit.base.errors import OptionError
 from netinit.golang import goyaml
-from netinit.options import FLAGS, Options, kinds
+from netinit.options import FLAGS, LAYOUTS, Options, kinds
 from netinit.options.file import WITHOUT, known_flags, read_tree, render_file
 from strategies import made_ambient_options, made_options
 
@@ -55,7 +55,7 @@ def test_exceptions_of_users_are_a_list_too():
         ({"istio-inbound-portz": 80}, "x.yaml: istio-inbound-portz: there is no such option; did you mean istio-inbound-ports?"),
         ({"qqq": 1}, "x.yaml: qqq: there is no such option; the keys are the long names of flags"),
         ({1: 1}, "x.yaml: 1: there is no such option; the keys are the long names of flags"),
-        ({"layout": ["current"]}, "x.yaml: layout: is a list: write current|classic|ambient"),
+        ({"layout": ["current"]}, f"x.yaml: layout: is a list: write {'|'.join(LAYOUTS)}"),
         ({"redirect-dns": [True]}, "x.yaml: redirect-dns: is a list that holds 'true': write true or false"),
         ({"istio-inbound-ports": {"a": 1}}, "x.yaml: istio-inbound-ports: is a mapping: write PORTS|*, or a list"),
         ({"istio-inbound-ports": [True]}, "x.yaml: istio-inbound-ports: is a list that holds 'true': write PORTS|*, or a list"),

@@ -14,7 +14,7 @@ import pytest
 import netinit
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
-from netinit.options import FLAGS, Interception, Options, kinds
+from netinit.options import FLAGS, LAYOUTS, Interception, Options, kinds
 from netinit.options.kinds import Flag
 
 
@@ -52,7 +52,7 @@ SAMPLES = {
     "PATH": ("blue", "a\nb"),
     "REDIRECT|TPROXY|NONE": ("TPROXY", "tproxy"),
     "legacy|nft": ("legacy", "iptables"),
-    "current|classic|ambient": ("classic", "modern"),
+    "|".join(LAYOUTS): ("classic", "modern"),
     "auto|on|off|inet|reject": ("reject", "yes"),
 }
 

@@ -8,6 +8,7 @@ from core import IPV4, Network, Options, plan, settled
 from goldens import BEHAVIOURS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
+from netinit.options import LAYOUTS
 from netinit.options.interception import HOST_PROBES
 from netinit.rules.infer_options import InferredOptions, find_other_values, from_chains, from_listings
 from netinit.rules.nft import render_tables
@@ -36,6 +37,15 @@ def read(options: Options, *changes: tuple[str, str], routing: dict[int, int] | 
             text = text.replace(old, new) if new else "\n".join(line for line in text.splitlines() if old not in line)
         listings[family] = make_listing(text)
     return from_listings(listings, {rule.mark: rule.table for rule in made.ip_rules} if routing is None else routing)
+
+
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_rules_of_every_layout_are_recognised_and_told_by_a_golden(layout, ipv6):
+    found = read(Options(layout=layout, ipv6=ipv6))
+    assert found.options
+    assert (found.options.layout, found.options.ipv6) == (layout, ipv6)
+    assert any(options_of(name).layout == layout for name in BEHAVIOURS), f"no golden has --layout {layout}"
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,14 @@ from core import (
     write_rule,
 )
 from listings import listing_of, make_listing
+from netinit.options.interception import LAYOUTS, SIDECAR
 from netinit.rules import rule_patterns
 from netinit.rules.iptables.parse import normalise
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
-from netinit.rules.model import OWNED_CHAINS, Rule
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Rule
 from netinit.rules.rule_patterns import (
     EXCLUDED_NAME,
     GID,
@@ -506,6 +507,13 @@ def test_all_forms_of_today_s_layouts():
     assert [(table, chain, len(run)) for table, chain, run in make_patterns().runs] == [("filter", "INPUT", 4), ("filter", "INPUT", 3)]
     assert {(one.table, one.chain) for one in make_patterns().rules if one.inserted} == {("nat", "PREROUTING")}
     assert {table for table, _, _ in make_patterns().runs} == {"filter"}, "owned_rules asks for patterns in no other table without our chains"
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS.keys() - set(SIDECAR)))
+def test_other_layouts_need_no_patterns(layout):
+    made = plan(Options(layout=layout, redirect_dns=True, virtual_interfaces=("eth1",), ipv6="on"))
+    rules = [rule for table in made.tables for chain in table.chains if chain.name in BUILTIN_CHAINS for rule in (*chain.inserted, *chain.rules)]
+    assert {rule.target.calls for rule in rules} <= OWNED_CHAINS
 
 
 def test_all_signs_of_today_s_layouts():
