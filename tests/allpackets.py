@@ -7,11 +7,12 @@ from itertools import combinations, pairwise
 from random import Random
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, number_of
-from netinit.rules.packet_inputs import Surroundings
+from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.condition import KEPT, PRIMARY
-from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.partition import Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Point, Sides
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
 
@@ -127,11 +128,15 @@ def check_members(partition: Partition, ruleset: Ruleset, random: Random, member
     return asked
 
 
+def mark_of(packet: Packet, mark: MarkBits) -> int:
+    return (getattr(packet, mark.source.replace(" ", "_")) & mark.keep) ^ mark.flip
+
+
 def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     """One packet ends as its part says, and has met the rules that its part names."""
     packet, surroundings = packet_of(space, point)
     trace = simulate(packet, ruleset, surroundings)
-    wanted, ended, last = part.outcome, part.outcome.condition, trace.last
+    wanted, ended, last = part, part.condition, trace.last
 
     def told() -> str:
         return f"{packet}\npart: {wanted}\ntrace: {trace.fate} {trace.reason} {last}"
@@ -153,8 +158,7 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
         "policy_routed": ended.policy_routed, "zone": ended.zone, "destination": address,
         "source": packet.source if ended.source is KEPT else None,
         "destination_port": packet.destination_port if ended.destination_port is KEPT else ended.destination_port,
-        "mark": ended.mark.apply(getattr(packet, ended.mark.source.replace(" ", "_"))),
-        "connection_mark": ended.connection_mark.apply(getattr(packet, ended.connection_mark.source.replace(" ", "_"))),
+        "mark": mark_of(packet, ended.mark), "connection_mark": mark_of(packet, ended.connection_mark),
         "in_interface": named if ended.in_interface is KEPT else ended.in_interface,
         "out_interface": named if ended.out_interface is KEPT else ended.out_interface,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hosts import Host
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import Options
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
@@ -22,7 +23,7 @@ from netinit.rules.nft import render_script
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
 from netinit.simulate.endpoints import make_inbound, make_outbound
-from netinit.simulate.engine import Host, simulate
+from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan
 
 __all__ = [

@@ -45,9 +45,9 @@ def thing(name, count=0, tags=(), marks=None, *, any_value=None, inner=None, mod
     following = fields["Next"]
     methods = {
         "Hello": Function(lambda: "hello " + name),
-        "Join": Function(lambda a, b: name + a + b, ("string", "string")),
-        "Sum": Function(lambda *n: sum(n), (), "int"),
-        "Half": Function(lambda f: f / 2, ("float64",)),
+        "Join": Function(lambda a, b: name + a + b, "string", "string"),
+        "Sum": Function(lambda *n: sum(n), variadic="int"),
+        "Half": Function(lambda f: f / 2, "float64"),
         "Fail": Function(fail),
     }
     if pointer:
@@ -69,9 +69,9 @@ def _nil_thing():
 
     methods = {
         "Hello": Function(on_nil("Hello")),
-        "Join": Function(on_nil("Join"), ("string", "string")),
-        "Sum": Function(on_nil("Sum"), (), "int"),
-        "Half": Function(on_nil("Half"), ("float64",)),
+        "Join": Function(on_nil("Join"), "string", "string"),
+        "Sum": Function(on_nil("Sum"), variadic="int"),
+        "Half": Function(on_nil("Half"), "float64"),
         "Fail": Function(on_nil("Fail")),
         "GetNext": Function(lambda: holder["none"]),
     }
@@ -161,15 +161,15 @@ def _fail(message):
 
 
 FUNCTIONS = {
-    "upper": Function(str.upper, ("string",)),
-    "add": Function(lambda a, b: a + b, ("int", "int")),
-    "half": Function(lambda f: f / 2, ("float64",)),
-    "join": Function(lambda sep, *words: sep.join(words), ("string",), "string"),
-    "same": Function(lambda v: v, ("interface {}",)),
-    "lookup": Function(lambda m, key: (m or {}).get(key), ("map[string]interface {}", "string")),
-    "fail": Function(_fail, ("string",)),
-    "truth": Function(lambda b: b, ("bool",)),
-    "size": Function(lambda items: len(items or ()), ("[]interface {}",)),
+    "upper": Function(str.upper, "string"),
+    "add": Function(lambda a, b: a + b, "int", "int"),
+    "half": Function(lambda f: f / 2, "float64"),
+    "join": Function(lambda sep, *words: sep.join(words), "string", variadic="string"),
+    "same": Function(lambda v: v, "interface {}"),
+    "lookup": Function(lambda m, key: (m or {}).get(key), "map[string]interface {}", "string"),
+    "fail": Function(_fail, "string"),
+    "truth": Function(lambda b: b, "bool"),
+    "size": Function(lambda items: len(items or ()), "[]interface {}"),
 }
 """The oracle's functions."""
 

@@ -24,6 +24,7 @@ _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/sbin", 
 _COUNTERS = re.compile(r" \[\d+:\d+\]$| packets \d+ bytes \d+", re.MULTILINE)
 _MASKED = re.compile(r"tcp flags & \(([a-z |]+)\) (==|!=) ([a-z]+(?: \| [a-z]+)*)")  # for nft 1.0: `tcp flags A / B`
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
+_RECORD = re.compile(r"^\tcomment \".*\"\n", re.MULTILINE)
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::[A-Z]+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
 _NFT_FAMILIES = {"iptables-nft-save": "ip", "ip6tables-nft-save": "ip6"}
@@ -93,13 +94,16 @@ def _list_nft(namespace: NetworkNamespace) -> str:
 
 
 def one_spelling(listed: str) -> str:
-    """What nft lists; nft 1.1 has two spellings for a comparison of some TCP flags, by how it was encoded, 1.0 has one."""
+    """What nft lists without comments of tables: several options make the same rules, and a comment says which did.
+
+    nft 1.1 has two spellings for a comparison of some TCP flags, by how it was encoded, 1.0 has one.
+    """
 
     def respell(found: re.Match[str]) -> str:
         mask, operator, flags = found.groups()
         return f"tcp flags {'!= ' if operator == '!=' else ''}{flags.replace(' | ', ',')} / {mask.replace(' | ', ',')}"
 
-    return _MASKED.sub(respell, listed)
+    return _MASKED.sub(respell, _RECORD.sub("", listed))
 
 
 def _list_tables(namespace: NetworkNamespace) -> list[str]:

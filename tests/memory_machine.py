@@ -13,9 +13,9 @@ from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends import AUTO_ORDER, Backend, Lock
 from netinit.backends.machine import Machine
 from netinit.base.errors import BackendUnavailableError, LockedError, NamespaceError, NetinitError
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, Family, HostAddress
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
-from netinit.kernel.netlink import LOOPBACK_INDEX, InterfaceAddress, LocalRoute, PolicyRule
+from netinit.kernel.netlink import LOOPBACK_INDEX, LocalRoute, PolicyRule
 from netinit.options import Options, Settled
 
 Result = TypeVar("Result")
@@ -41,9 +41,9 @@ class MemoryLink:
         """The routes of a family."""
         return tuple([route for route in self.routes if route.family == family])
 
-    def list_addresses(self) -> tuple[InterfaceAddress, ...]:
+    def list_addresses(self) -> tuple[HostAddress, ...]:
         """The addresses of lo."""
-        return tuple([InterfaceAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses])
+        return tuple([HostAddress(family=10, address=text, length=128, index=LOOPBACK_INDEX) for text in self.addresses])
 
     def change_mark_rule(self, rule: PolicyRule, /, *, add: bool) -> None:
         """Adds a rule, at its priority or before all others, or removes exactly that one."""

@@ -33,7 +33,7 @@ from netinit.cli import commands, complete, group
 from netinit.cli.findings import GROUPS
 from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
-from netinit.golang.sprig import refused
+from netinit.golang.sprig import REFUSED
 from netinit.inject import istio_functions
 from netinit.options import Options
 from netinit.options.file import SCHEMA
@@ -158,7 +158,7 @@ def render_functions() -> str:
     own = istio_functions.FUNCTIONS
     istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
     reasons: dict[str, list[str]] = {}
-    for name, reason in sorted(refused.REFUSED.items()):
+    for name, reason in sorted(REFUSED.items()):
         reasons.setdefault(reason, []).append(f"`{name}`")
     items = [_render_item(", ".join(names), reason.translate(_MARKUP)) for reason, names in reasons.items()]
     return "\n".join([f"Istio's: {', '.join(istios)}.", "", "Refused, with the reason:", "", *items, ""])

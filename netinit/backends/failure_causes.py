@@ -18,6 +18,10 @@ from netinit.kernel import read_text
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, FIRST_WITH, TABLES_OF_OUR_OWN, Interception
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # temporarily in use
@@ -75,8 +79,11 @@ def cause_of(program: str, said: str) -> str:
 
 def lacking(said: str) -> tuple[str, ...]:
     """Return the modules of extensions that libxtables, by its warnings, did not find in the kernel."""
-    names = [part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part]
-    return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in names]))
+    return _name_modules([part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part])
+
+
+def _name_modules(extensions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in extensions]))
 
 
 def condense(said: str) -> str:
@@ -146,10 +153,11 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
     return ApplyError(message)
 
 
-def explain_number(number: int, message: str, *, opening: bool, modules: str, said: str = "") -> NetinitError:
+def explain_number(number: int, message: str, *, opening: bool, modules: str, missing: Iterable[str] = ()) -> NetinitError:
     """Return the error for an errno of libiptc; `message` starts it.
 
-    `opening`: a table was being opened, for which the node may have to load `modules`. `said`: what libxtables printed.
+    `opening`: a table was being opened, for which the node may have to load `modules`. `missing`: extensions of the refused
+    rules that the kernel does not list.
     """
     cause = NUMBERS.get(number, REFUSED)
     if cause == BUSY:
@@ -158,8 +166,8 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, sa
         return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
     if cause == SUPPORT and opening:
         return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
-    if cause == SUPPORT and (missing := lacking(said)):
-        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(missing)} {ON_THE_NODE}")
+    if cause == SUPPORT and missing:
+        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(_name_modules(missing))} {ON_THE_NODE}")
     return ApplyError(message)
 
 

@@ -6,8 +6,6 @@ rules are decoded and compared one by one.
 
 from __future__ import annotations
 
-from _struct import unpack_from
-
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_RULES = 200_000  # rules of one family; comparing them takes some 20 s
 TOO_MANY = "remove those that are not needed"
-VERDICT_FROM_END, ACCEPTING = 8, -2  # in struct xt_standard_target; -NF_ACCEPT - 1
+ACCEPTING = -2  # -NF_ACCEPT - 1
 
 
 class HeldFamily(Record):
@@ -232,12 +230,12 @@ def hold_legacy(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
 
 def _split(table: LegacyTable, entries: dict[Place, tuple[TableEntry, ...]]) -> bool:
     """Add a table's entries by chain; return whether its policies accept. Raises ValueError."""
-    from netinit.rules.xtables.building import split_table
+    from netinit.rules.xtables.building import ENTRY_FORMS, split_table, verdict_of
 
     accepts = True
     for chain in split_table(table) if table.name in KNOWN_TABLES else ():
         *rules, last = chain.entries
-        accepts &= chain.hook < 0 or unpack_from("=i", last.data, len(last.data) - VERDICT_FROM_END)[0] == ACCEPTING
+        accepts &= chain.hook < 0 or verdict_of(last, ENTRY_FORMS[table.version]) == ACCEPTING
         entries[table.name, chain.name] = tuple(rules)
     return accepts
 

@@ -10,14 +10,14 @@ import time
 
 from netinit.backends import Change, owner_of_sets
 from netinit.backends.iptables import XtablesState
-from netinit.backends.legacy import LegacyVariant
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.backends.restore import NftVariant, RestoreBackend
+from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.address_sets import owned_sets
 from netinit.rules.iptables import sets as set_rules
+from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
@@ -210,8 +210,6 @@ def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> No
     """Raise ApplyError if a foreign rule uses one of these sets."""
     for place, chain, text in _rules_of(state):
         if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
-            from netinit.rules.iptables.parse.quotation import quote_rule
-
             raise ApplyError(
                 f"{place} {escape(chain)}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
             )

@@ -1,8 +1,8 @@
 """The backend without programs: python-iptables in child processes, for legacy iptables.
 
-libiptc and libxtables keep one family in global variables, so each family has a child, whose crash is that family's error.
-The children call libiptc directly: python-iptables' classes open, and so create, every table to find a chain, write IPv6
-interface masks with one bit per letter, and read foreign rules with this host's sizes.
+Each family has a child, whose crash is that family's error. The children call libiptc through python-iptables and give it
+rules as this project encodes them: python-iptables' own classes open, and so create, every table to find a chain, write IPv6
+interface masks with one bit per letter, and misread the extensions of iptables 1.8.11.
 """
 
 from __future__ import annotations
@@ -14,22 +14,18 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import Any, NoReturn
+from typing import Any
 
 from netinit.backends import Lock
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
-from netinit.kernel import children, detect, read_text, run
+from netinit.kernel import children, read_text, run
 
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
 MISSING_LINKER = f"install it (Debian: libc-bin), {OTHERWISE}"
-UNKNOWN_LAYOUT = (
-    "does not know how this libxtables lays out the options of rules: python-iptables 1.2.0 serves iptables 1.8.9,"
-    " not 1.8.11; use iptables-legacy, or choose another --backend"
-)
 _SONAMES = {"xtables": "libxtables.so.12", "ip4tc": "libip4tc.so.2", "ip6tc": "libip6tc.so.2", "c": "libc.so.6"}
 
 
@@ -45,12 +41,7 @@ class LibiptcBackend(XtablesBackend):
         return explain_number(error.errno or 0, said, opening=True, modules="ip_tables")
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held.
-
-        BackendUnavailableError for NFLOG: such a rule crashes python-iptables.
-        """
-        if any("-j NFLOG " in script for script in scripts.values()):
-            raise BackendUnavailableError("python-iptables cannot make NFLOG rules: leave --log-group out, or use another backend")
+        """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held."""
         with self.lock():
             answers = _ask({family: methodcaller("execute", script) for family, script in scripts.items()})
         return {family: answer for family, answer in answers.items() if isinstance(answer, NetinitError)}
@@ -67,9 +58,9 @@ if TYPE_CHECKING:
 def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
     """Return each job's result or NetinitError; each runs in a child, all at once."""
 
-    def serve(family: Family, job: Callable[[Tables], Any], answer: children.Answer) -> Any:
+    def serve(family: Family, job: Callable[[Tables], Any], _: children.Answer) -> Any:
         warnings.simplefilter("ignore")  # a user of netinit can do nothing about python-iptables' warnings
-        return job(_load(family, lambda text: answer.fail(ApplyError(text))))
+        return job(_load(family))
 
     found: dict[Family, Any] = {}
     calls = {family: partial(serve, family, job) for family, job in jobs.items()}
@@ -84,14 +75,14 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
     return found
 
 
-def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
+def _load(family: Family) -> Tables:
     """Load the libraries for one family. Raises BackendUnavailableError that says what is missing or incompatible."""
     try:
         _find_packages()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables  # python-iptables is an optional dependency, and slow to import
 
-        return _checked(Tables(family, fail))
+        return Tables(family)
     except NetinitError:
         raise
     except ModuleNotFoundError as error:
@@ -103,20 +94,6 @@ def _load(family: Family, fail: Callable[[str], NoReturn]) -> Tables:
     except Exception as error:  # noqa: BLE001 - its own class, which cannot be named without the import
         cause = f"cannot be imported: {error}; {OTHERWISE}"
     raise BackendUnavailableError(f"python-iptables: {cause}")
-
-
-def _checked(tables: Tables) -> Tables:
-    """Return the tables; raise BackendUnavailableError if python-iptables misreads this libxtables.
-
-    Releases with option records of different sizes share the name libxtables.so.12; then an extension's second option is
-    not found. Without both capabilities extensions cannot be queried; opening a table reports that.
-    """
-    if not (detect.has_capability(detect.CAP_NET_ADMIN) and detect.has_capability(detect.CAP_NET_RAW)):
-        return tables
-    owner = tables.extensions.find_match(b"owner")
-    if owner and tables.extensions._option_lookup(owner[0].x6_options, b"gid-owner") is None:  # noqa: SLF001
-        raise BackendUnavailableError(f"python-iptables {UNKNOWN_LAYOUT}")
-    return tables
 
 
 def _find_packages() -> None:

@@ -9,12 +9,14 @@ from netinit.base.records import Record
 from netinit.base.sanitize import escape
 from netinit.rules.iptables import ownership, transition
 from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
+from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.rules.rule_patterns import LayoutPatterns
 
 
 class FamilyState(Record):
@@ -83,9 +85,7 @@ class XtablesComparison(Comparison):
     def find_owned(self) -> dict[Family, ownership.Owned]:
         """Return where our rules are in the built-in chains. Raises ApplyError if foreign rules jump to our chains."""
         for one in self.by_family:
-            for table, chain, rule in find_foreign_jumps(one.listing):
-                from netinit.rules.iptables.parse.quotation import quote_rule
-
+            for table, chain, rule in find_foreign_jumps(one.listing, one.family):
                 place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
         return {one.family: one.owned for one in self.by_family}
@@ -121,12 +121,12 @@ def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> lis
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(listing, written, listings.values(), _patterns)
+        owned = ownership.owned_rules(family, listings, written, _patterns)
         by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 
-def _patterns() -> ownership.LayoutPatterns:
+def _patterns() -> LayoutPatterns:
     from netinit.rules.rule_patterns import layout_patterns  # only for other rules beside those that jump to our chains
 
     return layout_patterns()

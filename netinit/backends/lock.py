@@ -11,8 +11,7 @@ from netinit.backends import Lock
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.locks import XTABLES_LOCK
-from netinit.kernel.namespaces import take_or_refuse
+from netinit.kernel.namespaces import XTABLES_LOCK, take_or_refuse
 
 NO_LOCK = "/dev/null"  # as a lock file it disables locking
 

@@ -39,6 +39,8 @@ class Machine:
     """The machine and this process's namespace; `link` lists and changes policy rules, routes and addresses."""
 
     link: ModuleType = netlink
+    stays = False  # whether this process itself enters pods
+    cgroup = "", ""  # where cgroups are mounted, and the pod's there; empty: found by its processes
 
     def has_capability(self, number: int) -> bool:
         """Whether a capability (capabilities(7)) is effective."""
@@ -104,26 +106,23 @@ class Machine:
 
         The action gets the options with the pod's name servers, and a warning or "". Raises NamespaceError, LockedError.
         """
-        from netinit.kernel.open_pod import OpenPod, warn_if_host
+        from netinit.backends.named_pod import NamedPod
+        from netinit.kernel.open_pod import warn_if_host
         from netinit.kernel.snapshot import cgroups
 
         if not (options.pid or options.netns):
             warning = warn_if_host("this is the machine's own network namespace") if namespaces.is_machine() else ""
             with self.lock(options.lock_timeout) if locks else Lock():
                 return action(options, warning)
-        with OpenPod(pid=options.pid, netns=options.netns) as pod:
+        with NamedPod(options, stays=self.stays) as pod, pod.lock(options.lock_timeout, locks) if locks else Lock():
             warning = pod.warn_if_host()
-            complete = options.with_servers(pod.read_name_servers)
-            if not locks:
-                programs = cgroups.of_processes(pod.identity)
+            programs = cgroups.of_folder(*self.cgroup) if self.cgroup[1] else cgroups.of_processes(pod.identity)
 
-                def act() -> Result:
-                    cgroups.remember(programs)
-                    return action(complete, warning)
+            def act() -> Result:
+                cgroups.remember(programs)
+                return action(pod.options, warning)
 
-                return pod.run_inside(act, joins=joins, keep=keep)
-            with pod.lock(options.lock_timeout, locks) as held:
-                return pod.run_inside(lambda: action(complete, warning), joins=joins, keep=keep, holding=held.descriptors)
+            return pod.run_inside(act, joins=joins, keep=keep)
 
 
 HERE = Machine()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     # A message, and its place: table, chain, number of the rule in it from 1 (0: the chain), and the rule
     Part = tuple[Message, tuple[str, str, int, NftStep | None]]
 
-NFTA_RULE_USERDATA = 7
+NFTA_TABLE_USERDATA, NFTA_RULE_USERDATA = 6, 7
 NLM_F_APPEND = 0x800
-NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0  # libnftnl/udata.h
+NFTNL_UDATA_TABLE_COMMENT, NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0, 0  # libnftnl/udata.h
 HOST_ORDER, NETWORK_ORDER = 1, 2  # nft's numbers of byte orders
 MAX_LIST_BYTES = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
 
@@ -37,10 +37,12 @@ def delete_tables(names: Iterable[str]) -> Iterator[Part]:
         yield (nf_tables.NFT_MSG_DELTABLE, 0, named), (table, "", 0, None)
 
 
-def write_tables(tables: dict[str, Steps], *, comments: bool) -> Iterator[Part]:
-    """Yield new tables with their chains, then the rules, each after its sets."""
+def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str, str]) -> Iterator[Part]:
+    """Yield new tables with their chains, then the rules, each after its sets. `records`: the comments of tables."""
     for table, chains in tables.items():
         named = attribute(netlink.NFTA_TABLE_NAME, name(table))
+        if records.get(table):
+            named += attribute(NFTA_TABLE_USERDATA, _note(NFTNL_UDATA_TABLE_COMMENT, name(records[table])))
         yield (
             (nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named),
             (table, "", 0, None),

@@ -9,7 +9,7 @@ import posix
 from _struct import unpack_from
 
 from netinit.backends.known_chains import of_own_tables
-from netinit.backends.nft_messages import delete_tables
+from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
@@ -161,6 +161,14 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         f"{DIALECT} {name}": tuple([rule.text for chain in live[name].chains.values() for rule in chain.rules] if name in live else ())
         for name in tables
     }
+
+
+def list_comments(tables: tuple[str, ...]) -> dict[str, str]:
+    """Return the comment of each table."""
+    from netinit.rules.expressions.rule_reader import read_comment
+
+    found = [read_attributes(body, 0) for body in _list_tables(tables)]
+    return {read_name(one[netlink.NFTA_TABLE_NAME]): read_comment(one.get(NFTA_TABLE_USERDATA, b"")) for one in found}
 
 
 # ---- to be put back ------------------------------------------------------------------------------------------------------

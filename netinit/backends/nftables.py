@@ -9,7 +9,9 @@ from netinit.backends import Backend, Change, Comparison, State
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
-from netinit.rules.model import Difference, Plan
+from netinit.options import Interception
+from netinit.options.record import write_record
+from netinit.rules.model import NAT, Difference, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_tables, write_steps
 
 TYPE_CHECKING = False
@@ -92,15 +94,23 @@ class NftComparison(Comparison):
 
     def change(self, *, force: bool = False) -> Change:
         wrong = {difference.table for difference in self.differences}
+        recording = self.plan.nft_prefix + NAT
+        options = self.plan.made_from
+        record = write_record(options) if isinstance(options, Interception) and (wrong or force) else ""
+        if wrong and self.state.tables and recording not in wrong:
+            from netinit.backends.nft_tables import list_comments
+
+            wrong |= {recording} if list_comments(self.state.tables).get(recording, "") != record else set()
         wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
         # Delete only what exists: a deletion makes the kernel wait for all readers, some 15 ms.
-        return self._make_change([name for name in self.state.tables if name in wanted or name not in self.steps], wanted)
+        deleted = [name for name in self.state.tables if name in wanted or name not in self.steps]
+        return self._make_change(deleted, wanted, {recording: record})
 
     def committed(self) -> dict[str, str]:
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
     def removal(self) -> Change:
-        return self._make_change(self.state.tables, {})
+        return self._make_change(self.state.tables, {}, {})
 
     def known_chains(self) -> dict[Place, KnownChain] | None:
         if self.state.ours and self.differences:
@@ -109,12 +119,12 @@ class NftComparison(Comparison):
 
         return of_own_tables(self.steps)
 
-    def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps]) -> NftChange:
+    def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]) -> NftChange:
         from netinit.backends.nft_messages import delete_tables, write_tables
 
         change = NftChange(
             scripts={}, before=self.state, plan=self.plan,
-            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.state.comments)),
+            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.state.comments, records=records)),
         )  # fmt: skip
         if not (deleted and change.parts):
             return change

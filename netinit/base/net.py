@@ -19,6 +19,16 @@ FULL_MASK = 0xFFFFFFFF  # all bits of a firewall mark
 Interval = tuple[int, int]  # lowest and highest address, both included
 
 
+class HostAddress(Record):
+    """An address: family (AF_INET, AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
+
+    family: int
+    address: str
+    length: int
+    index: int
+    scope: int = 0
+
+
 class Family(Record):
     """An address family and its names."""
 

@@ -6,6 +6,7 @@ could not be read is an Unknown, never left out.
 
 from __future__ import annotations
 
+from netinit.base.net import HostAddress
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
@@ -28,12 +29,13 @@ class Unknown(Record):
 
 
 class NftTable(Record):
-    """A table of nf_tables. `flags`: DORMANT and others; `handle` increases with each table created."""
+    """A table of nf_tables. `flags`: DORMANT and others; `handle` increases with each table created; `userdata`: comments."""
 
     family: int
     name: str
     flags: int = 0
     handle: int = 0
+    userdata: bytes = b""
 
     def __str__(self) -> str:
         return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"
@@ -125,16 +127,6 @@ class Device(Record):
     kind: str = ""
     master: int = 0
     xdp: int = 0
-
-
-class HostAddress(Record):
-    """An address of a device."""
-
-    family: int
-    address: str
-    length: int
-    index: int
-    scope: int = 0
 
 
 class TrafficControl(Record):

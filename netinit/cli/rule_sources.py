@@ -211,9 +211,9 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     from netinit.pods.live import read_live
     from netinit.rules.infer_options import find_other_values
 
-    named = facts is not None or names_rules(options)
-    meant = facts.options.replace(pid=options.pid, netns=options.netns) if facts else options
-    found = read_live(meant, given=named)
+    known = facts.options if facts else options if names_rules(options) else find_attached(options)
+    meant = known.replace(pid=options.pid, netns=options.netns) if known else options
+    found = read_live(meant, given=known is not None)
     notes, warnings = _introduce(facts) if facts else ((), ())
     warnings += found.warnings
     for source, inferred in found.options.items():
@@ -222,19 +222,38 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
             continue
         notes += (f"{source}: rules of {format_options(inferred.options)}",)
         notes += _describe_tunnel_listener(inferred.options, found.listening)
-        others = find_other_values(found.given, inferred.options) if found.given else ()
+        wanted = found.given or inferred.recorded
+        others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
         if others:
             texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
             words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
-            by = "the manifest" if facts else "the options given"
+            source_of_given = "the manifest" if facts else "the options given" if names_rules(options) else "the agent's record"
+            by = source_of_given if found.given else "the options recorded in the nft table's comment"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
     origins = facts.origins if facts else {}
-    known = found.routes_known
+    simple = found.routes_known
     return RuleSource(
-        found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=known, has_several_ways=not known,
+        found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=simple, has_several_ways=not simple,
         facts=facts, snapshot=found.snapshot,
     )  # fmt: skip
+
+
+def find_attached(options: Options) -> Options | None:
+    """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
+    from netinit.node.settings import ATTACHMENTS, SOCKET
+
+    path, folder = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else ""), Path(SOCKET).parent / ATTACHMENTS
+    try:
+        status = Path(path).stat() if path and any(folder.iterdir()) else None
+    except OSError:  # most machines have no agent; what names no namespace is reported where it is entered
+        return None
+    if status is None:
+        return None
+    from netinit.node.attachments import Attachments
+
+    identity = status.st_dev, status.st_ino
+    return next((one.options for one in Attachments(folder) if (one.device, one.inode) == identity), None)
 
 
 def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:

@@ -28,10 +28,8 @@ from netinit.cli.rule_sources import (
     stand_in,
 )
 from netinit.kernel.run import Signals, await_input
-from netinit.kernel.trace_messages import Tracer
-from netinit.kernel.trace_table import Wanted
 from netinit.options import Options
-from netinit.pods.pod_trace import SLICE, Follower, Handles, inside, list_rules
+from netinit.pods.pod_trace import SLICE, Follower, Handles, Wanted, inside, list_rules
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
@@ -112,7 +110,7 @@ def _follow(
     wanted = find_wanted(question, make_packet(question, rule_source.surroundings))
     older = any(name.endswith("legacy") for name in rule_source.rulesets)
     deadline = time.monotonic() + timeout
-    with Tracer(wanted, rate=rate, older=older) as tracer:
+    with wanted.trace(rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, rule_source.rulesets, rules)
         which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if wanted.inbound else 'is made here'}"
         note([f"waiting for {which}, to port {wanted.port}; Ctrl-C ends it"])

@@ -14,7 +14,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import format_options, names_rules, pod_options, read_manifest
+from netinit.cli.rule_sources import find_attached, format_options, names_rules, pod_options, read_manifest
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
@@ -117,10 +117,16 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
+    if attached := find_attached(options):
+        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
+        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(attached)}"
+        return attached.replace(**kept), (text,)
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):
         target, source, inferred = shown
+        if inferred.recorded:
+            return target, (f"no options were given; those that the nft table's comment records: {format_options(target)}",)
         note_text = f"no options were given; those that the rules show: {format_options(target)}"
         return target, (note_text, *[f"{source}: not shown by the rules: {text}" for text in inferred.unread])
     return None, ()

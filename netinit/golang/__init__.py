@@ -3,9 +3,9 @@
     from netinit.golang.sprig import FUNCTIONS
     from netinit.golang.template import Template
 
-    Template.parse("greeting", "Hello {{ .name | quote }}", FUNCTIONS).render({"name": "mesh"})
+    Template("greeting", "Hello {{ .name | quote }}", FUNCTIONS).render({"name": "mesh"})
 
-- `template`: the language. `Template.parse` makes tokens (`lexer`) and syntax trees (`parser`, `nodes`); the first
+- `template`: the language. `Template` makes tokens (`lexer`) and syntax trees (`parser`, `nodes`); the first
   rendering compiles them into closures (`compiler`, `expressions`, `access`). Steps, output, depth and the size of
   values are limited (`limits`). Results and error messages are Go's.
 - `sprig`: the functions that charts call.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.errors import ConfigError, ParseError, TemplateError
@@ -24,7 +24,7 @@ from netinit.golang.template.values import Struct
 from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.schema import read_data
+from netinit.inject.schema import LazyMapping, read_data
 from netinit.inject.selectors import Selector
 from netinit.inject.values import merge_values, misfit_texts, set_values
 
@@ -203,7 +203,7 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
 def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
-        return Template.parse(
+        return Template(
             name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS
         )
     except TemplateError as error:
@@ -224,34 +224,6 @@ def _classic(tree: Tree) -> dict[str, Any]:
     }
 
 
-class _LazyTemplates(Mapping[str, Template]):
-    """Templates in `{{ }}`, parsed on first access, which raises ConfigError for an invalid one."""
-
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        self._sources = sources
-        self._parsed: dict[str, Template | str] = {}
-
-    def __getitem__(self, name: str) -> Template:
-        if name not in self._parsed:
-            try:
-                self._parsed[name] = _template(name, self._sources[name], _DELIMITERS)
-            except ConfigError as error:
-                self._parsed[name] = str(error)
-        found = self._parsed[name]
-        if isinstance(found, str):
-            raise ConfigError(found)
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._sources
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-
 def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]:
     """Return the fields of the current format."""
     sources: dict[str, str] = {}
@@ -266,7 +238,7 @@ def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]
     if not isinstance(aliases, dict) or not all(isinstance(names, list) for names in aliases.values()):
         raise ConfigError("injector configuration: aliases must map a name to a list of template names")
     renamed = {alias: tuple(map(string, names)) for alias, names in aliases.items()}
-    templates = _LazyTemplates(sources)
+    templates = LazyMapping(sources, lambda name: _template(name, sources[name], _DELIMITERS))
     used = {real for name in defaults for real in renamed.get(name, (name,))}
     broken: list[str] = []
     for name in sources:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree
-from netinit.golang.sprig.refused import REFUSED
+from netinit.golang.sprig import REFUSED
 from netinit.inject.config import InjectionConfig
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.pod import POD_FIELDS, Namespace, Settings, inject_pod
 from netinit.inject.rendering import Subject, render
 

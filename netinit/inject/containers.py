@@ -9,7 +9,7 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, clone, mapping, sequence, string
 from netinit.inject.annotations import OVERRIDES
-from netinit.inject.kubernetes_types import encode_json, ordered_container
+from netinit.inject.kubernetes_types import encode_json, ordered
 from netinit.inject.merge import merge
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
@@ -144,7 +144,7 @@ class Overrides:
                     fresh = fresh or (match is not None and name not in listed)
                 if match is None:
                     continue
-                overlay = ordered_container(match)
+                overlay = ordered("v1.Container", match)
                 if overlay.get("image") == AUTO_IMAGE:
                     del overlay["image"]
                 found[key].append(overlay)

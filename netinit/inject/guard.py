@@ -50,7 +50,6 @@ _MAX_SCALAR = 1 << 10
 """Characters of a scalar that is cached: 256 of them stay below a megabyte."""
 _MAX_OUTLINE = 1 << 16
 """Characters of an outline whose skeleton is cached; real ones have 5,000 to 20,000."""
-_BLANKS = " \t\r\n\x85\u2028\u2029"
 _NOT_IN_JSON = "[\x7f-\x9f\ufffe\uffff]"
 """Characters that JSON does not escape, and that YAML forbids or reads as a line break."""
 _NOT_IN_COMMENTS = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
@@ -144,10 +143,8 @@ class _Slot:
     """A scalar of the outline that contains placeholders; `start`: the event that starts its mapping or list."""
 
     def __init__(self, event: Any, outline: str, mark: str, start: Any, *, is_key: bool) -> None:
-        begin = event.start_mark
         self.event, self.mark, self.is_key, self.is_in_flow = event, mark, is_key, bool(start and start.flow_style)
-        self.where, self.column = f"line {begin.line + 1}, column {begin.column + 1}", begin.column
-        self.source = outline[begin.index : event.end_mark.index]
+        self.source = outline[event.start_mark.index : event.end_mark.index]
         pieces = event.value.split(mark)
         self.literals = pieces[::2]
         self.form = "%s".join([literal.replace("%", "%%") for literal in self.literals])
@@ -164,7 +161,7 @@ class _Slot:
 
     def refuse(self) -> Never:
         """Raise BreakOut for the parts in this scalar."""
-        raise BreakOut(self.where, self.numbers)
+        raise BreakOut(events.place_of(self.event.start_mark), self.numbers)
 
     def value(self, parts: Sequence[_Part]) -> Any:
         """Return the value with the parts inserted. Raises BreakOut if they would leave this scalar."""
@@ -187,11 +184,14 @@ class _Slot:
             source = source.replace(parts[number].stand_in.replace("\0", placeholder), parts[number].text)
         if self.mark in source:  # half of what stands for an entry or item
             self.refuse()
-        event = (_parse_once if len(source) <= _MAX_SCALAR else _parse_alone)(source, *self.context)
+        event = (_parse_once if len(source) <= _MAX_SCALAR else events.parse_alone)(source, *self.context)
         if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
             self.refuse()
         style = event.style or ""
-        fits = style not in {"|", ">"} if self.is_whole else style == (self.event.style or "") and self._holds(event.value)
+        if self.is_whole:
+            fits = style not in {"|", ">"}
+        else:
+            fits = style == (self.event.style or "") and self._author.fullmatch(event.value) is not None
         try:
             value = events.value_of(event)
         except ParseError:
@@ -200,16 +200,14 @@ class _Slot:
             self.refuse()
         return value
 
-    def _holds(self, value: str) -> bool:
-        """Whether the value contains the author's words; spaces next to a part may be folded."""
-        first, last = self.literals[0].rstrip(_BLANKS), self.literals[-1].lstrip(_BLANKS)
-        start, end = len(first), len(value) - len(last)
-        between = zip(self.numbers, self.numbers[1:], self.literals[1:-1], strict=False)
-        for literal in [words.strip(_BLANKS) for before, after, words in between if before != after]:
-            if (start := value.find(literal, start, end)) < 0:
-                return False
-            start += len(literal)
-        return value.startswith(first) and value.endswith(last) and start <= end
+    @functools.cached_property
+    def _author(self) -> re.Pattern[str]:
+        """The pattern of a value that contains the author's words; spaces next to a part may be folded."""
+        first, *between, last = self.literals
+        middles = zip(self.numbers, self.numbers[1:], between, strict=False)
+        found = [f"(?>.*?{re.escape(words.strip(events.BLANKS))})" for before, after, words in middles if before != after]
+        ends = [re.escape(words) for words in (first.rstrip(events.BLANKS), last.lstrip(events.BLANKS))]
+        return re.compile(f"{ends[0]}{''.join(found)}.*{ends[1]}", re.DOTALL)
 
     def _tree(self, part: _Part) -> Any:
         """Return the tree that a function wrote, if it is written as this place demands."""
@@ -224,7 +222,7 @@ class _Slot:
             if self.is_in_flow:
                 fits = same(goyaml.load(f"{{{part.text}}}"), tree)
             else:
-                margin = "\n" + " " * (self.column - 2 * (part.form == "list"))
+                margin = "\n" + " " * (self.event.start_mark.column - 2 * (part.form == "list"))
                 fits = part.text == to_yaml(part.tree)[:-1].replace("\n", margin)
         except (FunctionError, ParseError):
             self.refuse()
@@ -233,27 +231,7 @@ class _Slot:
         return _Entries(tree) if part.form == "mapping" else _Items(tree)
 
 
-def _parse_alone(source: str, before: str, after: str) -> Any:
-    """Parse the source as a key, a value or an item between these texts; return its event, None if it is not one scalar."""
-    text = f"{before}{source}{after}"
-    try:
-        found = list(events.scan(text))
-    except ParseError:
-        return None
-    number, total = (3, 7) if after == "]" else (3 if after[0] == ":" else 4, 8)
-    event = found[number] if len(found) == total else None
-    if event.__class__ is not yaml.ScalarEvent:
-        return None
-    begin: Any = event.start_mark
-    end: Any = event.end_mark
-    first, last, start = begin.index, end.index, len(before)
-    if after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
-        return None
-    around = text[start:first] + text[last : start + len(source)]
-    return None if around.strip(_BLANKS) else event
-
-
-_parse_once = functools.lru_cache(maxsize=256)(_parse_alone)
+_parse_once = functools.lru_cache(maxsize=256)(events.parse_alone)
 
 
 class _Entries(dict[str, Any]):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from netinit.base import tree
-from netinit.golang import durations, sprig
-from netinit.golang.durations import NANOSECONDS
+from netinit.golang import sprig, times
 from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
+from netinit.golang.sprig.text import indent_lines
 from netinit.golang.sprig.words import lower
-from netinit.golang.template.limits import check_size, measure, measure_all, text_cost
+from netinit.golang.template.limits import measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
     ANY,
@@ -30,8 +30,8 @@ from netinit.golang.template.values import (
     TypedMap,
     kind_of,
     type_name,
-    typed,
 )
+from netinit.golang.times import NANOSECONDS
 from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
@@ -97,16 +97,6 @@ def exclude_inbound_port(port: Any, excluded: str) -> str:
 
 
 # --- values and text ---
-
-
-def indent(spaces: int, text: str) -> str:
-    """Indent every line but the first."""
-    check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    wide = "\n" + " " * max(spaces, 0)
-    pushed = text.replace("\n", wide)
-    if isinstance(text, Shaped):
-        return Shaped(pushed, lead=text.lead.replace("\n", wide), form=text.form, tree=text.tree)
-    return pushed
 
 
 def string_dict(*pairs: str) -> dict[str, Any]:
@@ -206,7 +196,7 @@ def format_duration(value: Any) -> str:
 
     `value`: seconds, protobuf's JSON form ("45s"), or a message with Seconds and Nanos. Raises FunctionError.
     """
-    return durations.format_duration(_nanoseconds(value))
+    return times.format_duration(_nanoseconds(value))
 
 
 def _nanoseconds(value: Any) -> int:
@@ -300,27 +290,27 @@ def _version_of(image: str) -> str:
 
 
 def _port_function(**options: Any) -> Function:
-    return typed(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
+    return Function(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
 
 
 _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
     "annotation": annotation,
     "appendMultusNetwork": Function.of(append_multus_network, cost=text_cost),
     "applicationPorts": _port_function(skip="istio-proxy"),
-    "directory": typed(lambda path: path[: path.rfind("/") + 1], "string"),
-    "env": typed(lambda _name, fallback: fallback, "string", "string"),  # the injector's environment is not read
+    "directory": Function(lambda path: path[: path.rfind("/") + 1], "string"),
+    "env": Function(lambda _name, fallback: fallback, "string", "string"),  # the injector's environment is not read
     "excludeInboundPort": Function.of(exclude_inbound_port, cost=text_cost),
-    "excludeInterfaces": typed(lambda text: text, "string"),
+    "excludeInterfaces": Function(lambda text: text, "string"),
     "formatDuration": format_duration,
     "fromJSON": Function.of(json_value, cost=text_cost),
     "includeInboundPorts": _port_function(),
-    "indent": indent,
-    "isset": typed(lambda mapping, key: isinstance(mapping, dict) and key in mapping, ANY, "string"),
-    "kubevirtInterfaces": typed(lambda text: text, "string"),
+    "indent": Function(lambda spaces, text: indent_lines("", spaces, text), "int", "string"),  # all lines but the first
+    "isset": Function(lambda mapping, key: isinstance(mapping, dict) and key in mapping, ANY, "string"),
+    "kubevirtInterfaces": Function(lambda text: text, "string"),
     "mergeMaps": merge_maps,
     "omit": omit,
     "omitNil": Function.of(omit_nil, cost=measure_all),
-    "otelResourceAttributes": typed(otel_resource_attributes, *[ANY] * 5),
+    "otelResourceAttributes": Function(otel_resource_attributes, *[ANY] * 5),
     "protoToJSON": proto_to_json,
     "render": render,
     "strdict": string_dict,

@@ -41,15 +41,24 @@ def merge(original: Tree, patch: Tree) -> Tree:
 
     Raises InjectionError if an item of a merged list has no key, or for an unknown directive.
     """
-    for key in patch:
-        if key.startswith("$"):
-            return _merge_with_directives(original, patch)
-    result = dict(original)
+    directives = "$" in "".join(patch)
+    if directives and (directive := patch.get(_DIRECTIVE)) is not None:
+        if directive not in {"replace", "delete"}:
+            raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
+        replacement: Tree = _without_directives(patch) if directive == "replace" else {}
+        return replacement
+    result = _apply_deletions(original, patch) if directives else dict(original)
     for key, value in patch.items():
+        if directives and (key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER))):
+            continue
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(key, result.get(key), value, None)
+            result[key] = _merged(key, result.get(key), value, patch.get(_ORDER + key) if directives else None)
+    for key, order in patch.items() if directives else ():
+        field = key.removeprefix(_ORDER)
+        if key.startswith(_ORDER) and field not in patch and isinstance(result.get(field), list):
+            result[field] = _merge_list(field, result[field], [], order)
     return result
 
 
@@ -66,30 +75,6 @@ def only_names(patch: Tree) -> Tree:
 
 def _brief_item(item: Any) -> Any:
     return {key: value for key, value in item.items() if key == "name" or "$" in key} if isinstance(item, dict) else item
-
-
-def _merge_with_directives(original: Tree, patch: Tree) -> Tree:
-    directive = patch.get(_DIRECTIVE)
-    if directive == "replace":
-        replacement: Tree = _without_directives(patch)
-        return replacement
-    if directive == "delete":
-        return {}
-    if directive is not None:
-        raise InjectionError(f"{_DIRECTIVE}: {shown(directive)} is neither replace nor delete")
-    result = _apply_deletions(original, patch)
-    for key, value in patch.items():
-        if key == _RETAIN or key.startswith((_DELETE_SCALARS, _ORDER)):
-            continue
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(key, result.get(key), value, patch.get(_ORDER + key))
-    for key, order in patch.items():
-        field = key.removeprefix(_ORDER)
-        if key.startswith(_ORDER) and field not in patch and isinstance(result.get(field), list):
-            result[field] = _merge_list(field, result[field], [], order)
-    return result
 
 
 def _apply_deletions(original: Tree, patch: Tree) -> Tree:
@@ -154,13 +139,13 @@ def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any
     replacing = False
     for item in patch:
         if not isinstance(item, dict):
-            raise InjectionError(f"{field}: every item must be a mapping with {name}, not {_brief(item)}")
+            raise InjectionError(f"{field}: every item must be a mapping with {name}, not {shown(item)}")
         directive = item.get(_DIRECTIVE)
         if directive == "replace":
             replacing = True
             continue
         if _identity(item, name) is None:
-            raise InjectionError(f"{field}: an item has no {name}, by which it is merged: {_brief(item)}")
+            raise InjectionError(f"{field}: an item has no {name}, by which it is merged: {shown(item)}")
         if directive == "delete":
             gone.add(item[name])
         elif directive is None:
@@ -220,8 +205,3 @@ def _is_directive(key: str) -> bool:
 
 def _is_directive_item(item: Tree) -> bool:
     return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}
-
-
-def _brief(item: Any) -> str:
-    text = repr(item)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of a message

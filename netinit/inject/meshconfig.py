@@ -15,8 +15,8 @@ from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
-from netinit.golang.durations import NANOSECONDS
-from netinit.inject.protojson import duration, read_message
+from netinit.golang.times import NANOSECONDS
+from netinit.inject.protojson import duration, read_message, whole_number
 
 _BOTH: Mapping[str, Any] = {
     "binaryPath": "/usr/local/bin/envoy",
@@ -73,16 +73,6 @@ _MAX_HOST = 255
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
-
-
-def _number(value: Any) -> int | None:
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        return None
-    return value
 
 
 def read_proxy_config(tree: Tree) -> Tree:
@@ -230,9 +220,7 @@ class MeshConfig(Record):
             both = isinstance(value, dict) and isinstance(fields.get(name), dict)
             fields[name] = {**fields[name], **clone(value)} if both else clone(value)
         for name in ("proxyListenPort", "proxyInboundListenPort"):
-            if _number(fields[name]) is None:
-                raise ConfigError(f"mesh: {name}: {shown(fields[name])} must be a port")
-            fields[name] = _number(fields[name])
+            fields[name] = whole_number("int32", fields[name], f"mesh: {name}")
         proxy = ProxyConfig(fields=dict(defaults), defaults=defaults)
         try:
             proxy = proxy.overlaid(mapping(tree.get("defaultConfig")))

@@ -1,11 +1,16 @@
 """Inject one pod: render the templates, merge and complete them, in Istio's order.
 
+The classic format (Istio 1.0, 1.1) appends the template's lists to the pod's. What the API server of 2018 ignored or
+accepted is corrected there: `restartPolicy: Always` on containers, which would make istio-init a sidecar today, and
+numbers as arguments.
+
 The argument is never modified, the result shares its unchanged parts; injecting an injected pod gives an equal pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
@@ -31,20 +36,20 @@ from netinit.inject.containers import (
     find,
     find_proxy,
     move_to_init,
+    named,
     normalize,
     reorder,
     security,
 )
-from netinit.inject.kubelets import Kubelets
+from netinit.inject.manifests import PodOwner
 from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.openshift import proxy_ids
-from netinit.inject.owner import PodOwner
+from netinit.inject.platforms import Kubelets, proxy_ids
 from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
-from netinit.inject.status import Status
+from netinit.inject.status import TEMPLATE_LISTS, WITHOUT_STATUS, Status
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -111,9 +116,7 @@ def inject_pod(
         ids=proxy_ids(namespace.annotations),
     )
     if config.classic:
-        from netinit.inject.classic import inject_classic  # only needed for Istio 1.0 to 1.1
-
-        result = inject_classic(pod, config, subject)
+        result = _inject_classic(pod, config, subject)
     else:
         result = _Injection(pod, config, settings, subject).run()
     normalize(mapping(result.get("spec")))
@@ -304,3 +307,60 @@ class _Injection:
             return
         kept = [item for item in sequence(proxy.get("env")) if mapping(item).get("name") not in environment]
         proxy["env"] = kept + [{"name": key, "value": environment[key]} for key in sorted(environment)]
+
+
+_STATUS_PORT_FLAG = "--statusPort"
+
+
+def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tree:
+    """Modify and return the pod, with the lists of the rendered template appended.
+
+    What an earlier injection added is removed first, by the status annotation, else by the usual names.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    before = Status.of_pod(pod)
+    (before or WITHOUT_STATUS).strip(spec)
+    annotations = strings(metadata.get("annotations"))
+    annotations.pop(STATUS, None)
+    metadata["annotations"] = annotations
+    rendered = render("sidecar", config, pod, subject)
+    added: Tree = {}
+    for key in TEMPLATE_LISTS:
+        items = _items(rendered, key)
+        present = [item.get("name") for item in named(spec.get(key))]
+        added[key] = [item for item in items if item.get("name") not in present]
+        if added[key]:
+            spec[key] = [*sequence(spec.get(key)), *added[key]]
+    if isinstance(rendered.get("dnsConfig"), dict):
+        spec["dnsConfig"] = rendered["dnsConfig"]
+    annotations.update(strings(rendered.get("podRedirectAnnot")))
+    if wants_rewrite(annotations, default=rendered.get("rewriteAppHTTPProbe") is True):
+        rewrite(spec, annotations, _status_port(spec, subject), injected_before=before is not None)
+    annotations[STATUS] = Status.of_template(added).classic_text(config.version)
+    annotations.update(config.injected_annotations)
+    return pod
+
+
+def _items(rendered: Tree, key: str) -> list[Tree]:
+    """Return a list of the template, without fields that have another meaning today."""
+    items = rendered.get(key)
+    if items is not None and not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
+        raise InjectionError(f"template 'sidecar': {key} must be a list of mappings")
+    result = []
+    for item in sequence(items):
+        if key in {"initContainers", "containers"}:
+            item = {name: value for name, value in item.items() if name != "restartPolicy"}  # noqa: PLW2901 - a copy
+            if isinstance(item.get("securityContext"), dict):
+                context = item["securityContext"]
+                item["securityContext"] = {name: value for name, value in context.items() if name != "restartPolicy"}
+        result.append(item)
+    return result
+
+
+def _status_port(spec: Tree, subject: Subject) -> int:
+    arguments: list[Any] = sequence(mapping(find_proxy(spec)).get("args"))
+    for position, argument in enumerate(arguments[:-1]):
+        text = string(arguments[position + 1])
+        if argument == _STATUS_PORT_FLAG and text.isascii() and text.isdigit():
+            return int(text)
+    return subject.proxy.status_port

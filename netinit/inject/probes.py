@@ -13,7 +13,7 @@ from typing import Any
 from netinit.base.tree import Tree, clone, mapping, sequence
 from netinit.inject.annotations import REWRITE_PROBES, STATUS_PORT, read_switch
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
-from netinit.inject.kubernetes_types import encode_json, ordered_handler
+from netinit.inject.kubernetes_types import encode_json, ordered
 
 ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
@@ -80,7 +80,7 @@ def _entry(kind: str, action: Tree, probe: Tree) -> Tree:
     if kind == "grpc":
         entry: Tree = {"grpc": {"port": action.get("port") or 0, "service": action.get("service")}}
     else:
-        entry = ordered_handler({kind: action})
+        entry = ordered("v1.ProbeHandler", {kind: action})
     if probe.get("timeoutSeconds"):
         entry["timeoutSeconds"] = probe["timeoutSeconds"]
     return entry

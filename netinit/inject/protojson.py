@@ -12,8 +12,8 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, shown
-from netinit.golang.durations import NANOSECONDS, parse_duration
 from netinit.golang.template import FunctionError
+from netinit.golang.times import NANOSECONDS, parse_duration
 from netinit.inject.schema import enum_names, fields_of
 
 _RANGES = {
@@ -88,7 +88,7 @@ def _read(kind: str, value: Any, path: str) -> Any:
     if kind.startswith("enum:"):
         return _enum(enum_names(kind[5:]), value, path)
     if (number := kind.removesuffix("Value").lower()) in _RANGES:
-        return _whole_number(number, value, path)
+        return whole_number(number, value, path)
     if kind == "string" and isinstance(value, str):
         return value
     if kind in {"bool", "BoolValue"} and isinstance(value, bool):
@@ -113,7 +113,8 @@ def _enum(names: Any, value: Any, path: str) -> Any:
     raise ConfigError(f"{path}: {shown(value)} must be one of {', '.join(names.values())}")
 
 
-def _whole_number(kind: str, value: Any, path: str) -> Any:
+def whole_number(kind: str, value: Any, path: str) -> Any:
+    """Return a number of this kind, a text for one of 64 bits. Raises ConfigError."""
     low, high = _RANGES[kind]
     spelled = isinstance(value, str) and re.match(_WHOLE, value) is not None
     number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value

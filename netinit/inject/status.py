@@ -14,7 +14,7 @@ from netinit.inject.annotations import STATUS
 from netinit.inject.containers import CORE_DUMP, INIT, PROXY, names, without
 from netinit.inject.kubernetes_types import encode_json
 
-LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
+TEMPLATE_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 """The lists of a pod's spec that templates add to, in the annotation's order."""
 
 
@@ -33,7 +33,7 @@ class Status(Record):
         if not isinstance(tree, dict):
             return None
         return cls(
-            added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in LISTS}
+            added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in TEMPLATE_LISTS}
         )
 
     @classmethod
@@ -44,7 +44,7 @@ class Status(Record):
     @classmethod
     def of_template(cls, spec: Tree) -> Status:
         """Return the status for the output of a template."""
-        return cls(added={key: tuple(names(spec.get(key))) for key in LISTS})
+        return cls(added={key: tuple(names(spec.get(key))) for key in TEMPLATE_LISTS})
 
     def _json(self) -> Tree:
         return {key: list(value) or None for key, value in self.added.items()}

@@ -20,3 +20,12 @@ def read_text(path: str) -> str:
     finally:
         posix.close(descriptor)
     return b"".join(parts).decode("utf-8", "replace")
+
+
+def identify(place: str | int) -> tuple[int, int] | None:
+    """Return device and inode of the file at a path or descriptor, such as a namespace; None if it cannot be looked at."""
+    try:
+        status = posix.stat(place)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

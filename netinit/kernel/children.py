@@ -51,11 +51,6 @@ class Answer:
         """Send `value` as the answer now, instead of the action's result."""
         self._send(_NOTHING if value is None else _VALUE + answers.encode(value))
 
-    def fail(self, error: NetinitError) -> NoReturn:
-        """Send `error` and exit at once, where nothing can be raised (in a library's callback)."""
-        self._send(_describe(error))
-        posix._exit(0)  # noqa: SLF001 - the documented way out of a forked child
-
     def _send(self, data: bytes) -> None:
         if self.descriptor < 0:
             return

@@ -26,7 +26,7 @@ _READING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOCTTY | posix.O_NONBLOCK
 
 
 class UnsuitableFileError(OSError):
-    """Not a regular file; `strerror` says what it is."""
+    """A file that must not be opened, such as one that is not regular; `strerror` says why."""
 
     def __init__(self, text: str) -> None:
         super().__init__(_INVALID, text)

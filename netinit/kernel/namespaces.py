@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 OWN = "/proc/self/ns/net"
+XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's lock, unless XTABLES_LOCKFILE names another
 FIRST = 0xEFFFFFF9
 OF_THE_FIRST = "/proc/sys/net/core/netdev_max_backlog"
 POLL = 0.01  # seconds between two attempts to lock

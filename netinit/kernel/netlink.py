@@ -10,7 +10,7 @@ import posix
 from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
-from netinit.base.net import FULL_MASK
+from netinit.base.net import FULL_MASK, HostAddress
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -47,8 +47,7 @@ NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
 NFT_MSG_GETGEN, NFTA_GEN_ID = 10 << 8 | 16, 1
 NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
 NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
-NFTA_EXPR_NAME, NFTA_EXPR_DATA, NFTA_DATA_VALUE = 1, 2, 1
-NFTA_META_DREG, NFTA_META_KEY, NFTA_CMP_SREG, NFTA_CMP_DATA, NFTA_BITWISE_SREG, NFTA_BITWISE_DREG = 1, 2, 1, 3, 1, 2
+NFTA_EXPR_NAME, NFTA_EXPR_DATA = 1, 2
 NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
 # Headers by kind of message: struct ifaddrmsg, rtmsg and fib_rule_hdr (same layout), nfgenmsg
@@ -60,16 +59,6 @@ LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
-
-
-class InterfaceAddress(Record):
-    """An address: family (AF_INET, AF_INET6), text, prefix length, the interface's index and RT_SCOPE_*."""
-
-    family: int
-    address: str
-    length: int
-    index: int
-    scope: int = 0
 
 
 class PolicyRule(Record):
@@ -181,7 +170,7 @@ class Netlink:
                 yield kind, body
 
 
-def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
+def list_addresses(link: Netlink | None = None) -> tuple[HostAddress, ...]:
     """Return all addresses in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
     request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
@@ -191,7 +180,7 @@ def list_addresses(link: Netlink | None = None) -> tuple[InterfaceAddress, ...]:
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
         if kind == RTM_NEWADDR and packed:
             address = inet_ntop(family, packed)
-            found.append(InterfaceAddress(family=family, address=address, length=length, index=index, scope=scope))
+            found.append(HostAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)
 
 

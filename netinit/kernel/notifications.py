@@ -11,9 +11,6 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-
-__all__ = ["BOTH", "CHANGES", "CONNECTIONS", "MAX_SOCKETS", "close", "drain", "receive_sockets", "send_sockets", "subscribe"]
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
@@ -98,12 +95,3 @@ def receive_sockets(channel: socket.socket) -> list[socket.socket]:
     """Receive the sockets of `send_sockets`. Raises OSError if there are none yet."""
     _, descriptors, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     return [socket.socket(fileno=one) for one in descriptors]
-
-
-def identify(path: str) -> tuple[int, int] | None:
-    """Return device and inode of the namespace at this path, which tell it from a later one; None if it does not exist."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

@@ -13,8 +13,7 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, namespaces, preload, read_text, run
-from netinit.kernel import locks as locking
+from netinit.kernel import capabilities, children, detect, files, identify, namespaces, preload, read_text, run
 from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 NAMED = "/run/netns"
+FOLDER = "/run/netinit"  # directory of this machine's locks of pods
+_PRIVATE_FOLDER = 0o040700
 # Programs, locks and probes have deadlines of their own; this one is for a child that was stopped (SIGSTOP).
 SECONDS = 300.0
 # Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
@@ -44,16 +45,18 @@ def warn_if_host(what: str) -> str:
 class OpenPod:
     """A network namespace given by process id, name or path; every operation uses the same open descriptor.
 
-    The process is looked up once: its files fail with ESRCH after it has exited, even if its id is reused. Raises
-    NamespaceError.
+    The process is looked up once: its files fail with ESRCH after it has exited, even if its id is reused. `stays`: actions
+    run in this process, which stays inside, unless the namespace is foreign: then it would lose its privileges over
+    descriptors from outside. Raises NamespaceError.
     """
 
-    def __init__(self, *, pid: int = 0, netns: str = "") -> None:
+    def __init__(self, *, pid: int = 0, netns: str = "", stays: bool = False) -> None:
         self.path = f"/proc/{pid}/ns/net" if pid else netns if "/" in netns else f"{NAMED}/{netns}"
         self._pid = pid
         self._folder = -1
         self._owner = -1
         self._namespace = -1
+        self._locks: Locks | None = None
         try:
             if pid:
                 self._folder = posix.open(f"/proc/{pid}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
@@ -67,6 +70,7 @@ class OpenPod:
             self.close()
             raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
+        self._stays = stays and self._owner < 0
 
     def __enter__(self) -> Self:
         return self
@@ -84,25 +88,16 @@ class OpenPod:
     @property
     def identity(self) -> tuple[int, int]:
         """Device and inode number of the namespace."""
-        status = posix.fstat(self._namespace)
-        return status.st_dev, status.st_ino
+        return identify(self._namespace) or (0, 0)
 
     def host_namespace_reason(self) -> str:
         """Return why this namespace is the machine's own; empty if it is a pod's."""
-        mine = posix.fstat(self._namespace)
-        if mine.st_ino == namespaces.FIRST:
+        if self.identity[1] == namespaces.FIRST:
             return "the machine's own network namespace"
-        for path, what in (
-            (namespaces.OWN, "the network namespace of this command itself"),
-            ("/proc/1/ns/net", "the network namespace of process 1"),
-        ):
-            try:
-                other = posix.stat(path)
-            except OSError:  # another user's process, or no /proc: unknown
-                continue
-            if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
-                return what
-        return ""
+        if self.identity == identify(namespaces.OWN):
+            return "the network namespace of this command itself"
+        # of another user's process, or without /proc, nothing is known
+        return "the network namespace of process 1" if self.identity == identify("/proc/1/ns/net") else ""
 
     def warn_if_host(self) -> str:
         """Return a warning if this namespace is the machine's own; empty if it is a pod's."""
@@ -146,9 +141,10 @@ class OpenPod:
         """Acquire the machine's lock for this pod, then the pod's own, waiting up to `nanoseconds` for each.
 
         Raises LockedError if another run has the first. Any process of the pod can hold the second for ever, so after the
-        timeout `warn` gets the holder and the run continues.
+        timeout `warn` gets the holder and the run continues. Children inherit the locks.
         """
-        return Locks(self._namespace, nanoseconds, warn)
+        self._locks = Locks(self._namespace, nanoseconds, warn)
+        return self._locks
 
     def run_inside(
         self,
@@ -157,46 +153,46 @@ class OpenPod:
         joins: bool = False,
         keep: tuple[int, ...] = (),
         holding: tuple[int, ...] = (),
-        seconds: float = SECONDS,
     ) -> Result:
-        """Run `action` in a child inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
+        """Run `action` inside the pod, with NET_ADMIN, NET_RAW and the capabilities in `keep`; return its result.
 
         `joins`: also join the namespace's user namespace, as root. `holding`: descriptors to keep open. Raises NetinitError
         (also on a timeout) and OSError of the action.
         """
+        if self._stays:
+            return self._enter_and(action, joins=joins, keep=keep)
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
-            seconds=seconds,
+            seconds=SECONDS,
             what=f"the visit to {self.path}",
-            kept=(self._namespace, self._owner, *holding),
+            kept=self._kept + holding,
         )
 
     def modify_inside(
-        self, action: Callable[[run.Signals], Result], signals: run.Signals, *, holding: tuple[int, ...], seconds: float = SECONDS
+        self,
+        action: Callable[[run.Signals], Result],
+        signals: run.Signals,
+        *,
+        holding: tuple[int, ...] = (),
+        seconds: float = SECONDS,
     ) -> Result:
-        """Run `action`, which changes the pod, in a child as root of the pod's user namespace; return its result.
+        """Run `action`, which changes the pod, as root of the pod's user namespace; return its result.
 
-        The action gets the child's `Signals`. Raises the errors of `children.ask_to_the_end`.
+        The action gets its process's `Signals`. Raises the errors of `children.ask_to_the_end`.
         """
+        if self._stays:
+            return self._enter_and(lambda: action(signals), joins=True, keep=())
         return children.ask_to_the_end(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
             signals,
             seconds=seconds,
             what=f"the visit to {self.path}",
-            kept=(self._namespace, self._owner, *holding),
+            kept=self._kept + holding,
         )
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether the namespace belongs to another user namespace."""
-        return self._owner >= 0
-
-    def enter(self, action: Callable[[], Result]) -> Result:
-        """Run `action` inside the pod in this process, which stays inside.
-
-        Not for a foreign namespace: this process would lose its privileges over descriptors from outside.
-        """
-        return self._enter_and(action, joins=False, keep=())
+    def _kept(self) -> tuple[int, ...]:
+        return self._namespace, self._owner, *(self._locks.descriptors if self._locks else ())
 
     def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
         """Enter the namespace for good with only the capabilities and memory needed inside; run `action`."""
@@ -217,10 +213,10 @@ class OpenPod:
 
 
 class Locks:
-    """The locks of a run from outside, as a context manager; the child inherits `descriptors`."""
+    """The locks of a run from outside, as a context manager."""
 
     def __init__(self, namespace: int, nanoseconds: int, warn: Callable[[str], None]) -> None:
-        self._outer, self._name = locking.lock_outside(namespace, nanoseconds)
+        self._outer, self._name = _lock_outside(namespace, nanoseconds)
         # A separate open file description: a lock on one shared with the namespace's descriptor would never be released.
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
         if not namespaces.take(self._inner, nanoseconds):
@@ -244,6 +240,44 @@ class Locks:
             posix.unlink(self._name)
         for descriptor in self.descriptors:
             posix.close(descriptor)
+        self._outer = self._inner = -1
+
+
+def _lock_outside(namespace: int, nanoseconds: int) -> tuple[int, str]:
+    """Acquire this machine's lock of a pod, where no pod can open it; return descriptor and path, -1 if impossible.
+
+    The file is named after the namespace and deleted after the run: a process that waited for a deleted file tries the next
+    one. Raises LockedError with the holder.
+    """
+    status = posix.fstat(namespace)
+    path = f"{FOLDER}/{status.st_dev}-{status.st_ino}.lock"
+    if not _make_folder():
+        return -1, ""
+    while True:
+        descriptor = files.open_lock_file(path)
+        namespaces.take_or_refuse(descriptor, nanoseconds, "the pod is being programmed by", namespaces.LATER)
+        try:
+            if posix.stat(path).st_ino == posix.fstat(descriptor).st_ino:
+                return descriptor, path
+        except FileNotFoundError:
+            pass  # the previous holder has deleted it
+        posix.close(descriptor)
+
+
+def _make_folder() -> bool:
+    """Create the directory for root only; return whether it exists. Raises NamespaceError if it is another user's."""
+    try:
+        posix.mkdir(FOLDER, 0o700)
+    except FileExistsError:
+        status = posix.lstat(FOLDER)
+        if status.st_mode != _PRIVATE_FOLDER or status.st_uid != posix.geteuid():
+            raise NamespaceError(
+                f"{FOLDER} is not a folder of mode 0700 of uid {posix.geteuid()}, so locks in it prove nothing:"
+                " see who made it, and remove it"
+            ) from None
+    except OSError:  # a read-only root, or no permission: the pod's own lock must suffice
+        return False
+    return True
 
 
 def _what_helps(number: int | None) -> str:
@@ -274,8 +308,7 @@ def _find_owner(namespace: int) -> int:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     except OSError:
         return -1  # not permitted (EPERM), or a kernel before 4.9: entering shows the rest
-    theirs, ours = posix.fstat(owner), posix.stat("/proc/self/ns/user")
-    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+    if identify(owner) == identify("/proc/self/ns/user"):
         posix.close(owner)
         return -1
     return int(owner)

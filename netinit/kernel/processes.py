@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 
 from netinit.base.sanitize import escape
-from netinit.kernel import read_text
+from netinit.kernel import identify, read_text
 
 
 def list_processes() -> list[int]:
@@ -18,11 +18,7 @@ def namespace_of(process: int | str) -> tuple[int, int] | None:
 
     `process`: a process id, or `self`.
     """
-    try:
-        status = posix.stat(f"/proc/{process}/ns/net")
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    return identify(f"/proc/{process}/ns/net")
 
 
 def find_pods() -> tuple[tuple[int, str], ...]:

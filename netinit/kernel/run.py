@@ -100,16 +100,14 @@ def start(
             posix.close(source)
 
 
-def start_with_pipe(
-    path: str, arguments: Sequence[str], environment: Mapping[str, str], *, group: int
-) -> tuple[Running, int]:
+def start_with_pipe(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Running, int]:
     """Start the program at `path` with a pipe as input; return it and the writing end, which the caller closes.
 
-    `group`: its process group; 0 creates one. Raises BackendUnavailableError.
+    It gets a process group of its own. Raises BackendUnavailableError.
     """
     reading, writing = posix.pipe2(posix.O_CLOEXEC)
     try:
-        return _spawn(path, arguments, environment, reading, group), writing
+        return _spawn(path, arguments, environment, reading, group=0), writing
     except OSError as error:
         posix.close(writing)
         raise _cannot_start(path, error) from None

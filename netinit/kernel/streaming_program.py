@@ -24,7 +24,7 @@ class Followed:
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         # In a process group of its own, so that Ctrl-C reaches this process only.
-        self._running, self._input = run.start_with_pipe(path, arguments, environment, group=0)
+        self._running, self._input = run.start_with_pipe(path, arguments, environment)
         self._process = os.pidfd_open(self._running.pid)
         self._read = 0
         self._rest = b""

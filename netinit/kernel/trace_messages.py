@@ -23,7 +23,7 @@ from netinit.kernel import detect, netlink
 from netinit.kernel.conntrack import open_listener
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
-from netinit.kernel.trace_table import TraceTable, Wanted, remove_leftover
+from netinit.kernel.trace_table import TraceTable, remove_leftover
 
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
 OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
@@ -119,11 +119,15 @@ def require_admin() -> None:
 
 
 class Tracer:
-    """Traces packets, as a context manager. Raises LockedError while another process traces here; BackendUnavailableError."""
+    """Traces the packets for which a rule with these expressions sets nftrace and reports them to GROUP; a context manager.
 
-    def __init__(self, wanted: Wanted, *, rate: int, older: bool) -> None:
+    `older`: also through the rules of iptables-legacy. Raises LockedError while another process traces here;
+    BackendUnavailableError.
+    """
+
+    def __init__(self, rule: bytes, family: Family, *, inbound: bool, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
-        self._wanted, self._rate, self._older = wanted, rate, older
+        self._rule, self._family, self._inbound, self._older = rule, family, inbound, older
         self._reports: socket.socket | None = None
         self._traces: socket.socket | None = None
         self._table: TraceTable | None = None
@@ -181,12 +185,12 @@ class Tracer:
         try:
             _remove_leftover()
             self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
-            before = _read_logger(self._wanted.family) if self._older else ""
+            before = _read_logger(self._family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = TraceTable(self._wanted, group=GROUP, rate=self._rate, logger=before)
+            self._table = TraceTable(self._rule, inbound=self._inbound, logger=before)
             if before:
-                _write_logger(self._wanted.family, _LOGGER)
+                _write_logger(self._family, _LOGGER)
                 self._before = before
         except OSError as error:
             if error.errno in TAKEN:

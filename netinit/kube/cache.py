@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -45,7 +44,7 @@ async def follow(
 
 
 class Cache:
-    """The objects of one resource, of one namespace or all, filtered by selectors; `items` has them by namespace and name.
+    """The objects of one resource, of one namespace or all, filtered by fields; `items` has them by namespace and name.
 
     `keep` returns what to remember of an object (None: nothing). `changed`, which must not block, is called after
     each change and list, and when `error` changes. `optional`: a resource that the cluster does not know has no
@@ -59,19 +58,16 @@ class Cache:
         namespace: str = "",
         *,
         fields: str = "",
-        labels: str = "",
         keep: Callable[[Tree], Any] = _itself,
         changed: Callable[[], None] = lambda: None,
         optional: bool = False,
     ) -> None:
         self.items: dict[tuple[str, str], Any] = {}
         self.error = ""
-        self.seen = 0.0  # time.monotonic() of the API's last message
-        self.lists = 0
         self._client = client
         self._resource = resource
         self._namespace = namespace
-        self._selectors = {"fields": fields, "labels": labels}
+        self._fields = fields
         self._keep = keep
         self._changed = changed
         self._optional = optional
@@ -123,7 +119,7 @@ class Cache:
         return min(longest, first * 2.0 ** min(errors - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     async def _list(self) -> None:
-        found, version = await self._client.list(self._resource, self._namespace, **self._selectors)
+        found, version = await self._client.list(self._resource, self._namespace, fields=self._fields)
         kept = {name_of(tree): self._keep(tree) for tree in found}
         self._take({key: value for key, value in kept.items() if value is not None}, version)
 
@@ -131,18 +127,16 @@ class Cache:
         """Replace all items by those that were listed."""
         self.items = items
         self._version = version
-        self.lists += 1
-        self._heard()
+        self.error = ""
         self._synced.set()
         self._changed()
 
     async def _follow(self) -> None:
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - no secret
         changes = self._client.watch(
-            self._resource, self._namespace, version=self._version, seconds=seconds, opened=self._recover, **self._selectors
+            self._resource, self._namespace, version=self._version, seconds=seconds, opened=self._recover, fields=self._fields
         )
         async for kind, tree in changes:
-            self._heard()
             self._version = string(mapping(tree.get("metadata")).get("resourceVersion")) or self._version
             if kind == "BOOKMARK":
                 continue
@@ -154,11 +148,6 @@ class Cache:
             self._changed()
 
     def _recover(self) -> None:
-        had = self.error
-        self._heard()
-        if had:
+        if self.error:
+            self.error = ""
             self._changed()
-
-    def _heard(self) -> None:
-        self.error = ""
-        self.seen = time.monotonic()

@@ -44,7 +44,7 @@ def ask_once(access: Access, request: Callable[[Client], Awaitable[Answer]]) -> 
 class Client:
     """One cluster's API, an async context manager; a request has `seconds`. Raises ConfigError for bad certificates."""
 
-    def __init__(self, access: Access, *, seconds: float = 10.0, agent: str = "netinit") -> None:
+    def __init__(self, access: Access, *, seconds: float = 10.0) -> None:
         self.access = access
         self._seconds = seconds
         self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # also verified in the certificate
@@ -53,7 +53,7 @@ class Client:
             auth=Credentials(access),
             verify=make_context(access) if access.server.startswith("https:") else True,
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 5.0)),
-            headers={"Accept": "application/json", "User-Agent": agent},
+            headers={"Accept": "application/json", "User-Agent": "netinit"},
             trust_env=False,  # a proxy from the environment is not for the cluster's own API
         )
 
@@ -67,14 +67,13 @@ class Client:
         """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return await self._ask("GET", resource.path(namespace, name))
 
-    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = "") -> tuple[list[Tree], str]:
+    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
-        selectors = _selectors(fields, labels)
         following = ""
         while True:
             more = {"continue": following} if following else {}
-            page = await self._ask("GET", resource.path(namespace), {**selectors, "limit": str(_PAGE), **more})
+            page = await self._ask("GET", resource.path(namespace), {**_selector(fields), "limit": str(_PAGE), **more})
             found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
             metadata = mapping(page.get("metadata"))
             following = string(metadata.get("continue"))
@@ -109,7 +108,6 @@ class Client:
         version: str,
         seconds: int,
         fields: str = "",
-        labels: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Tree]]:
         """Yield changes after a resourceVersion: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
@@ -118,7 +116,7 @@ class Client:
         later. Raises ClusterError, with status GONE if the version is too old.
         """
         asked = {
-            **_selectors(fields, labels),
+            **_selector(fields),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
@@ -181,8 +179,8 @@ async def write_event(
     return ""
 
 
-def _selectors(fields: str, labels: str) -> dict[str, str]:
-    return {key: value for key, value in (("fieldSelector", fields), ("labelSelector", labels)) if value}
+def _selector(fields: str) -> dict[str, str]:
+    return {"fieldSelector": fields} if fields else {}
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string
+from netinit.kernel import identify
 from netinit.node.attachments import Attachment, Attachments
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
@@ -21,8 +21,6 @@ from netinit.node.settings import AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
 from netinit.serving.event_log import EventLog
-
-__all__ = ["Agent"]
 
 OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
@@ -134,12 +132,11 @@ class Agent:
 
     def _remember(self, request: Request, namespace: int, options: Options, pod: NodePod | None) -> None:
         """Write the record that DEL, CHECK and sweeps read. If that fails (a full disk), the pod still starts."""
-        status = os.fstat(namespace)
-        given = Job.of(APPLY, options, seconds=1.0)
+        device, inode = identify(namespace) or (0, 0)
         attachment = Attachment(
             container=request.container, interface=request.interface, namespace=request.pod[0], name=request.pod[1],
-            uid=pod.uid if pod else request.uid, netns=request.netns, device=status.st_dev, inode=status.st_ino,
-            argv=given.argv, environ=given.environ,
+            uid=pod.uid if pod else request.uid, netns=request.netns, device=device, inode=inode,
+            argv=options.to_argv(), environ=options.to_environ(),
         )  # fmt: skip
         try:
             self.attachments.put(attachment)
@@ -167,11 +164,10 @@ class Agent:
         """Handle DEL: undo ADD if the namespace still exists; never an error, since the rest is deleted with the namespace."""
         known = self.attachments.get(request.container, request.interface)
         for watcher in self.watchers:  # its sockets would keep the namespace alive
-            status = os.fstat(namespace) if namespace >= 0 else None
-            watcher.forget((status.st_dev, status.st_ino) if status else None, request.netns or (known.netns if known else ""))
+            watcher.forget(identify(namespace), request.netns or (known.netns if known else ""))
         if known is None:
             return LEFT_ALONE
-        if namespace >= 0 and _is_same_namespace(known, namespace) and (options := known.options) is not None:
+        if known.is_at(namespace) and (options := known.options) is not None:
             done = await self.programmer.do(Job.of(REMOVE, options, seconds=_left(deadline)), namespace)
             if done.error and not done.gone:
                 self.log.event("warn", f"DEL: the rules were not removed: {done.error}", pod="/".join(request.pod))
@@ -195,11 +191,6 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise CniError("there was no time left to program the pod", CniCode.LATER)
     return left
-
-
-def _is_same_namespace(known: Attachment, namespace: int) -> bool:
-    status = os.fstat(namespace)
-    return (known.device, known.inode) == (status.st_dev, status.st_ino)
 
 
 def _parse_capture(base: Options, words: list[object]) -> Options:

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from netinit.base.errors import OptionError
+from netinit.kernel import identify
 from netinit.options import Options
-
-__all__ = ["Attachment", "Attachments"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,10 @@ class Attachment:
             return Options.from_argv(self.argv, self.environ)
         except OptionError:
             return None
+
+    def is_at(self, place: str | int) -> bool:
+        """Whether the programmed namespace is the one at this path or descriptor."""
+        return identify(place) == (self.device, self.inode)
 
 
 class Attachments:

@@ -15,8 +15,6 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.event_log import EventLog
 
-__all__ = ["InstallationKeeper", "remove_taint"]
-
 _LOOK = 1.0  # seconds between two checks for changes by other programs
 _AGAIN = 5.0
 _SECONDS_TO_ASK = 5.0

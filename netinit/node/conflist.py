@@ -14,8 +14,6 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree
 from netinit.node.protocol import VERSIONS
 
-__all__ = ["ENTRY", "TYPE", "first_of", "has_entry", "is_last", "is_list", "network_of", "settings_of", "with_entry", "without_entry"]
-
 TYPE = "netinit-cni"
 ENTRY: Tree = {"type": TYPE}
 _INSERTED = f', {{"type": "{TYPE}"}}'  # after the last of the other plugins

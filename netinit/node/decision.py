@@ -15,8 +15,6 @@ from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
 from netinit.node.protocol import CniCode
 from netinit.options import Options
 
-__all__ = ["NodeDecision", "NodePod", "decide", "is_own_pod", "matches_uid", "options_of_pod", "read_pod"]
-
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid that kubelet and runtime use
 # Annotations and labels to keep, by prefix.
 _KEPT = ("ambient.istio.io/", "sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")

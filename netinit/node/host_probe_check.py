@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from dataclasses import dataclass
 
 from netinit.base.net import parse_address
 from netinit.inject.pod_options import REDIRECTION
@@ -18,27 +19,22 @@ from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.serving.event_log import EventLog
 
-__all__ = ["HostProbeCheck"]
-
 _COMPONENT = "netinit-node"
 _JOB_SECONDS = 30.0
 _NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
 
 
+@dataclass(slots=True)
 class HostProbeCheck:
     """Checks periodically, while the node has ambient pods; reports each problem once."""
 
-    def __init__(
-        self, settings: AgentSettings, client: Client, *, pod_cache: PodCache, programmer: ProgrammerClient, metrics: NodeMetrics,
-        log: EventLog,
-    ) -> None:  # fmt: skip
-        self.settings = settings
-        self.client = client
-        self.pod_cache = pod_cache
-        self.programmer = programmer
-        self.metrics = metrics
-        self.log = log
-        self._reported = ""
+    settings: AgentSettings
+    client: Client
+    pod_cache: PodCache
+    programmer: ProgrammerClient
+    metrics: NodeMetrics
+    log: EventLog
+    _reported: str = ""
 
     async def run(self) -> None:
         """Check until cancelled."""

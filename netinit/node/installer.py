@@ -23,8 +23,6 @@ from netinit.base.sanitize import quote
 from netinit.node import conflist
 from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
-__all__ = ["Installer", "make_installer"]
-
 _MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
 _REMEDIES = {
@@ -146,7 +144,7 @@ class Installer:
             before, text = _identity(path), _read(path)
             single = not conflist.is_list(path.name)
             try:
-                if self._written and not single and conflist.has_entry(text) and conflist.is_last(text):
+                if self._written and not single and conflist.is_last(text):
                     return False  # perhaps that of a newer agent
                 new = conflist.with_entry(text, single=single)
             except ConfigError as error:

@@ -14,8 +14,6 @@ from netinit.base.errors import ParseError
 from netinit.base.net import parse_address
 from netinit.options import Options
 
-__all__ = ["APPLY", "JUDGE_CONNECTIONS", "KINDS", "REMOVE", "SUBSCRIBE", "SUBSCRIBE_CONNECTIONS", "VERIFY", "Job", "JobResult"]
-
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
 JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
 CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which is not entered
@@ -44,15 +42,9 @@ class Job:
     uids: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(
-        kind: str, options: Options, *, seconds: float, path: str = "", cgroup_folder: str = "", cgroup: str = "",
-        uids: dict[str, str] | None = None,
-    ) -> Job:  # fmt: skip
-        """Return the job for these options; those that name a namespace are ignored."""
-        return Job(
-            kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, path=path,
-            cgroup_folder=cgroup_folder, cgroup=cgroup, uids=uids or {},
-        )  # fmt: skip
+    def of(kind: str, options: Options, *, seconds: float, **more: Any) -> Job:
+        """Return the job for these options; those that name a namespace are ignored. `more`: further fields."""
+        return Job(kind=kind, argv=options.to_argv(), environ=options.to_environ(), seconds=seconds, **more)
 
     def encode(self) -> bytes:
         """Encode the job as a message."""

@@ -18,8 +18,6 @@ from netinit.kube.client import Client
 from netinit.node.pod_cache import PodCache
 from netinit.serving.event_log import EventLog
 
-__all__ = ["OutsideNamespaces", "find_outside", "format_names", "replace_list"]
-
 _PAUSE = 1.0  # seconds between two comparisons
 _MAX_BYTES = 1 << 20  # bytes of the file; the plugin reads no longer one
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label

@@ -13,8 +13,6 @@ from netinit.kube.client import NOT_FOUND, Client
 from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.protocol import CniCode
 
-__all__ = ["PodCache"]
-
 _AT_ONCE = 16  # concurrent requests: after a restart of the node all pods start at once
 _PAUSE = 0.25  # seconds between two attempts
 

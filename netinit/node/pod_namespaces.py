@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.node.attachments import Attachment, Attachments
-
-__all__ = ["find_cgroups", "find_namespaces"]
+from netinit.node.attachments import Attachments
 
 _MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
 _UID = "K8S_POD_UID"
@@ -33,7 +31,7 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
     sandbox was recreated, its newest namespace is returned.
     """
     wanted = set(uids)
-    found = {one.uid: one.netns for one in attachments if one.uid in wanted and _exists(one)}
+    found = {one.uid: one.netns for one in attachments if one.uid in wanted and one.is_at(one.netns)}
     if wanted <= found.keys():
         return found
     for uid, name in _read_records(records):
@@ -41,15 +39,6 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
         if uid in wanted and uid not in found and path.is_file():
             found[uid] = str(path)
     return found
-
-
-def _exists(one: Attachment) -> bool:
-    """Whether the programmed namespace still exists at its path."""
-    try:
-        status = Path(one.netns).stat()
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == (one.device, one.inode)
 
 
 def _read_records(folder: Path) -> Iterator[tuple[str, str]]:

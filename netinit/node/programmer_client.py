@@ -10,8 +10,6 @@ from netinit.base.errors import NetinitError
 from netinit.node.jobs import Job, JobResult
 from netinit.node.programmer import PACKET, read_message, write_message
 
-__all__ = ["ProgrammerClient"]
-
 _SLACK = 6.0  # seconds beyond the job's timeout, for the other process to report it
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.logs import level_of
-from netinit.kernel import capabilities
+from netinit.kernel import capabilities, identify
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
@@ -26,15 +26,13 @@ from netinit.node.metrics import NodeMetrics
 from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
+from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
 from netinit.serving.background import reply_monitoring, run_forever
 from netinit.serving.event_log import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener
-
-__all__ = ["serve"]
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
@@ -81,7 +79,7 @@ class AgentServer:
         }  # fmt: skip
         kinds = ((self.settings.watch, False), (self.settings.watch_connections, True))
         self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
-        shared = {**common, "attachments": Attachments(self.folder / "attachments"), "watchers": tuple(self.watchers.values())}
+        shared = {**common, "attachments": Attachments(self.folder / ATTACHMENTS), "watchers": tuple(self.watchers.values())}
         self.agent = Agent(self.settings, **shared)
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
@@ -128,9 +126,9 @@ class AgentServer:
         If a newer agent has replaced it, as in an upgrade, the port for metrics and health is closed too: both agents may
         share it, and a probe must not be answered by the wrong one.
         """
-        own, is_replaced = _identity(self.settings.socket), False
+        own, is_replaced = identify(self.settings.socket), False
         while True:
-            found = _identity(self.settings.socket)
+            found = identify(self.settings.socket)
             if not found or (found != own and not _answers(self.settings.socket)):
                 break
             if found != own and not is_replaced:
@@ -187,15 +185,6 @@ def remove_contents(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    """Return device and inode of the file at this path; empty if it does not exist."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino
 
 
 def _answers(path: str) -> bool:

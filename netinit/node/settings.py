@@ -7,15 +7,11 @@ from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import OF_IPV6
 from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
 
-__all__ = [
-    "CGROUPS", "DELETE", "LABEL", "NOTHING", "OUTSIDE_FILE", "PROGRAM", "RECORDS", "REPORT", "SECOND", "SOCKET", "START",
-    "STATUS_FILE", "AgentSettings", "InstallSettings",
-]  # fmt: skip
-
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
 CGROUPS = "/host/sys/fs/cgroup"
+ATTACHMENTS = "attachments"  # next to the socket: the folder with the records of what was programmed
 STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
 OUTSIDE_FILE = "outside-namespaces"  # next to the socket: the namespaces whose pods start without the agent
 START, WAIT = "start", "wait"
@@ -47,25 +43,21 @@ class InstallSettings(DeclaredOptions):
     """Where the plugin is installed on a node, and its settings."""
 
     namespace: str = plain(
-        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.",
-    )
+        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.")
     daemon_set: str = plain(
         "--daemonSetName", _TEXT, default="netinit-node", also=("DAEMONSET_NAME",),
         help_text="This DaemonSet: its own pods are let through, and its deletion removes the plugin.")
     socket: str = plain("--socket", PATH, default=SOCKET, help_text="The Unix socket that the plugin speaks to.")
     timeout: int = plain(
-        "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.",
-    )
+        "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.")
     exclude_namespaces: tuple[str, ...] = plain(
         "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
         help_text="Pods of these namespaces are left alone; they start without the agent too.")
     outside_namespaces: str = plain(
         "--outsideNamespaces", choice(START, WAIT), default=START,
-        help_text="Pods of namespaces that the agent knows to be outside of the mesh: they start without the agent, or wait.",
-    )
+        help_text="Pods of namespaces that the agent knows to be outside of the mesh: they start without the agent, or wait.")
     plugin: str = plain(
-        "--pluginFile", PATH, default="/usr/lib/netinit/netinit-cni", help_text="The plugin's executable, as this image has it.",
-    )
+        "--pluginFile", PATH, default="/usr/lib/netinit/netinit-cni", help_text="The plugin's executable, as this image has it.")
     bin_folder: str = plain(
         "--cniBinFolder", PATH, default="/host/opt/cni/bin", help_text="The runtime's folder of plugins, as this container sees it.",
     )
@@ -90,14 +82,11 @@ class AgentSettings(InstallSettings):
     """The agent's settings. Durations are nanoseconds; an empty text counts as not given."""
 
     node: str = plain(
-        "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.",
-    )
+        "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.")
     backend: str = plain(
-        "--backend", choice(AUTO, *BACKENDS), default=AUTO, help_text="The backend that programs the pods' namespaces.",
-    )
+        "--backend", choice(AUTO, *BACKENDS), default=AUTO, help_text="The backend that programs the pods' namespaces.")
     native_nftables: bool = plain(
-        "--native-nftables", SWITCH, default=False, also=("NATIVE_NFTABLES",), help_text="Program nft tables instead of iptables.",
-    )
+        "--native-nftables", SWITCH, default=False, also=("NATIVE_NFTABLES",), help_text="Program nft tables instead of iptables.")
     dual_stack: bool = plain(
         "--dual-stack", SWITCH, default=False, also=("ISTIO_DUAL_STACK",),
         help_text="Capture IPv6 in every pod that has an IPv6 address, unless the proxy's ISTIO_DUAL_STACK says otherwise.")
@@ -106,43 +95,35 @@ class AgentSettings(InstallSettings):
         help_text="The --ipv6 of the pods' rules; a pod's annotation and its proxy's NETINIT_IPV6 go before it.")
     jobs: int = plain("--jobs", COUNT, default=0, help_text="Pods that are programmed at the same time; 0 is three for each core.")
     most_requests: int = plain(
-        "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are asked to retry.",
-    )
+        "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are asked to retry.")
     install: bool = plain("--install", SWITCH, default=True, help_text="Keep the plugin installed on the node.")
     netns_folder: str = plain(
         "--netnsFolder", PATH, default="/run/netns", help_text="Where the runtime keeps the pods' namespaces, for sweeps and repairs.",
     )
     records_folder: str = plain(
         "--recordsFolder", PATH, default=RECORDS,
-        help_text="Where the runtime keeps the results of plugins, which say whose namespace is whose.",
-    )
+        help_text="Where the runtime keeps the results of plugins, which say whose namespace is whose.")
     cgroup_folder: str = plain(
         "--cgroupFolder", PATH, default=CGROUPS,
-        help_text="Where the node's cgroups (version 2) are mounted, to find BPF programs at those of pods.",
-    )
+        help_text="Where the node's cgroups (version 2) are mounted, to find BPF programs at those of pods.")
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
         help_text="What happens to a pod that runs without its rules: an event, a label too, deleted, or programmed.")
     repair_label: str = plain(
-        "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.",
-    )
+        "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.")
     watch: bool = plain(
-        "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.",
-    )
+        "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.")
     watch_connections: bool = plain(
         "--watchConnections", SWITCH, default=False,
-        help_text="Also look at a pod's open connections when it opens one, and report those that bypass the proxy.",
-    )
+        help_text="Also look at a pod's open connections when it opens one, and report those that bypass the proxy.")
     sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
     host_probes: str = plain(
         "--hostProbes", choice(NOTHING, REPORT, PROGRAM), default=REPORT,
-        help_text="What happens if the node's rules for probes of ambient pods are missing: an event, or programmed too.",
-    )
+        help_text="What happens if the node's rules for probes of ambient pods are missing: an event, or programmed too.")
     taint: str = plain(
         "--startupTaint", _TAINT, default="",
-        help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.",
-    )
+        help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
     instance: str = plain(
         "--instance", _TEXT, default="",
@@ -152,8 +133,7 @@ class AgentSettings(InstallSettings):
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     log_level: str = plain(
-        "--log_output_level", LOG_LEVELS, default="info", help_text="What is logged: error, warn, info, or debug.",
-    )
+        "--log_output_level", LOG_LEVELS, default="info", help_text="What is logged: error, warn, info, or debug.")
     log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")
 
     @property

@@ -25,8 +25,6 @@ from netinit.node.unix_server import open_socket
 from netinit.serving.event_log import EventLog
 from netinit.serving.resources import allow_descriptors, listen
 
-__all__ = ["run"]
-
 _TICK = 0.5
 _AT_ONCE_PER_CORE = 3
 _DRAIN = 20.0  # seconds for the other process to exit

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -30,8 +30,6 @@ from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, Agent
 from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
 from netinit.serving.event_log import EventLog
-
-__all__ = ["BARE", "CAPTURED", "DRIFTED", "UNKNOWN", "Sweeper"]
 
 CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
 _COMPONENT = "netinit-node"
@@ -52,26 +50,24 @@ class SweptPod:
     options: Options | None = None
 
 
+@dataclass(slots=True)
 class Sweeper:
     """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
 
-    def __init__(
-        self, settings: AgentSettings, client: Client, *, pod_cache: PodCache, programmer: ProgrammerClient, attachments: Attachments,
-        metrics: NodeMetrics, log: EventLog, is_busy: Callable[[str], bool], watchers: Sequence[PodWatcher] = (),
-    ) -> None:  # fmt: skip
-        self.settings = settings
-        self.client = client
-        self.pod_cache = pod_cache
-        self.programmer = programmer
-        self.attachments = attachments
-        self.metrics = metrics
-        self.log = log
-        self.is_busy = is_busy
-        self.watchers = watchers
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # uid -> lock: one check of a pod at a time
-        self._reported: dict[str, str] = {}  # uid -> the last message about the pod
-        self._bypassing: dict[str, float] = {}  # uid -> when its connections were last reported
-        self._failed: set[str] = set()  # uids whose failed validation was handled
+    settings: AgentSettings
+    client: Client
+    pod_cache: PodCache
+    programmer: ProgrammerClient
+    attachments: Attachments
+    metrics: NodeMetrics
+    log: EventLog
+    is_busy: Callable[[str], bool]
+    watchers: Sequence[PodWatcher] = ()
+    # By uid: a lock, so that a pod has one check at a time; the last message; when connections were last reported
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _reported: dict[str, str] = field(default_factory=dict)
+    _bypassing: dict[str, float] = field(default_factory=dict)
+    _failed: set[str] = field(default_factory=set)  # uids whose failed validation was handled
 
     async def run(self) -> None:
         """Sweep until cancelled."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from netinit.base.errors import CniError, ConfigError
-from netinit.kernel import locks
+from netinit.kernel.open_pod import FOLDER
 from netinit.node.protocol import (
     GREETING,
     MAX_HEAD_BYTES,
@@ -27,8 +27,6 @@ from netinit.node.protocol import (
     parse_head,
     parse_request,
 )
-
-__all__ = ["PluginServer", "open_socket"]
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
@@ -46,7 +44,7 @@ def open_socket(path: str) -> socket.socket:
     new = f"{path}.{os.getpid()}"
     try:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if str(Path(path).parent) == locks.FOLDER:  # kubelets create it for a hostPath, with mode 0755
+        if str(Path(path).parent) == FOLDER:  # kubelets create it for a hostPath, with mode 0755
             Path(path).parent.chmod(0o700)
         Path(new).unlink(missing_ok=True)
         before = os.umask(0o177)

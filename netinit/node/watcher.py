@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from netinit.base.errors import NetinitError
-from netinit.kernel import notifications
+from netinit.kernel import identify, notifications
 from netinit.node.decision import NodePod
 from netinit.node.jobs import SUBSCRIBE, SUBSCRIBE_CONNECTIONS, Job
 from netinit.node.metrics import NodeMetrics
@@ -33,8 +33,6 @@ from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
-
-__all__ = ["MAX_WATCHED", "Look", "PodWatcher"]
 
 MAX_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
@@ -86,7 +84,7 @@ class PodWatcher:
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
         """Check the namespace at `path` after `delay` s and watch it; not without uid or file, or beyond MAX_WATCHED."""
-        known, identity = self._watched.get(uid), notifications.identify(path)
+        known, identity = self._watched.get(uid), identify(path)
         if not uid or identity is None or (known and known.identity == identity):
             return
         if known is None and len(self._watched) >= MAX_WATCHED:
@@ -119,7 +117,7 @@ class PodWatcher:
         while True:
             uids = {pod.uid for pod in self._pod_cache if not pod.ended}
             for one in list(self._watched.values()):
-                if notifications.identify(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
+                if identify(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
                     self._drop(one)
             await asyncio.sleep(_TIDY)
 
@@ -152,7 +150,7 @@ class PodWatcher:
                 self._metrics.noticed.observe(now() - heard)
         except (NetinitError, OSError) as error:
             self._drop(watched)
-            if notifications.identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
+            if identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
                 self._log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()

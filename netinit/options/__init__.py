@@ -79,7 +79,7 @@ BACKENDS = {
             tables=NF_TABLES, variant="nft", package="iptables",
         ),
         BackendLine(
-            name=IPTABLES_LEGACY, module="netinit.backends.legacy", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
+            name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
             tables=LEGACY_TABLES, variant="legacy", package="iptables", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(

@@ -5,6 +5,8 @@ Every value is checked before the first change; after an error everything is rol
 
 from __future__ import annotations
 
+import time
+
 from netinit.backends import Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import (
@@ -12,6 +14,8 @@ from netinit.base.errors import (
     SIGNALS,
     ApplyError,
     BackendUnavailableError,
+    BusyError,
+    LockedError,
     NetinitError,
     OptionError,
     ended_by,
@@ -24,7 +28,7 @@ from netinit.options import Options
 from netinit.pods import self_check
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
-from netinit.pods.steps import Task, commit, route, routes_towards, run_steps
+from netinit.pods.steps import Task, activate, commit, route, routes_towards, run_steps
 from netinit.pods.transaction import Transaction
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
@@ -32,8 +36,11 @@ from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from netinit.base.logs import Log
+
+    Result = TypeVar("Result")
 
 NFT_DIALECT = "nft"
 
@@ -80,20 +87,18 @@ def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
 
 
 def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    from netinit.kernel.open_pod import OpenPod
+    from netinit.backends.named_pod import NamedPod
 
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        if not options.host_network and (options.cleanup_only or not options.skip_rule_apply):
-            pod.refuse_host()
-        resolved = options.with_servers(pod.read_name_servers)
-        with pod.lock(options.lock_timeout, log.warn) as held:
-            pod.modify_inside(lambda own: _program(resolved, log, own, locked=True), signals, holding=held.descriptors)
+    changes = options.cleanup_only or not options.skip_rule_apply
+    with NamedPod(options, refuses=changes and not options.host_network) as pod:
+        with pod.lock(options.lock_timeout, log.warn):
+            pod.modify_inside(lambda own: _program(pod.options, log, own, locked=True), signals)
         _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
             from netinit.pods.validate import validate
 
             ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
-            pod.run_inside(lambda: validate(resolved, log), joins=True, keep=ids)
+            pod.run_inside(lambda: validate(pod.options, log), joins=True, keep=ids)
     return 0
 
 
@@ -104,12 +109,12 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
     """
     try:
         if options.cleanup_only:
-            outcome = _retry(options, log, signals, lambda resolved: remove(resolved, locked=locked, signals=signals))
+            outcome = retry(lambda resolved: remove(resolved, locked=locked, signals=signals), options, log, signals)
         elif options.skip_rule_apply:
             return
         else:
             wanted = log.wants("info")
-            outcome = _retry(options, log, signals, lambda resolved: apply(resolved, final=wanted, locked=locked, signals=signals))
+            outcome = retry(lambda own: apply(own, final=wanted, locked=locked, signals=signals), options, log, signals)
     except NetinitError:
         number = signals.take()
         if number:  # the signal killed a program that only read; errors of a change handle their signal themselves
@@ -123,12 +128,23 @@ def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> N
         raise ApplyError(f"the rules are programmed, but {outcome.unended}")
 
 
-def _retry(options: Options, log: Log, signals: Signals, act: Callable[[Options], Outcome]) -> Outcome:
-    if not options.retries:
-        return act(options)
-    from netinit.pods.retry import retry
+def retry(act: Callable[[Options], Result], options: Options, log: Log, signals: Signals) -> Result:
+    """Call `act`, and up to --retries times again while another process holds a lock or the kernel is busy (EAGAIN, EBUSY).
 
-    return retry(act, options, log, lambda: bool(signals.heard))
+    It is called again after --retry-delay, within --lock-timeout in total. Each attempt is rolled back before the next, which
+    waits for locks for the remaining time. A run that was asked to end is not retried.
+    """
+    deadline = time.monotonic_ns() + options.lock_timeout
+    left = options.retries
+    while True:
+        try:
+            return act(options if left == options.retries else options.replace(lock_timeout=deadline - time.monotonic_ns()))
+        except (LockedError, BusyError) as error:
+            if not left or signals.heard or time.monotonic_ns() + options.retry_delay >= deadline:
+                raise
+            left -= 1
+            log.warn(f"{error}; begins anew in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
+            time.sleep(options.retry_delay / 10**9)
 
 
 def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
@@ -276,8 +292,6 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
     warnings: tuple[str, ...] = ()
     with Transaction(task.signals) as run:
         for dormant in _dormant(task):
-            from netinit.pods.activation import activate
-
             warnings += activate(run, task.machine, *dormant)
         warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
     outcome, after = _report(chosen, task, comparison, state.notices + warnings)

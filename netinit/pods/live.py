@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from netinit import backends
@@ -11,7 +11,7 @@ from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.snapshot import IFF_UP, Snapshot
+from netinit.base.snapshot import IFF_UP, INET, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
@@ -26,17 +26,23 @@ from netinit.options import (
     Options,
     Settled,
 )
+from netinit.options.record import read_record
+from netinit.rules.expressions.rule_reader import read_comment
+from netinit.rules.expressions.table_differences import compare_tables, decode_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
+from netinit.rules.infer_options.layout_reader import Chains, Routing
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
-from netinit.rules.model import OUTPUT, PREROUTING, Plan
+from netinit.rules.model import NAT, OUTPUT, PREROUTING, Plan
+from netinit.rules.nft import PREFIXES
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
+RECORDING = tuple([prefix + NAT for prefix in PREFIXES])  # the table whose comment records the options
 MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
     " counts as possible"
@@ -73,13 +79,14 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
 def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
     """Return the options that would make the live rules, their backend, and what they show; None without rules.
 
-    Options that make no rules (namespace, backend) are those given. Raises the errors of `read_live`.
+    Recorded options come first: the rules may differ from them. Options that make no rules (namespace, backend) are those
+    given. Raises the errors of `read_live`.
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
     for backend, inferred in read_live(options).options.items():
-        if inferred.options:
-            own = {flag.field: getattr(inferred.options, flag.field) for flag in Interception.flags}
+        if known := inferred.recorded or inferred.options:
+            own = {flag.field: getattr(known, flag.field) for flag in Interception.flags}
             return Options(**run, **own), backend, inferred
     return None
 
@@ -103,7 +110,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
             own = _load(snapshot).rulesets[SOURCES[name]]
-            found[name] = from_chains(chains_of({family: own[family] for family in families}), _routing(families))
+            found[name] = _read_or_infer(snapshot, chains_of({family: own[family] for family in families}), _routing(families))
             plans += _plans(wanted, found[name])
     held = _load(snapshot, plans)
     rulesets = _load_rulesets(held, places or (FIRST_WITH[NF_TABLES],), families, contents)
@@ -123,6 +130,15 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [] if simple else [MANY_WAYS]
     given_here = settled.options if given else None
     return LiveRules(rulesets, around, found, given_here, tuple(warnings), _read_listening(), simple, snapshot)
+
+
+def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
+    """Return the options of our nft tables: those recorded if they would make exactly these tables, else those that the rules show."""
+    comments = [read_comment(one.userdata) for one in snapshot.tables if one.family == INET and one.name in RECORDING]
+    recorded = next((options for options in map(read_record, comments) if options), None)
+    if recorded and not compare_tables(plan_for(recorded), decode_tables(snapshot)):
+        return InferredOptions(recorded, recorded=recorded)
+    return replace(from_chains(chains, routing), recorded=recorded)
 
 
 def _read_listening() -> frozenset[tuple[int, int]] | None:

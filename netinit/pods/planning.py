@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from netinit.backends.machine import HERE, Machine
+from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError
 from netinit.base.records import Record
-from netinit.kernel.open_pod import OpenPod
 from netinit.options import AUTO, NFTABLES, Options, Settled
 
 
@@ -19,8 +19,8 @@ def settle(options: Options) -> Settled:
     if options.ipv6 != AUTO:
         if not options.pid or not options.wants_servers:
             return HERE.settle(options)
-        with OpenPod(pid=options.pid) as pod:
-            return HERE.settle(options.with_servers(pod.read_name_servers))
+        with NamedPod(options) as pod:
+            return HERE.settle(pod.options)
     try:
         return HERE.inside(options, lambda meant, _: HERE.settle(meant))
     except NamespaceError as error:

@@ -7,9 +7,9 @@ import socket
 import time
 from typing import Self
 
+from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
-from netinit.kernel import notifications
-from netinit.kernel.open_pod import OpenPod
+from netinit.kernel import identify, notifications
 from netinit.options import Options
 
 _SETTLE = 0.05  # seconds from a notification to the end of `wait`: programs change several rules in a row
@@ -33,12 +33,12 @@ class Changes:
                 self._sockets = notifications.subscribe(groups)
                 return
             ours, theirs = socket.socketpair()
-            with ours, theirs, OpenPod(pid=options.pid, netns=options.netns) as pod:
+            with ours, theirs, NamedPod(options, reads_servers=False) as pod:
                 channel = theirs.fileno()
                 pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))
                 self._sockets = notifications.receive_sockets(ours)
                 self._path = pod.path
-                self._identity = notifications.identify(pod.path)
+                self._identity = identify(pod.path)
         except OSError as error:
             raise NetinitError(f"changes cannot be watched: {error.strerror}; NET_ADMIN is needed for it") from None
 
@@ -60,6 +60,6 @@ class Changes:
         at_once = bool(poller.poll(0))
         self._pause = min(_MAX_PAUSE, 2 * self._pause) if at_once else _SETTLE
         while not poller.poll(_SLICE * 1000):
-            if self._path and notifications.identify(self._path) != self._identity:
+            if self._path and identify(self._path) != self._identity:
                 raise NamespaceError(f"{self._path}: the pod is gone")
         time.sleep(self._pause)

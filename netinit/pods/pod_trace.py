@@ -6,18 +6,24 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from struct import pack
 from typing import TypeVar
 
 from netinit import backends
-from netinit.base.net import Family
+from netinit.backends.named_pod import NamedPod
+from netinit.base.net import Family, Network
+from netinit.base.records import Record
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
-from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.run import Signals
-from netinit.kernel.trace_table import ENDS, TABLE, Wanted
+from netinit.kernel.trace_table import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
+from netinit.rules.matches.context import BARE_SYN, Limit
+from netinit.rules.matches.packet import Destination, Port, Source
 from netinit.rules.nft import model_name, model_table
+from netinit.rules.numbers import META_IIF, META_NFTRACE, META_SKGID, META_SKUID
 from netinit.rules.packet_inputs import Packet
+from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import Ruleset
@@ -45,25 +51,57 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
     From outside, a child runs it as the pod's root. Raises the errors of `OpenPod`; NamespaceError for the machine's own
     namespace, unless the options allow it.
     """
-    here = options.replace(pid=0, netns="")
     signals = Signals()
     if not (options.pid or options.netns):
         if not options.host_network:
             namespaces.refuse_host()
         signals.listen()
         try:
-            return work(here, signals)
+            return work(options, signals)
         finally:
             signals.stop()
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
-        if not options.host_network:
-            pod.refuse_host()
+    with NamedPod(options, refuses=not options.host_network) as pod:
+        here = pod.options.replace(pid=0, netns="")
         try:
-            return pod.modify_inside(
-                lambda own: work(here.with_servers(pod.read_name_servers), own), signals, holding=holding, seconds=seconds + _BESIDE
-            )
+            return pod.modify_inside(lambda own: work(here, own), signals, holding=holding, seconds=seconds + _BESIDE)
         finally:
             signals.stop()
+
+
+class Wanted(Record):
+    """The packets to trace: of new connections to a port. None matches anything."""
+
+    family: Family
+    protocol: str
+    inbound: bool
+    port: int
+    source: int | None = None
+    destination: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+    def trace(self, *, rate: int, older: bool) -> trace_messages.Tracer:
+        """Return a tracer of at most `rate` of these packets a second; see `trace_messages.Tracer`."""
+        rule = RuleBuilder(INET, [])
+        rule.limit_family(self.family)
+        for kind, number in ((Source, self.source), (Destination, self.destination)):
+            if number is not None:
+                kind(networks=(Network((self.family.version, number, self.family.bits)),)).express(rule)
+        Port(protocol=self.protocol, ports=(self.port,)).express(rule)
+        if self.inbound:  # packets from this host to itself are traced on output
+            rule.load_meta(META_IIF)
+            rule.compare(pack("=I", LOOPBACK_INDEX), negated=True)
+        if self.protocol == "tcp":
+            BARE_SYN.express(rule)
+        for key, number in ((META_SKUID, self.uid), (META_SKGID, self.gid)):
+            if number is not None:
+                rule.load_meta(key)
+                rule.compare(pack("=I", number))
+        Limit(rate=rate, burst=rate).express(rule)
+        rule.put(b"\1")
+        rule.add(b"meta", (2, be32(META_NFTRACE)), (3, REGISTER))
+        rule.add(b"log", (1, pack(">H", trace_messages.GROUP)), (4, pack(">H", 1)))  # NFTA_LOG_GROUP, _QTHRESHOLD
+        return trace_messages.Tracer(rule.block(), self.family, inbound=self.inbound, older=older)
 
 
 def list_rules() -> Handles:

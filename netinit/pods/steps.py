@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import posix
+
 from netinit.backends import Backend, Change, Comparison, State, routes
 from netinit.backends.machine import Machine
 from netinit.backends.routes import Made, RouteChange
+from netinit.base.errors import ApplyError
 from netinit.base.records import Record
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options, Settled
@@ -90,6 +93,22 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
 def _interim_mark(mark: int) -> int:
     other = mark ^ INTERIM_BIT
     return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
+
+
+def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:
+    """Clear the dormant flag of a table, whose committed rules have no effect; return a warning. Raises ApplyError."""
+    from netinit.base.snapshot import FAMILY_NAMES  # rarely needed
+
+    name = f"nft table {FAMILY_NAMES.get(family, str(family))} {table}"
+
+    def change(dormant: bool) -> None:
+        try:
+            machine.set_dormant(family, table, dormant=dormant)
+        except OSError as error:
+            raise ApplyError(f"{name} is dormant, and cannot be activated: {posix.strerror(error.errno or 0)}") from None
+
+    run.do(name, lambda: change(False), lambda _: change(True))  # noqa: FBT003
+    return (f"{name} was dormant: the kernel asked none of its rules; it is active now",)
 
 
 def commit(run: Transaction, backend: Backend, change: Change) -> None:

@@ -10,6 +10,7 @@ from netinit.backends.routes import RouteChange
 from netinit.base.errors import BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
+from netinit.base.snapshot import Snapshot
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.kernel.runtime_environment import advise
 from netinit.options import AMBIENT_TABLE, AUTO, Interception, Options
@@ -19,10 +20,6 @@ from netinit.pods.judgement import Found, Judgement, judge, without_counters
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.simulate.in_force import find_departures
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.base.snapshot import Snapshot
 
 Differences = tuple[Difference, ...]
 LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit.kernel.snapshot.legacy_tables

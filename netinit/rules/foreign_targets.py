@@ -33,7 +33,9 @@ class AsWritten(Target):
             writer.write_kept(b"target", self.kept, self.text)
 
     def struct(self, family: Family) -> structs.Struct:
-        return self.kept if isinstance(self.kept, tuple) else super().struct(family)
+        if isinstance(self.kept, tuple):
+            return self.kept
+        raise ValueError(f"{self.text}: not understood, and not kept")
 
     def _values(self) -> tuple[object, ...]:
         return (self.text,)

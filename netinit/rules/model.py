@@ -139,6 +139,7 @@ class Plan(Record):
     addresses: tuple[Address, ...] = ()
     warnings: tuple[str, ...] = ()
     nft_prefix: str = NFT_SIDECAR
+    made_from: object = None  # the options, which nothing in netinit.rules asks
 
     def excluded_interfaces(self) -> frozenset[str]:
         """Return the interfaces whose traffic is not captured."""

@@ -6,68 +6,179 @@ is rendered with a unique value, which a placeholder replaces.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, Network
+from netinit.base.records import Record
 from netinit.options import CLASSIC, OFF, ON, TPROXY, Interception
 from netinit.rules import layouts
-from netinit.rules.iptables.ownership import (
-    EXCLUDED,
-    MARK,
-    OTHER,
-    VIRTUAL,
-    Anchor,
-    LayoutPatterns,
-    RulePattern,
-    ValuePlace,
-    target_of,
-)
-from netinit.rules.iptables.write import write_plan
+from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.iptables.write import list_rules, write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from netinit.rules.iptables.write import WrittenChain
+    from netinit.base.net import Family
+    from netinit.rules.iptables.ownership import Key
+    from netinit.rules.iptables.write import ListedTable, Listing
 
-TPROXY_MARK, _UID, _GID, _EXCLUDED, _VIRTUAL, _LOOPBACK = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0", "127.199.0.0/16"
-PLACEHOLDERS = {hex(TPROXY_MARK): MARK, str(_UID): OTHER, str(_GID): OTHER, _EXCLUDED: EXCLUDED, _VIRTUAL: VIRTUAL, _LOOPBACK: OTHER}
+    Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
+
+EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
+TPROXY_MARK, UID, GID, EXCLUDED_NAME, VIRTUAL_NAME = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0"
+LOOPBACK = Network.parse("127.199.0.0/16")
+PLACEHOLDERS: dict[object, str] = {
+    TPROXY_MARK: MARK, UID: OTHER, GID: OTHER, EXCLUDED_NAME: EXCLUDED, VIRTUAL_NAME: VIRTUAL, LOOPBACK: OTHER,
+}  # fmt: skip
 _VALUES: dict[str, Any] = {
-    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (_UID,), "proxy_gids": (_GID,),
-    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (_VIRTUAL,),
+    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (UID,), "proxy_gids": (GID,),
+    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (VIRTUAL_NAME,),
 }  # fmt: skip
 _CURRENT: dict[str, Any] = {
-    "exclude_interfaces": (_EXCLUDED,), "loopback_cidr": _LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
+    "exclude_interfaces": (EXCLUDED_NAME,), "loopback_cidr": LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
-_PLACEHOLDER = "\0"
+Evidence = dict[str, set[object]]  # kind of placeholder -> values that our rules in both families confirm
+
+
+class RulePattern(Record):
+    """The pattern of a rule of ours in a built-in chain: its key with placeholders, and their kinds."""
+
+    table: str
+    chain: str
+    key: Key
+    placeholders: tuple[str, ...]
+    inserted: bool = False  # before foreign rules; False: after them
+
+
+class ValuePlace(Record):
+    """Where a rule that is certainly ours has a value: in this field of a match or target, in rules with this target."""
+
+    table: str
+    chain: str
+    target: str
+    part: type[object]
+    field: str
+    placeholder: str
+
+    def read(self, key: Key) -> Iterator[object]:
+        """Yield the values of a rule."""
+        for part in key if target_of(key) == self.target else ():
+            if type(part) is self.part and not getattr(part, "negated", False):
+                value = getattr(part, self.field)
+                yield from value if type(value) is tuple else (value,)
+
+
+class Anchor(Record):
+    """A built-in chain where rules for excluded interfaces always precede a jump to a chain of ours."""
+
+    table: str
+    chain: str
+    chains: frozenset[str]  # the possible targets of the jump
+
+
+class LayoutPatterns(Record):
+    """The patterns of all rules in built-in chains that do not jump to a chain of ours.
+
+    `runs`: sequences of rules in tables without a chain of ours. `value_places` and `anchors`: which values are confirmed.
+    """
+
+    rules: tuple[RulePattern, ...]
+    runs: tuple[tuple[str, str, tuple[Key, ...]], ...]  # table, chain, rules
+    value_places: tuple[ValuePlace, ...]
+    anchors: tuple[Anchor, ...]
+
+    def find_confirmed(self, listings: Mapping[Family, Listing]) -> Evidence:
+        """Return the values that the listings confirm."""
+        found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
+        for family, listing in listings.items():  # each table separately: a killed run may have changed only one of them
+            for place in self.value_places:
+                for key in keys_of(listing.get(place.table), place.chain, family):
+                    found[place.placeholder].update(place.read(key))
+            for anchor in self.anchors:
+                found[EXCLUDED] |= self._excluded(listing.get(anchor.table), anchor, family)
+        return found
+
+    def _excluded(self, table: ListedTable | None, anchor: Anchor, family: Family) -> set[object]:
+        """Return interfaces excluded right before such a jump, and also in another chain."""
+        found: set[object] = set()
+        keys = keys_of(table, anchor.chain, family)
+        excluding = [one for one in self.rules if one.table == anchor.table and EXCLUDED in one.placeholders]
+        ours = [one for one in excluding if one.chain == anchor.chain]
+        elsewhere = {
+            value
+            for pattern in excluding
+            if pattern.chain != anchor.chain
+            for key in keys_of(table, pattern.chain, family)
+            for _, value in read_values(pattern.key, key) or ()
+        }
+        for index, key in enumerate(keys):
+            if target_of(key) in anchor.chains:
+                for before in reversed(keys[:index]):
+                    name = next((value for pattern in ours for _, value in read_values(pattern.key, before) or ()), None)
+                    if name not in elsewhere:
+                        break
+                    found.add(name)
+        return found
+
+    def match(self, table: str, chain: str, keys: list[Key], evidence: Evidence) -> set[int]:
+        """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first or last."""
+        found: set[int] = set()
+        last = {key: index for index, key in enumerate(keys)}
+        for pattern in [one for one in self.rules if (one.table, one.chain) == (table, chain)]:
+            for index, key in enumerate(keys):
+                values = read_values(pattern.key, key)
+                if values and all(kind == OTHER or value in evidence[kind] for kind, value in values):
+                    once = not {VIRTUAL, EXCLUDED}.isdisjoint(pattern.placeholders)
+                    found.add(index if not once else keys.index(key) if pattern.inserted else last[key])
+        return found
+
+
 _computed: list[LayoutPatterns] = []
+
+
+def read_values(pattern: Any, found: Any) -> Values | None:
+    """Return what a rule, or a part of it, has in the place of placeholders; None if it differs elsewhere."""
+    if type(pattern) is not type(found):
+        return None
+    if kind := PLACEHOLDERS.get(pattern):
+        return ((kind, found),)
+    if isinstance(pattern, Record):
+        pattern, found = pattern._values(), found._values()  # noqa: SLF001 - what counts for equality
+    if not isinstance(pattern, tuple) or len(pattern) != len(found):
+        return () if pattern == found else None
+    values: Values = ()
+    for one, other in zip(pattern, found, strict=True):
+        more = read_values(one, other)
+        if more is None:
+            return None
+        values += more
+    return values
 
 
 def make_patterns() -> LayoutPatterns:
     """Compute the patterns of all layouts."""
     rules: dict[RulePattern, None] = {}
-    runs: dict[tuple[str, str, tuple[str, ...]], None] = {}
+    runs: dict[tuple[str, str, tuple[Key, ...]], None] = {}
     value_places: dict[ValuePlace, None] = {}
     behind: dict[tuple[str, str], set[str]] = {}  # table and chain -> what follows its rules for excluded interfaces
     for table, chains in _render():
         confirmed = not OWNED_CHAINS.isdisjoint(chains)
-        for chain, written in chains.items():
-            texts = written.texts
-            ours = [text for text in texts if chain in OWNED_CHAINS or target_of(text) in OWNED_CHAINS]
-            value_places.update({place: None for text in ours for place in _find_value_places(table, chain, text)})
+        for chain, (keys, inserted) in chains.items():
+            ours = [key for key in keys if chain in OWNED_CHAINS or jumps_to_ours(key)]
+            value_places.update({place: None for key in ours for place in _find_value_places(table, chain, key)})
             if chain in OWNED_CHAINS:
                 continue
-            own = [(number, text) for number, text in enumerate(texts) if text not in ours]
+            own = [(number, key) for number, key in enumerate(keys) if key not in ours]
             if not confirmed and own:
-                runs[table, chain, tuple([text for _, text in own])] = None
+                runs[table, chain, tuple([key for _, key in own])] = None
                 continue
-            for number, text in own:
-                pattern = _make_pattern(table, chain, text, inserted=number < written.inserted)
-                rules[pattern] = None
-                if EXCLUDED in pattern.placeholders:
-                    behind.setdefault((table, chain), set()).add(target_of(texts[number + 1]) if number + 1 < len(texts) else "")
+            for number, key in own:
+                kinds = tuple([kind for kind, _ in read_values(key, key) or ()])
+                rules[RulePattern(table=table, chain=chain, key=key, placeholders=kinds, inserted=number < inserted)] = None
+                if EXCLUDED in kinds:
+                    behind.setdefault((table, chain), set()).add(target_of(keys[number + 1]) if number + 1 < len(keys) else "")
     anchors = [Anchor(table=place[0], chain=place[1], chains=frozenset(targets)) for place, targets in behind.items()]
     known = tuple([one for one in anchors if one.chains <= OWNED_CHAINS])
     return LayoutPatterns(rules=tuple(rules), runs=tuple(runs), value_places=tuple(value_places), anchors=known)
@@ -80,8 +191,8 @@ def layout_patterns() -> LayoutPatterns:
     return _computed[0]
 
 
-def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
-    """Yield every table of the layouts' plans."""
+def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
+    """Yield every table of the layouts' plans, with the keys of each chain's rules and how many are inserted."""
     plans = [
         layouts.plan(Interception(ipv6=ON, drop_invalid=True, **_VALUES, **_CURRENT)),
         layouts.plan(Interception(ipv6=OFF, **_VALUES, **_CURRENT)),  # here another jump comes first
@@ -90,23 +201,18 @@ def _render() -> Iterator[tuple[str, dict[str, WrittenChain]]]:
     plans.append(layouts.plan(Interception(layout=CLASSIC, ipv6=OFF, istio_exact=True, **_VALUES)))
     for plan in plans:
         for family in FAMILIES:
-            yield from write_plan(plan, family).items()
+            listed = list_rules(plan, family)
+            for table, chains in write_plan(plan, family).items():
+                yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
 
 
-def _find_value_places(table: str, chain: str, text: str) -> Iterator[ValuePlace]:
-    words = text.split(" ")
-    for option, word in pairwise(words):
-        placeholder = PLACEHOLDERS.get(word.partition("/")[0], OTHER)
-        if placeholder != OTHER:
-            yield ValuePlace(table=table, chain=chain, target=target_of(text), option=f"{option} ", placeholder=placeholder)
-
-
-def _make_pattern(table: str, chain: str, text: str, *, inserted: bool) -> RulePattern:
-    words, placeholders = [], []
-    for word in text.split(" "):
-        value = word if word in PLACEHOLDERS else word.partition("/")[0]  # keep a mark's mask
-        if value in PLACEHOLDERS:
-            placeholders.append(PLACEHOLDERS[value])
-        words.append(_PLACEHOLDER + word.removeprefix(value) if value in PLACEHOLDERS else word)
-    parts = tuple(" ".join(words).split(_PLACEHOLDER))
-    return RulePattern(table=table, chain=chain, parts=parts, placeholders=tuple(placeholders), inserted=inserted)
+def _find_value_places(table: str, chain: str, key: Key) -> Iterator[ValuePlace]:
+    for part in key:
+        for field in getattr(part, "_fields", ()):
+            value = getattr(part, field)
+            for one in value if type(value) is tuple else (value,):
+                kind = PLACEHOLDERS.get(one, OTHER)
+                if kind != OTHER:
+                    yield ValuePlace(
+                        table=table, chain=chain, target=target_of(key), part=type(part), field=field, placeholder=kind,
+                    )  # fmt: skip

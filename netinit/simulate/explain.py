@@ -13,7 +13,7 @@ from netinit.options import DNS_LISTENER, Interception, kinds
 from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
-from netinit.rules.model import OWNED_CHAINS, Rule
+from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
@@ -234,9 +234,8 @@ def find_changes(
     target = wanted or options
     found: dict[str, str] = {}
     candidates = [(REPAIR, target)] if target else []
-    parsed: dict[str, Rule] = {}
     for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
-        after = simulate(packet, with_plan(ruleset, plan(changed), parsed), surroundings).verdict
+        after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict
         if after not in (verdict, UNKNOWN):
             found.setdefault(label, after)
     return tuple(found.items())

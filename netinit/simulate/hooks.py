@@ -18,7 +18,6 @@ STAGES = {
 }
 TABLES_OF_THE_KERNEL = (RAW, MANGLE, NAT, FILTER, "security")
 TRANSLATES_DESTINATION = frozenset((PREROUTING, OUTPUT))  # at other hooks NAT translates the source
-CONFIRMS = frozenset((INPUT, POSTROUTING))  # conntrack entries are confirmed at the end of these hooks
 
 PRIORITY_OF_TRACKING = -200
 
@@ -26,3 +25,8 @@ PRIORITY_OF_TRACKING = -200
 def priority_at(hook: str, stage: str) -> int:
     """The priority of connection tracking, NAT or an iptables table at a hook."""
     return PRIORITY_OF_TRACKING if stage == TRACKING else expected_base(stage, hook)[1]
+
+
+def shows_interface(hook: str, *, inbound: bool) -> bool:
+    """Whether rules of a hook see the interface of arrival (`inbound`), or the one of departure."""
+    return hook in (PREROUTING, INPUT, FORWARD) if inbound else hook not in (PREROUTING, INPUT)

@@ -39,7 +39,8 @@ from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sa
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import Part, divide, make_spaces
+from netinit.simulate.symbolic.partition import divide, make_spaces
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -215,7 +216,7 @@ class _ForceCheck:
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
-                    key = (part.outcome.condition.redirect_port, part.outcome.condition.transparent)
+                    key = (part.condition.redirect_port, part.condition.transparent)
                     wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
@@ -228,14 +229,14 @@ class _ForceCheck:
     ) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
-            ended = part.outcome.condition
+            ended = part.condition
             region = captured & part.region
             if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
                 region -= wanted[ended.redirect_port, ended.transparent]
             if region:
                 responsible = self._find_responsible(part)
-                verdict = DROPPED if part.outcome.at_worst_dropped else part.verdict
-                key = (verdict, responsible, "" if responsible else part.outcome.reason)
+                verdict = DROPPED if part.at_worst_dropped else part.verdict
+                key = (verdict, responsible, "" if responsible else part.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
         for (verdict, responsible, reason), region in found.items():
             yield from self._describe(family, verdict, responsible, reason, region)
@@ -243,11 +244,11 @@ class _ForceCheck:
     def _find_responsible(self, part: Part) -> RuleHit | None:
         """The foreign rule that ended the packets, or the last that modified them."""
         foreign = [one for one in part.path if self._is_foreign(one)]
-        if part.outcome.by_rule and part.path[-1:] == tuple(foreign[-1:]):
+        if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
         acting = [one for one in foreign if not (isinstance(one.met.target, Jump) or one.met.target.only_observes)]
         last = acting or foreign
-        return last[-1] if last and (part.outcome.by_rule or part.verdict != DROPPED) else None
+        return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
 
     def _is_foreign(self, passage: RuleHit) -> bool:
         native = self._tables == TABLES_OF_OUR_OWN and passage.source in ("", self._source) and passage.table in TABLES_OF_THE_KERNEL

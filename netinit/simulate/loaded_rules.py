@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
-from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
+from netinit.rules.iptables.parse import part_comment, quote_rule
 from netinit.rules.model import Origin, Rule
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ACCEPT = "ACCEPT"
 EARLY, LATE = "early", "late"
@@ -121,6 +121,19 @@ class HookedChain:
     def name(self) -> str:
         """The table's name in sentences, with its backend if there are several."""
         return f"{self.source}'s {self.table}" if self.source else self.table
+
+    @property
+    def policy_reason(self) -> str:
+        """Why the chain's policy ends a packet."""
+        unknown = "" if self.chain.policy in (ACCEPT, "DROP") else ", which netinit does not know"
+        return f"the policy of {self.name} {self.chain.name} is {self.chain.policy}{unknown}"
+
+    def find_called(self, name: str, above: Sequence[str]) -> tuple[LoadedChain | None, str]:
+        """The chain that a rule calls, or why it cannot be followed; `above` are the chains that called the rule's."""
+        called = self.chains.get(name)
+        if called is None or called.policy:
+            return None, f"nothing is known of {name}"
+        return (None, f"the chain {name} calls itself") if name in above else (called, "")
 
     @property
     def changes_packets(self) -> bool:

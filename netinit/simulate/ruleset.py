@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from netinit.base.net import Family
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, write_plan
+from netinit.rules.iptables.write import Listing, Written, list_rules, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Jump
@@ -144,22 +144,16 @@ def _decides(ruleset: Ruleset) -> bool:
     return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
-def load_plan(plan: Plan, family: Family, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """The rules of one family after the plan is applied.
-
-    `parsed` caches rules by text across plans of the family.
-    """
-    parsed = {} if parsed is None else parsed
+def load_plan(plan: Plan, family: Family) -> Ruleset:
+    """The rules of one family after the plan is applied."""
     tables: Tables = {}
+    listed = list_rules(plan, family)
     for table, chains in write_plan(plan, family).items():
         tables[table] = {}
         for name, chain in chains.items():
-            for written in chain.rules:
-                if written.text not in parsed:
-                    parsed[written.text] = parse_rule(written.text, family)
             rules = tuple(
-                LoadedRule(number, written.text, parsed[written.text], written.rule.comment, written.rule.origin)
-                for number, written in enumerate(chain.rules, 1)
+                LoadedRule(number, written.text, rule, written.rule.comment, written.rule.origin)
+                for number, (written, rule) in enumerate(zip(chain.rules, listed[table][name], strict=True), 1)
             )
             tables[table][name] = LoadedChain(name, rules, ACCEPT if name in BUILTIN_CHAINS else "")
     routes = {route.table for route in plan.routes if route.family is family}
@@ -201,42 +195,32 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
     }
 
 
-def with_plan(ruleset: Ruleset, plan: Plan, parsed: dict[str, Rule] | None = None) -> Ruleset:
-    """Replace all rules of ours by a plan's; foreign rules keep their places. `parsed` as in `load_plan`."""
-    if ruleset.others:
-        others = tuple(_without_ours(backend) for backend in ruleset.others)
-        return replace(with_plan(replace(ruleset, others=()), plan, parsed), others=others)
-    family = ruleset.family
-    planned = load_plan(plan, family, parsed)
-    written = write_plan(plan, family)
-    tables: Tables = {}
-    for table in dict.fromkeys([*ruleset.tables, *planned.tables]):
-        live, wanted = ruleset.tables.get(table, {}), planned.tables.get(table, {})
-        tables[table] = {name: chain for name, chain in live.items() if name not in OWNED_CHAINS} | wanted
-        for name, chain in live.items():
-            if name not in BUILTIN_CHAINS:
-                continue
-            own = wanted[name].rules if name in wanted else ()
-            first = written[table][name].inserted if name in wanted else 0
-            foreign = [rule for rule in chain.rules if not is_ours(rule)]
-            rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
-            tables[table][name] = LoadedChain(name, rules, chain.policy)
+def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
+    """Replace all rules of ours by a plan's; foreign rules keep their places."""
+    planned = load_plan(plan, ruleset.family)
     return replace(
-        ruleset, tables=tables, local_marks=planned.local_marks or ruleset.local_marks, routing_table=planned.routing_table
+        ruleset,
+        tables=_exchange(ruleset.tables, planned.tables, write_plan(plan, ruleset.family)),
+        others=tuple(replace(one, tables=_exchange(one.tables, {}, {})) for one in ruleset.others),
+        local_marks=planned.local_marks or ruleset.local_marks,
+        routing_table=planned.routing_table,
     )
 
 
-def _without_ours(ruleset: Ruleset) -> Ruleset:
-    """Only the foreign rules of a backend."""
-    tables = {
-        table: {
-            name: replace(chain, rules=tuple(rule for rule in chain.rules if name not in BUILTIN_CHAINS or not is_ours(rule)))
-            for name, chain in chains.items()
-            if name not in OWNED_CHAINS
-        }
-        for table, chains in ruleset.tables.items()
-    }
-    return replace(ruleset, tables=tables)
+def _exchange(held: Tables, planned: Tables, written: Written) -> Tables:
+    """The tables with `planned` rules instead of ours."""
+    tables: Tables = {}
+    for table in dict.fromkeys([*held, *planned]):
+        live, wanted = held.get(table, {}), planned.get(table, {})
+        tables[table] = {name: chain for name, chain in live.items() if name not in OWNED_CHAINS} | wanted
+        for name, chain in live.items():
+            if name in BUILTIN_CHAINS:
+                own = wanted[name].rules if name in wanted else ()
+                first = written[table][name].inserted if name in wanted else 0
+                foreign = [rule for rule in chain.rules if not is_ours(rule)]
+                rules = tuple(replace(rule, number=at) for at, rule in enumerate([*own[:first], *foreign, *own[first:]], 1))
+                tables[table][name] = LoadedChain(name, rules, chain.policy)
+    return tables
 
 
 def is_ours(loaded: LoadedRule) -> bool:

@@ -100,7 +100,7 @@ def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
         step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
     ]  # shown as the kernel reports them
     met = [one for one in observed.met if one.loaded]
-    lines = tuple(_lines(observed, expected, *_align(met, expected)))
+    lines = tuple(_lines(observed, met, expected))
     wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
     if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
@@ -134,51 +134,41 @@ def _place(step: TraceStep) -> tuple[str, str, str, int]:
     return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
 
 
-def _align(met: list[ObservedHit], expected: list[TraceStep]) -> tuple[list[str], set[int]]:
-    """The kind of each rule met, and the indices of expected rules that were not met; one that may match need not be.
+def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[int, int]:
+    """For each rule met that was expected, by index, the index of that step.
 
     Backends are aligned separately, because the kernel reports legacy iptables by another mechanism.
     """
-    kinds, missing = [KERNEL_ONLY] * len(met), set()
+    pairs: dict[int, int] = {}
     several = any(step.source for step in expected)
-    for source in dict.fromkeys([step.source for step in expected] + [one.source if several else "" for one in met]):
+    for source in dict.fromkeys([step.source for step in expected]):
         ours = [at for at, one in enumerate(met) if not several or one.source == source]
         theirs = [at for at, step in enumerate(expected) if step.source == source]
-        sure = {_place(expected[at]) for at in theirs if expected[at].holds}
-        places = [_place(expected[at]) for at in theirs]
-        matcher = SequenceMatcher(None, [met[at].place for at in ours], places, autojunk=False)
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-            if tag == "equal":
-                for at in ours[i1:i2]:
-                    kinds[at] = BOTH
-            else:
-                missing |= {at for at in theirs[j1:j2] if _place(expected[at]) in sure}
-    return kinds, missing
+        places = ([met[at].place for at in ours], [_place(expected[at]) for at in theirs])
+        for i, j, size in SequenceMatcher(None, *places, autojunk=False).get_matching_blocks():
+            pairs |= zip(ours[i : i + size], theirs[j : j + size], strict=True)
+    return pairs
 
 
-def _lines(observed: TracedPacket, expected: list[TraceStep], kinds: list[str], missing: set[int]) -> Iterator[ObservedHit]:
-    """Observed rules in order, each after the predicted rules that come before it."""
-    known = iter(kinds)
-    predicted = [(step, at in missing) for at, step in enumerate(expected)]
+def _lines(observed: TracedPacket, met: list[ObservedHit], expected: list[TraceStep]) -> Iterator[ObservedHit]:
+    """Observed rules in order, each after the predicted rules that come before it; one that may match need not be met."""
+    pairs = _align(met, expected)
+    sure = {(step.source, _place(step)) for step in expected if step.holds}
+    missing = [
+        (at, ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY))
+        for at, step in enumerate(expected)
+        if step.rule and at not in pairs.values() and (step.source, _place(step)) in sure
+    ]
+    matched = iter([pairs.get(index) for index in range(len(met))])
     for one in observed.met:
         if one.loaded is None:
             yield replace(one, kind=FOREIGN)
             continue
-        kind = next(known)
-        if kind == BOTH:
-            before = next((at for at, (step, _) in enumerate(predicted) if _place(step) == one.place), len(predicted))
-            yield from _list_missing(predicted[:before])
-            predicted = predicted[before + 1 :]
-        yield replace(one, kind=kind, outcome="")
-    yield from _list_missing(predicted)
-
-
-def _list_missing(predicted: list[tuple[TraceStep, bool]]) -> list[ObservedHit]:
-    return [
-        ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY)
-        for step, is_missing in predicted
-        if is_missing and step.rule
-    ]
+        expected_at = next(matched)
+        while expected_at is not None and missing and missing[0][0] < expected_at:
+            yield missing.pop(0)[1]
+        yield replace(one, kind=KERNEL_ONLY if expected_at is None else BOTH, outcome="")
+    yield from [line for _, line in missing]
 
 
 def _describe(line: ObservedHit) -> str:

@@ -7,19 +7,21 @@ are not counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
+from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, label_of
+from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, RuleHit, label_of
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, TraceStep, cause_of
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, cause_of
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
 CONNECTIONS, PACKETS = "connections", "packets"
@@ -29,7 +31,7 @@ _DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: T
 _ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
 
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Spot = tuple[str, str, int]  # table, chain, number
+Way = tuple[RuleHit, ...]  # a rule behind the jumps that lead to it from a base chain
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,35 +79,6 @@ class Fate:
         return (self.direction, self.verdict, self.port, self.unit, self.because, self.option, self.foreign)
 
 
-@dataclass(frozen=True, slots=True)
-class _PathRule:
-    """A rule on a path from a hook; `above` are the calling rules."""
-
-    hook: str
-    table: str
-    chain: LoadedChain
-    index: int
-    above: tuple[_PathRule, ...]
-
-    @property
-    def rule(self) -> LoadedRule:
-        return self.chain.rules[self.index]
-
-    @property
-    def spot(self) -> Spot:
-        """The rule's position."""
-        return (self.table, self.chain.name, self.rule.number)
-
-    @property
-    def entry(self) -> _PathRule:
-        """The base chain's rule that the path began with."""
-        return self.above[0] if self.above else self
-
-    @property
-    def step(self) -> TraceStep:
-        return TraceStep(self.hook, "", self.table, self.chain.name, self.rule, holds=True)
-
-
 def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple[str, int | None]]:
     """Every rule's text and packet counter (None if it has none). `shared`: backends whose families share their rules."""
     return {
@@ -137,165 +110,165 @@ class _Finder:
     def __init__(self, ruleset: Ruleset, source: str, family: str, origins: Mapping[str, str]) -> None:
         self._tables = ruleset.tables
         self._source, self._family, self._origins = source, family, origins
-        self._last: dict[tuple[str, str], int] = {}  # last rule that leads to a capture, by table and chain
+        self._last: dict[tuple[str, str], int] = {}  # number of the last rule that leads to a capture, by table and chain
+        self._entered: Counter[Place] = Counter()  # ways that lead over a jump
 
     def find(self) -> Iterator[Fate]:
-        paths: dict[Spot, list[_PathRule]] = {}
-        jumps: dict[Spot, set[tuple[Spot, ...]]] = {}  # the paths to each rule
-        for at in self._list_ways():
-            if at.above:
-                jumps.setdefault(at.above[-1].spot, set()).add(tuple([one.spot for one in at.above]))
-            if self._verdict(at):
-                paths.setdefault(at.spot, []).append(at)
-        leaving: dict[Spot, list[tuple[Fate, bool]]] = {}
+        ways: dict[Place, list[Way]] = {}
+        for way in self._list_ways():
+            if self._verdict(way):
+                ways.setdefault(self._place(way[-1]), []).append(way)
+        leaving: dict[Place, list[tuple[RuleHit, Fate, bool]]] = {}
         refused: dict[str, list[Place]] = {}  # accepted by nat and dropped by filter, by hook
-        for decided in paths.values():
-            for counted, members, less in _part(decided, jumps):
+        for decided in ways.values():
+            for counted, members, less in self._part(decided):
                 fate = self._make(counted, members, less)
-                entries = {at.entry.spot for at in members}
-                for spot in entries:
-                    leaving.setdefault(spot, []).append((fate, len(entries) == 1))
+                entries = {self._place(way[0]): way[0] for way in members}
+                for place, entry in entries.items():
+                    leaving.setdefault(place, []).append((entry, fate, len(entries) == 1))
                 if fate.verdict == DROPPED and _drops_datagrams(members[0]):
-                    refused.setdefault(members[0].hook, []).extend(fate.places)
+                    refused.setdefault(members[0][-1].hook, []).extend(fate.places)
                 if not _of_known_connections(members[0]):
                     yield fate
         yield from self._find_rests(leaving, refused)
 
-    def _find_rests(self, leaving: Mapping[Spot, list[tuple[Fate, bool]]], refused: Mapping[str, list[Place]]) -> Iterator[Fate]:
+    def _find_rests(
+        self, leaving: Mapping[Place, list[tuple[RuleHit, Fate, bool]]], refused: Mapping[str, list[Place]]
+    ) -> Iterator[Fate]:
         """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
-        for (table, hook, number), fates in leaving.items():
-            chain = self._tables[table][hook]
-            index = next(index for index, loaded in enumerate(chain.rules) if loaded.number == number)
-            if hook not in _DIRECTIONS or not chain.rules[index].rule.target.calls or self._find_last(table, hook) != index:
-                continue
-            if all(alone for _, alone in fates):
-                others = [] if table != NAT or TCP in chain.rules[index].rule.matches else refused.get(hook, [])
+        for place, fates in leaving.items():
+            entry = fates[0][0]
+            captures = entry.met.target.calls and self._find_last(entry.table, entry.chain) == place.number
+            if captures and all(alone for _, _, alone in fates):
+                others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
                 yield Fate(
-                    _DIRECTIONS[hook], DIRECT, 0, _unit(table), NOTHING_CAPTURES,
-                    places=(self._place(_PathRule(hook, table, chain, index, ())), *[one for fate, _ in fates for one in fate.less]),
-                    less=tuple([one for fate, _ in fates for one in fate.places] + others),
+                    _DIRECTIONS[entry.hook], DIRECT, 0, _unit(entry.table), NOTHING_CAPTURES,
+                    places=(place, *[one for _, fate, _ in fates for one in fate.less]),
+                    less=tuple([one for _, fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
 
-    def _place(self, at: _PathRule) -> Place:
-        return Place(self._source, self._family, *at.spot)
+    def _part(self, ways: list[Way]) -> list[tuple[RuleHit, list[Way], list[RuleHit]]]:
+        """Split the ways to one rule into countable groups: (counting rule, ways, rules to subtract)."""
+        alone = [way for way in ways if len(way) > 1 < len(ways) and self._entered[self._place(way[-2])] == 1 and _is_implied(way)]
+        others = [way for way in ways if way not in alone]
+        found: list[tuple[RuleHit, list[Way], list[RuleHit]]] = [(way[-2], [way], []) for way in alone]
+        return [*found, (others[0][-1], others, [way[-2] for way in alone])] if others else found
 
-    def _make(self, counted: _PathRule, members: list[_PathRule], less: list[_PathRule]) -> Fate:
-        """The fate of packets on these paths, counted by `counted` minus `less`."""
-        at = members[0]
-        verdict = self._verdict(at)
-        causes = dict.fromkeys([self._describe(one) for one in members])
+    def _place(self, hit: RuleHit) -> Place:
+        return Place(self._source, self._family, hit.table, hit.chain, hit.rules[0].number)
+
+    def _make(self, counted: RuleHit, members: list[Way], less: list[RuleHit]) -> Fate:
+        """The fate of packets on these ways, counted by `counted` minus `less`."""
+        decider, verdict = members[0][-1], self._verdict(members[0])
+        causes = dict.fromkeys([self._describe(way) for way in members])
         because, option, foreign = next(iter(causes))
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
         return Fate(
-            "+".join(sorted({_DIRECTIONS[one.hook] for one in members})), verdict,
-            at.rule.rule.target.captures_at if verdict == CAPTURED else 0, _unit(at.table), because, option, foreign,
+            "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members})), verdict,
+            decider.met.target.captures_at if verdict == CAPTURED else 0, _unit(decider.table), because, option, foreign,
             (self._place(counted),), tuple([self._place(one) for one in less]),
         )  # fmt: skip
 
-    def _describe(self, at: _PathRule) -> tuple[str, str, bool]:
+    def _describe(self, way: Way) -> tuple[str, str, bool]:
         """The cause, the option behind it, and whether the rule is foreign."""
-        step: TraceStep | None = at.step
-        if self._verdict(at) == CAPTURED:
-            hits = [*[one.step for one in at.above], at.step]
-            step = cause_of(hits, captured=True, transparent=at.table != NAT, translated=False)
-        loaded = step.rule if step and step.rule else at.rule
-        place = f"{at.table} {step.chain if step else at.chain.name}, rule {loaded.number}"
-        return loaded.purpose or f"{loaded.quotation} ({place})", label_of(loaded.origin, self._origins), not loaded.purpose
+        hit = way[-1]
+        if self._verdict(way) == CAPTURED:
+            hit = cause_of(way, captured=True, transparent=hit.table != NAT, translated=False) or hit
+        loaded = hit.rules[0]
+        because = loaded.purpose or f"{loaded.quotation} ({hit.table} {hit.chain}, rule {loaded.number})"
+        return because, label_of(loaded.origin, self._origins), not loaded.purpose
 
-    def _list_ways(self) -> Iterator[_PathRule]:
+    def _list_ways(self) -> Iterator[Way]:
         for hook in _DIRECTIONS:
             for table in STAGES[hook]:
                 if chain := self._tables.get(table, {}).get(hook):
                     yield from self._walk(hook, table, chain, ())
 
-    def _walk(self, hook: str, table: str, chain: LoadedChain, above: tuple[_PathRule, ...]) -> Iterator[_PathRule]:
-        """Every reachable rule on each path; a recursive chain is entered once."""
-        for index, loaded in enumerate(chain.rules):
-            at = _PathRule(hook, table, chain, index, above)
+    def _walk(self, hook: str, table: str, chain: LoadedChain, above: Way) -> Iterator[Way]:
+        """The ways to every reachable rule; a recursive chain is entered once."""
+        for loaded in chain.rules:
+            way = (*above, RuleHit(hook, table, chain.name, (loaded,)))
             called = self._tables[table].get(loaded.rule.target.calls)
             if called is None:
-                yield at
-            elif called is not chain and all(called is not one.chain for one in above):
-                yield from self._walk(hook, table, called, (*above, at))
+                yield way
+            elif all(called.name != one.chain for one in way):
+                self._entered[self._place(way[-1])] += 1
+                yield from self._walk(hook, table, called, way)
 
-    def _verdict(self, at: _PathRule) -> str:
-        """The verdict of a rule; empty if it does not decide."""
-        target = at.rule.rule.target
+    def _verdict(self, way: Way) -> str:
+        """The verdict of a way's last rule; empty if it does not decide."""
+        target = way[-1].met.target
         if target.captures_at:
             return CAPTURED
         if isinstance(target, Drop | Reject):
             return DROPPED
         if isinstance(target, UnknownTarget):
             return UNKNOWN
-        ends = isinstance(target, Return | Accept) and self._ends_the_way(at)
+        ends = isinstance(target, Return | Accept) and self._ends_the_way(way)
         return DIRECT if ends or isinstance(target, DestinationNat) else ""
 
-    def _ends_the_way(self, at: _PathRule) -> bool:
+    def _ends_the_way(self, way: Way) -> bool:
         """Whether accepting here keeps packets from every rule that may capture them."""
-        stages = STAGES[at.hook]
-        for later in stages[stages.index(at.table) + 1 :]:
-            if self._find_last(later, at.hook) >= 0:
-                return False
-        here = self._find_last(at.table, at.chain.name) > at.index
-        callers = [one for one in at.above if not (isinstance(one.rule.rule.target, Jump) and one.rule.rule.target.goto)]
-        above = any(self._find_last(one.table, one.chain.name) > one.index for one in callers)
-        if isinstance(at.rule.rule.target, Accept):
+        hit = way[-1]
+        stages = STAGES[hit.hook]
+        if any(self._find_last(later, hit.hook) for later in stages[stages.index(hit.table) + 1 :]):
+            return False
+        here = self._comes_before_a_capture(hit)
+        callers = [one for one in way[:-1] if not (isinstance(one.met.target, Jump) and one.met.target.goto)]
+        above = any(map(self._comes_before_a_capture, callers))
+        if isinstance(hit.met.target, Accept):
             return here or above
-        return here and (not above or at.chain.name in BUILTIN_CHAINS)
+        return here and (not above or hit.chain in BUILTIN_CHAINS)
+
+    def _comes_before_a_capture(self, hit: RuleHit) -> bool:
+        return self._find_last(hit.table, hit.chain) > hit.rules[0].number
 
     def _find_last(self, table: str, name: str) -> int:
-        """Index of a chain's last rule that captures or leads to a capture; -1 if none."""
+        """Number of a chain's last rule that captures or leads to a capture; 0 if none."""
         known = self._last.get((table, name))
         if known is None:
-            self._last[table, name] = -1  # guards against recursion
+            self._last[table, name] = 0  # guards against recursion
             chain = self._tables.get(table, {}).get(name)
-            places = [index for index, loaded in enumerate(chain.rules) if self._leads(table, loaded)] if chain else []
-            known = self._last[table, name] = places[-1] if places else -1
+            known = max([loaded.number for loaded in chain.rules if self._leads(table, loaded)] if chain else [], default=0)
+            self._last[table, name] = known
         return known
 
     def _leads(self, table: str, loaded: LoadedRule) -> bool:
         target = loaded.rule.target
-        return bool(target.captures_at) or (bool(target.calls) and self._find_last(table, target.calls) >= 0)
+        return bool(target.captures_at) or (bool(target.calls) and self._find_last(table, target.calls) > 0)
 
 
 def _unit(table: str) -> str:
     return CONNECTIONS if table == NAT else PACKETS
 
 
-def _part(
-    paths: list[_PathRule], jumps: Mapping[Spot, set[tuple[Spot, ...]]]
-) -> list[tuple[_PathRule, list[_PathRule], list[_PathRule]]]:
-    """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
-    alone = [at for at in paths if at.above and len(jumps[at.above[-1].spot]) == 1 and _is_implied(at)] if len(paths) > 1 else []
-    others = [at for at in paths if at not in alone]
-    found: list[tuple[_PathRule, list[_PathRule], list[_PathRule]]] = [(at.above[-1], [at], []) for at in alone]
-    return [*found, (others[0], others, [at.above[-1] for at in alone])] if others else found
+def _matches(way: Way) -> list[Match]:
+    return [match for hit in way for match in hit.met.matches]
 
 
-def _is_implied(at: _PathRule) -> bool:
-    """Whether everything on this path satisfies the last rule's matches."""
-    before = [match for one in at.above for match in one.rule.rule.matches]
+def _is_implied(way: Way) -> bool:
+    """Whether everything on this way satisfies the last rule's matches."""
+    before = _matches(way[:-1])
     protocols = {match.protocol for match in before if isinstance(match, Port)}
     return all(
         match in before or (isinstance(match, Protocol) and not match.negated and match.name in protocols)
-        for match in at.rule.rule.matches
+        for match in way[-1].met.matches
     )
 
 
-def _drops_datagrams(at: _PathRule) -> bool:
+def _drops_datagrams(way: Way) -> bool:
     """Whether a filter rule drops UDP in every state: no entry is confirmed, so nat counts every packet."""
-    matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
+    matches = _matches(way)
     udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
-    return at.table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
+    return way[-1].table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
 
 
-def _of_known_connections(at: _PathRule) -> bool:
+def _of_known_connections(way: Way) -> bool:
     """Whether the rule sees only packets of connections that were decided before."""
-    matches = [match for one in (*at.above, at) for match in one.rule.rule.matches]
     return any(
         isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)
-        for match in matches
+        for match in _matches(way)
     )
 
 

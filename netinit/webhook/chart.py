@@ -12,7 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, clone, mapping, string
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 from netinit.golang.sprig import FUNCTIONS
 from netinit.golang.template import Struct, Template
@@ -39,28 +39,11 @@ def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str,
     for path in _ORDER:
         text = helpers + files[f"templates/{path}"]
         try:
-            rendered = Template.parse(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
+            rendered = Template(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
             objects += [tree for tree in goyaml.load_all(rendered) if isinstance(tree, dict)]
         except (TemplateError, ParseError) as error:
             raise ConfigError(f"the chart's {path} cannot be rendered with these values: {error}") from error
     return objects
-
-
-def merge_values(base: Tree, more: Tree, label: str, schema: Tree, path: Sequence[str] = ()) -> Tree:
-    """Merge `more` over `base` as Helm does. Raises ConfigError, naming `label`, for keys not in the schema."""
-    result: Tree = clone(base)
-    known = mapping(schema.get("properties"))
-    for key, value in more.items():
-        name = quote(".".join((*path, key)))
-        if schema.get("additionalProperties") is False and key not in known:
-            near = get_close_matches(key, list(known))
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-            raise ConfigError(f"{label}: {name} is no value of the chart; {hint}")
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            result[key] = merge_values(base[key], value, label, mapping(known.get(key)), (*path, key))
-        else:
-            result[key] = clone(value)
-    return result
 
 
 def set_value(text: str) -> Tree:
@@ -87,61 +70,42 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "integer": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
 }
+_LIMITS: Mapping[str, tuple[type, Callable[[Any, Any], bool], str]] = {  # keyword: what it is for, what holds, and else the problem
+    "enum": (object, lambda value, known: value in known, "{value} is none of {limit}"),
+    "minLength": (str, lambda value, least: len(value) >= least, "it must not be empty"),
+    "pattern": (str, lambda value, pattern: bool(re.search(pattern, value)), "{value} does not match {limit}"),
+    "minimum": (int, lambda value, least: value >= least, "{number} must be from {limit} to {maximum}"),
+    "maximum": (int, lambda value, most: value <= most, "{number} must be from {minimum} to {limit}"),
+    "uniqueItems": (list, lambda value, _: not any(value.count(one) > 1 for one in value), "{value} has one of them twice"),
+}
+KEYWORDS = frozenset((*_ANNOTATIONS, *_LIMITS, "anyOf", "type", "items", "properties", "additionalProperties"))
+"""The supported keywords of JSON Schema."""
 
 
 def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterator[str]:
     """Yield a message for each value that violates the schema, with its path."""
-    name = quote(".".join(path)) if path else "the values"
+    name, shown = quote(".".join(path)) if path else "the values", quote(value if isinstance(value, str) else str(value))
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path)) for one in schema["anyOf"]):
-            yield f"{name}: {_show(value)} is none of the kinds of value that it may be"
+            yield f"{name}: {shown} is none of the kinds of value that it may be"
         return
     words, is_type = _TYPES.get(str(schema.get("type")), ("", lambda _: True))
     if not is_type(value):
-        yield f"{name}: {_show(value)} must be {words}"
+        yield f"{name}: {shown} must be {words}"
         return
-    if "enum" in schema and value not in schema["enum"]:
-        yield f"{name}: {_show(value)} is none of {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, str):
-        yield from _check_text(value, schema, name)
-    elif isinstance(value, int):
-        if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-            yield f"{name}: {value} must be from {schema.get('minimum', 'any')} to {schema.get('maximum', 'any')}"
-    elif isinstance(value, list):
-        yield from _check_list(value, schema, path)
-    elif isinstance(value, dict):
-        yield from _check_mapping(value, schema, path)
-
-
-KEYWORDS = frozenset((
-    *_ANNOTATIONS, "anyOf", "type", "enum", "pattern", "minLength", "minimum", "maximum", "uniqueItems", "items", "properties",
-    "additionalProperties",
-))  # fmt: skip
-"""The supported keywords of JSON Schema."""
-
-
-def _check_list(value: list[Any], schema: Tree, path: Sequence[str]) -> Iterator[str]:
-    if schema.get("uniqueItems") and any(one in value[:at] for at, one in enumerate(value)):
-        yield f"{quote('.'.join(path))}: {_show(value)} has one of them twice"
-    for at, one in enumerate(value):
-        yield from find_problems(one, mapping(schema.get("items")), (*path, str(at)))
-
-
-def _check_mapping(value: Tree, schema: Tree, path: Sequence[str]) -> Iterator[str]:
+    for keyword, (kind, holds, problem) in _LIMITS.items():
+        if keyword in schema and isinstance(value, kind) and not holds(value, schema[keyword]):
+            limit = ", ".join(map(str, schema[keyword])) if keyword == "enum" else schema[keyword]
+            given = {"minimum": "any", "maximum": "any", **schema, "value": shown, "number": value, "limit": limit}
+            yield f"{name}: {problem.format(**given)}"
+            return
     known, others = mapping(schema.get("properties")), schema.get("additionalProperties", {})
-    for key, one in value.items():
+    for key, one in mapping(value).items():
         if key not in known and others is False:
-            yield f"{quote('.'.join((*path, key)))} is no value of the chart"
+            near = get_close_matches(key, list(known))
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            yield f"{quote('.'.join((*path, key)))} is no value of the chart; {hint}"
         else:
             yield from find_problems(one, known.get(key, mapping(others)), (*path, key))
-
-
-def _check_text(value: str, schema: Tree, name: str) -> Iterator[str]:
-    if len(value) < schema.get("minLength", 0):
-        yield f"{name}: it must not be empty"
-    elif "pattern" in schema and not re.search(schema["pattern"], value):
-        yield f"{name}: {_show(value)} does not match {schema['pattern']}"
-
-
-def _show(value: Any) -> str:
-    return quote(value if isinstance(value, str) else str(value))
+    for at, one in enumerate(sequence(value)):
+        yield from find_problems(one, mapping(schema.get("items")), (*path, str(at)))

@@ -12,8 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.kubelets import Kubelets, runs_native_sidecars
-from netinit.inject.openshift import GROUPS_ANNOTATION, UID_RANGE
+from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
 from netinit.kube.api_paths import (

@@ -35,8 +35,6 @@ from netinit.webhook.installation_findings import (
     template_of,
 )
 
-__all__ = ["CA_CONFIG_MAP", "arguments_of", "find_missing", "join_some", "lint"]
-
 CA_CONFIG_MAP = "istio-ca-root-cert"
 """The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
 

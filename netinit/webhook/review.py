@@ -18,7 +18,7 @@ from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.author_warnings import advise
 from netinit.inject.decision import decide
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
 from netinit.webhook.configuration import Served
@@ -104,17 +104,9 @@ class _Review:
             response["auditAnnotations"] = {**self.audit, "decision": escape(shorten(decision, _MAX_MESSAGE))}
         review = {"kind": "AdmissionReview", "apiVersion": self.api_version, "response": response}
         return ReviewAnswer(
-            status=200,
-            body=_JSON.encode(review).encode(),
-            outcome=outcome,
-            reason=reason,
-            message=message,
-            uid=self.uid,
-            namespace=self.namespace,
-            pod=self.pod,
-            owner=self.owner,
-            dry_run=self.request.get("dryRun") is True,
-        )
+            status=200, body=_JSON.encode(review).encode(), outcome=outcome, reason=reason, message=message, uid=self.uid,
+            namespace=self.namespace, pod=self.pod, owner=self.owner, dry_run=self.request.get("dryRun") is True,
+        )  # fmt: skip
 
 
 _NOT_A_NEW_POD = ("other-kind", "other-operation")

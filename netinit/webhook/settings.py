@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from netinit.inject.kubelets import Kubelets
+from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings as InjectionSettings
 from netinit.options import AUTO
 from netinit.options.declare import DeclaredOptions, plain
@@ -63,8 +63,7 @@ class ServeSettings(DeclaredOptions):
         "--injectConfigMapName", _TEXT, default="",
         help_text="Watch this ConfigMap for the injector's configuration, instead of a file.")
     mesh_map: str = plain(
-        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, instead of a file.",
-    )
+        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, instead of a file.")
     last_good_map: str = plain(
         "--lastGoodConfigMapName", _TEXT, default="",
         help_text="Save the last valid configuration in this ConfigMap, which must exist; after a restart it is used if the "
@@ -96,8 +95,7 @@ class ServeSettings(DeclaredOptions):
         help_text="The certificate authority of the serving certificate, which becomes the caBundle of --webhookConfigName.")
     client_ca_file: str = plain(
         "--clientCAFile", PATH, default="",
-        help_text="Serve reviews only to clients with a certificate of this authority.",
-    )
+        help_text="Serve reviews only to clients with a certificate of this authority.")
     certificate_secret: str = plain(
         "--certificateSecret", _TEXT, default="",
         help_text="Create and renew an authority and a certificate in this Secret, instead of reading files.")
@@ -109,8 +107,7 @@ class ServeSettings(DeclaredOptions):
         "--webhookConfigName", _TEXT, default="",
         help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) up to date.")
     webhook_name: str = plain(
-        "--webhookName", _TEXT, default="", help_text="The webhook in them to update (default: all that use the Service).",
-    )
+        "--webhookName", _TEXT, default="", help_text="The webhook in them to update (default: all that use the Service).")
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     watch_namespaces: bool = plain(
@@ -120,8 +117,7 @@ class ServeSettings(DeclaredOptions):
         "--watchProxyConfigs", _BOOL, default=False,
         help_text="Watch ProxyConfig resources (networking.istio.io), and merge them into the pods' proxy configuration.")
     health_file: str = plain(
-        "--healthCheckFile", PATH, default="", help_text="Write ok to this file while the server is healthy.",
-    )
+        "--healthCheckFile", PATH, default="", help_text="Write ok to this file while the server is healthy.")
     health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often to write this file; 0: never.")
     shutdown_delay: int = plain(
         "--shutdownDelay", _DURATION, default=5 * SECOND,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from netinit.base.errors import ClusterError
@@ -10,7 +9,7 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kube import api_paths
 from netinit.kube.access import find_access
 from netinit.kube.api_paths import Resource
-from netinit.kube.client import Client
+from netinit.kube.client import Client, ask_once
 from netinit.webhook.installation_findings import find_hooks, metadata_of
 from netinit.webhook.linting import CA_CONFIG_MAP
 
@@ -26,35 +25,33 @@ _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "Repl
 
 def survey(context: str, kubeconfig: str) -> list[Tree]:
     """Return the objects to lint, without unreadable kinds. Raises ClusterError if webhooks cannot be read."""
-    return asyncio.run(_survey(context, kubeconfig))
+    return ask_once(find_access(kubeconfig=kubeconfig, context=context), _survey)
 
 
-async def _survey(context: str, kubeconfig: str) -> list[Tree]:
+async def _survey(client: Client) -> list[Tree]:
     trees: list[Tree] = []
-    async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
-        for resource in _LINTED:
-            try:
-                trees += await _list(client, resource)
-            except ClusterError as error:
-                if resource is api_paths.WEBHOOK_CONFIGURATIONS or not error.status:
-                    raise
-        with contextlib.suppress(ClusterError):
-            trees += await _list(client, api_paths.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
-        for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
-            for resource in (api_paths.SECRETS, api_paths.CONFIG_MAPS):
-                with contextlib.suppress(ClusterError):
-                    trees += await _list(client, resource, namespace)
+    for resource in _LINTED:
+        try:
+            trees += await _list(client, resource)
+        except ClusterError as error:
+            if resource is api_paths.WEBHOOK_CONFIGURATIONS or not error.status:
+                raise
+    with contextlib.suppress(ClusterError):
+        trees += await _list(client, api_paths.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+    for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
+        for resource in (api_paths.SECRETS, api_paths.CONFIG_MAPS):
+            with contextlib.suppress(ClusterError):
+                trees += await _list(client, resource, namespace)
     return trees
 
 
 def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
     """Return the workloads not owned by another one; in all namespaces if `namespace` is empty. Raises ClusterError."""
-    return asyncio.run(_find_workloads(context, kubeconfig, namespace))
 
+    async def ask(client: Client) -> list[Tree]:
+        return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
 
-async def _find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
-    async with Client(find_access(kubeconfig=kubeconfig, context=context)) as client:
-        found = [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
+    found = ask_once(find_access(kubeconfig=kubeconfig, context=context), ask)
     return [tree for tree in found if not _CONTROLLERS & _owner_kinds(tree)]
 
 

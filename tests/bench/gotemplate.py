@@ -121,7 +121,7 @@ def main() -> int:
     parses = []
     for _ in range(rounds):
         started = time.process_time()
-        template = Template.parse("sidecar", text, functions)
+        template = Template("sidecar", text, functions)
         parses.append((time.process_time() - started) * 1000)
     contenders = {"netinit": template.render}
     if importlib.util.find_spec("gotpl"):

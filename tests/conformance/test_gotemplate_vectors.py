@@ -110,7 +110,7 @@ def texts(settings):
 @functools.cache
 def template(settings, name, *, quoted):
     functions = {**FUNCTIONS, "toYaml": quoted_yaml} if quoted else FUNCTIONS
-    return Template.parse("inject", texts(settings)[0][name], functions)
+    return Template("inject", texts(settings)[0][name], functions)
 
 
 def known(row):
@@ -133,12 +133,12 @@ def test_a_pod_renders_to_the_same_tree_with_yaml_as_kubernetes_writes_it(row):
 def test_every_current_template_parses_and_the_poison_for_old_injectors_does_not(settings):
     templates, poison = texts(settings)
     for name, text in templates.items():
-        Template.parse(name, text, FUNCTIONS)
+        Template(name, text, FUNCTIONS)
     if poison is not None:
         with pytest.raises(Exception, match=f'^template: old:1: function "{FOREIGN}" not defined$'):
-            Template.parse("old", poison, FUNCTIONS)
+            Template("old", poison, FUNCTIONS)
 
 
 @pytest.mark.parametrize("path", sorted(CLASSIC.glob("templates/*.tpl")), ids=lambda path: path.stem)
 def test_every_classic_template_parses(path):
-    assert Template.parse(path.name, path.read_text(), FUNCTIONS, ("[[", "]]")).names == (path.name,)
+    assert Template(path.name, path.read_text(), FUNCTIONS, ("[[", "]]")).names == (path.name,)

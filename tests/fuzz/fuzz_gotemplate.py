@@ -100,7 +100,7 @@ def run_case(text: str, patience: float = PATIENCE) -> str | None:
     started = time.process_time()
     try:
         delimiters = ("[[", "]]") if text.startswith("[[") else ("{{", "}}")
-        rendered = Template.parse("fuzz", text, ALL_FUNCTIONS, delimiters).render(DATA, limits=LIMITS)
+        rendered = Template("fuzz", text, ALL_FUNCTIONS, delimiters).render(DATA, limits=LIMITS)
         if len(rendered) > LIMITS.output:
             return f"{len(rendered)} characters of output"
     except TemplateError as error:

@@ -25,7 +25,7 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
 SLOW = 5.0  # seconds of the processor
@@ -247,6 +247,8 @@ def spellings(place, texts):
 
 def is_of_the_pod(key, value):
     """Whether all of the value comes from the pod."""
+    if value == "":  # an empty text of the pod's, which the harmless pod has too
+        return True
     if isinstance(value, str):
         return bool(WORD.search(value) or value.isdigit() if key[:1] == "w" else WORD.fullmatch(value))  # digits: a length
     told = json.dumps(value)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from conversation import Conversation, Listener, Players, converse
 from hypothesis import strategies as st
 
+from hosts import Host
 from netinit.backends import routes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.lab import Arrival, Pod, Probe
@@ -30,7 +31,6 @@ from netinit.rules.nft import model_table, plan_tables, render_script
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.targets import format_chain
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
-from netinit.simulate.engine import Host
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from randomness import SEED

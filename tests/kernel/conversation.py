@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from hosts import Host
 from netinit.rules.packet_inputs import Packet
-from netinit.simulate.engine import Host
 from netinit.simulate.trace import DELIVERED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace
 
 ANSWERED, TIMEOUT, REFUSED_BY_PORT = "answered", "timeout", "refused"

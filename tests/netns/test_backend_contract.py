@@ -73,11 +73,6 @@ def full_options(draw):
     return options.replace(**changes)
 
 
-def made_for(backend, options):
-    """The options, without what the backend refuses."""
-    return options.replace(backend=backend, log_group=0 if backend == "libiptc" else options.log_group)
-
-
 def check_planned(pod, options):
     """Our chains hold exactly the planned rules, and the built-in ones hold them in the planned order."""
     with pod.entered():
@@ -154,7 +149,7 @@ def test_options_by_the_dozen_keep_the_contract(require_netns, backend):
     def check(options, other):
         with Pod() as pod:
             add_foreign_rules(pod, variant_of(backend))
-            check_contract(pod, made_for(backend, options), [other])
+            check_contract(pod, options.replace(backend=backend), [other])
 
     check()
 
@@ -174,8 +169,8 @@ def test_reconciling_ends_where_a_fresh_start_ends(require_netns, backend):
     @settings(FEW, max_examples=FEW_EXAMPLES.get(backend, EXAMPLES))
     @given(full_options(), full_options())
     def check(old, new):
-        old = made_for(backend, old.replace(rule_comments=new.rule_comments))  # comments alone are no difference
-        new = made_for(backend, new)
+        old = old.replace(backend=backend, rule_comments=new.rule_comments)  # comments alone are no difference
+        new = new.replace(backend=backend)
         with Pod() as pod:
             add_foreign_rules(pod, variant_of(backend))
             apply_in(pod, new)

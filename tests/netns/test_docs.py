@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def folder(tmp_path):
     for name, script in STAND_INS.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    (tmp_path / "bin" / "netinit").write_text(f'#!/bin/sh\nNETINIT_DOOR={prefork.door()} exec {sys.executable} -IS {FORKED} "$@"\n')
+    program, door = [sys.executable, "-IS", str(FORKED)], shlex.quote(str(prefork.door()))
+    (tmp_path / "bin" / "netinit").write_text(f'#!/bin/sh\nNETINIT_DOOR={door} exec {shlex.join(program)} "$@"\n')
     (tmp_path / "bin" / "netinit").chmod(0o755)
     return tmp_path
 
@@ -100,7 +102,7 @@ def run_block(pod, folder, block):
     from_outside = EXAMPLE_PID in block or "crictl" in block
     path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     block = block.replace(EXAMPLE_PID, str(pod.pid)).replace(EXAMPLE_NAMESPACE, f"{EXAMPLE_NAMESPACE}-{pod.pid}")
-    script = f"set -euo pipefail; cd '{folder}'\n{block}"
+    script = f"set -euo pipefail; cd {shlex.quote(str(folder))}\n{block}"
     with NetworkNamespace("node") as node:
         place = node if from_outside else pod
         return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
@@ -142,7 +144,7 @@ def test_commands_stand_in_shell_blocks_alone():
 def test_the_python_examples_run(pod, folder, block):
     if "def test_" in block:
         (folder / "test_example.py").write_text(block)
-        script = f"cd '{folder}' && exec '{sys.executable}' -m pytest -q -p no:cacheprovider --rootdir . test_example.py"
+        script = f"cd {shlex.quote(str(folder))} && exec {shlex.quote(sys.executable)} -m pytest -q -p no:cacheprovider --rootdir . test_example.py"
         done = pod.run(["bash", "-c", script])
         assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
         return

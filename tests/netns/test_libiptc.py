@@ -23,9 +23,8 @@ from legacy import (
     listings,
     tables_of,
 )
-from netinit.backends import libiptc
-from netinit.backends.legacy import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
+from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.lab import Pod
@@ -110,32 +109,16 @@ def test_one_removes_what_the_other_programmed(programs):
         assert filled() == before
 
 
-def test_a_match_that_this_host_does_not_have_is_named_and_marked():
-    """Another image's iptables may know more than ours: here ours has lost an extension."""
-    rules = "*filter\n-A INPUT -m statistic --mode nth --every 3 --packet 0 -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n"
+def test_a_rule_is_deleted_by_its_text_in_any_notation_and_with_its_comment():
+    """The first with this meaning and comment, as iptables-legacy deletes."""
+    texts = ["-j ACCEPT", "-p tcp -m tcp --dport 80 -j ACCEPT", '-p tcp -m tcp --dport 80 -m comment --comment "a b" -j ACCEPT', "-j A1"]
+    rules = "".join([f"-A INPUT {text}\n" for text in (*texts, *texts[:2])])
     with fresh() as namespace:
-        load(namespace, LEGACY, IPV4, rules)
-        answers = libiptc._ask({IPV4: lambda tables: list_without(tables, "statistic")})
-    assert "-m statistic [unknown to this host] -m mark --mark 0x1 -j ACCEPT" in answers[IPV4]
-
-
-def list_without(tables, missing):
-    find = tables._find_match
-    tables._find_match = lambda name, revision: (None, False) if name == missing.encode() else find(name, revision)
-    return "".join(tables._list_rules("INPUT", tables._open("filter")))
-
-
-def test_a_revision_that_this_host_does_not_have_is_marked():
-    with fresh() as namespace:
-        load(namespace, LEGACY, IPV4, "*filter\n-A INPUT -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n")
-        answers = libiptc._ask({IPV4: list_newer})
-    assert "-m mark [unsupported revision] -j ACCEPT" in answers[IPV4]
-
-
-def list_newer(tables):
-    find = tables._find_match
-    tables._find_match = lambda name, revision: find(name, revision + 7)
-    return "".join(tables._list_rules("INPUT", tables._open("filter")))
+        load(namespace, LEGACY, IPV4, f"*filter\n:A1 - [0:0]\n{rules}COMMIT\n")
+        for text in ("-p 6 --dport 80 -m comment --comment 'a b' -j ACCEPT", "-j A1", texts[1]):
+            assert LibiptcBackend().feed({IPV4: f"*filter\n-D INPUT {text}\nCOMMIT\n"}) == {}
+        left = [line.removeprefix("-A INPUT ") for line in listing(IPV4).splitlines() if line.startswith("-A")]
+        assert left == [texts[0], *texts[:2]]
 
 
 # No traces

@@ -19,11 +19,11 @@ import pytest
 
 from hostile import stranger, tool
 from netinit.backends import lock
-from netinit.backends.legacy import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
+from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
-from netinit.kernel import locks, namespaces, open_pod, read_text, run
+from netinit.kernel import namespaces, open_pod, read_text, run
 from netinit.lab import Pod
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
@@ -114,9 +114,9 @@ def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod
     needs("iptables-nft")
     with open_pod.OpenPod(netns=pod.path) as opened, opened.lock(10**9, pytest.fail):
         named = os.fstat(pod.descriptor)
-        path = Path(locks.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
+        path = Path(open_pod.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
         status = path.stat()
-        assert (Path(locks.FOLDER).stat().st_mode & 0o7777, status.st_mode & 0o7777, status.st_uid) == (0o700, 0o600, 0)
+        assert (Path(open_pod.FOLDER).stat().st_mode & 0o7777, status.st_mode & 0o7777, status.st_uid) == (0o700, 0o600, 0)
         refused = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "200ms")
         assert refused.returncode == 1
         assert f"the pod is being programmed by process {os.getpid()} (" in refused.stderr, refused.stderr
@@ -129,7 +129,7 @@ def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod
 @pytest.mark.parametrize("trap", ["writable", "link"])
 def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, monkeypatch, trap):
     place = tmp_path / "locks"
-    monkeypatch.setattr(locks, "FOLDER", str(place))
+    monkeypatch.setattr(open_pod, "FOLDER", str(place))
     if trap == "writable":
         place.mkdir()
         place.chmod(0o777)

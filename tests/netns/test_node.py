@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from netinit.base.net import IPV4
+from netinit.cli.rule_sources import LIVE, find_attached, find_rule_source
 from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
 from netinit.node.unix_server import open_socket
 from netinit.options import Options
+from netinit.pods.verify import verify
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
 from randomness import some
@@ -118,6 +120,24 @@ def test_check_names_the_first_rule_that_differs(node, api, pod):
     assert (status, tree["code"]) == (1, 102)
     assert "nat ISTIO_INBOUND rule 1" in tree["msg"]
     assert "ISTIO_IN_REDIRECT" in tree["details"]
+
+
+def test_without_options_a_pod_is_verified_against_those_that_the_agent_recorded(node, api, pod, monkeypatch):
+    api.put(make_pod("web"))
+    assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
+    monkeypatch.setattr("netinit.node.settings.SOCKET", str(node.folder / "run" / "cni.sock"))
+    asked = Options(netns=str(pod.path))
+    found = find_attached(asked)
+    assert found is not None
+    assert verify(found.replace(netns=asked.netns)).differences == ()
+    pod.run(["iptables", "-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15021", "-j", "RETURN"], check=True)
+    (missing,) = [one for one in verify(found.replace(netns=asked.netns)).differences if one.table == "nat"]
+    assert (missing.kind, missing.rule) == ("missing", "-p tcp -m tcp --dport 15021 -j RETURN")
+    source = find_rule_source(asked, LIVE)
+    assert [text for text in source.warnings if "the agent's record would make" in text], source.warnings
+    assert find_attached(Options()) is None
+    with NetworkNamespace("other") as other:
+        assert find_attached(Options(netns=str(other.path))) is None
 
 
 def test_del_without_a_namespace_or_after_it_is_gone_succeeds(node, api):

@@ -14,7 +14,7 @@ from hostile import chrooted, stranger, tool
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import children
 from netinit.kernel.files import read_in_root
-from netinit.kernel.locks import FOLDER as LOCKS
+from netinit.kernel.open_pod import FOLDER as LOCKS
 from netinit.kernel.open_pod import OpenPod
 from programming import SIDECAR
 from sweeps import choose, pairs

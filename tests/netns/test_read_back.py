@@ -196,3 +196,69 @@ def test_a_table_without_chains_does_not_keep_us_from_working(pod):
     pod.run(["nft", "add", "table", "ip", "nat"], check=True)
     read(pod, "apply", *MODES["sidecar"], "--backend", "iptables-nft")
     assert read(pod, "verify", *MODES["sidecar"]).stdout.startswith("as planned")
+
+
+RECORDED = (*SIDECAR, "--ipv6", "on", "-x", "10.0.0.0/8", "--backend", "nftables")
+NAT_TABLE, OUTPUT_CHAIN = "inet istio-proxy-nat", "inet istio-proxy-nat istio-output"
+
+
+def verify_alone(pod):
+    done = run_tool(pod, "verify", "--json")
+    return done.returncode, json.loads(done.stdout)["differences"], done.stderr
+
+
+def replace_nat(pod, folder, text):
+    (folder / "script").write_text(f"delete table {NAT_TABLE}\n{text}\n")
+    pod.run(["nft", "-f", str(folder / "script")], check=True)
+
+
+def test_a_deleted_rule_is_missing_from_the_options_that_the_table_records(pod):
+    needs("nftables")
+    read(pod, "apply", *RECORDED)
+    code, _, notes = verify_alone(pod)
+    assert (code, "those that the nft table's comment records" in notes) == (0, True)
+    listed = pod.run(["nft", "-a", "list", "chain", *OUTPUT_CHAIN.split()], check=True).stdout
+    (handle,) = [line.split()[-1] for line in listed.splitlines() if "10.0.0.0/8" in line]
+    pod.run(["nft", f"delete rule {OUTPUT_CHAIN} handle {handle}"], check=True)
+    code, differences, _ = verify_alone(pod)
+    assert (code, [(one["kind"], one["rule"]) for one in differences]) == (3, [("missing", "ip daddr 10.0.0.0/8 counter return")])
+    told = json.loads(read(pod, "explain", "--live", "--to", "10.1.1.1:80", "--json").stdout)
+    assert told["verdict"] == "captured"
+    assert [text for text in told["warnings"] if "--istio-service-exclude-cidr is '' and not '10.0.0.0/8'" in text]
+
+
+def test_a_record_follows_a_change_that_is_in_another_table(pod):
+    needs("nftables")
+    read(pod, "apply", *RECORDED)
+    read(pod, "apply", *RECORDED, "--drop-invalid", "--reconcile")  # whose rule is in the mangle table alone
+    code, _, notes = verify_alone(pod)
+    assert (code, "--drop-invalid" in notes) == (0, True)
+
+
+@pytest.mark.parametrize("comment", ["netinit apply --network-namespace /proc/1/ns/net", "netinit apply -b 0", "theirs"])
+def test_a_comment_that_is_no_record_leaves_the_options_to_the_rules(pod, tmp_path, comment):
+    needs("nftables")
+    read(pod, "apply", *RECORDED)
+    listing = pod.run(["nft", "list", "table", *NAT_TABLE.split()], check=True).stdout
+    changed = "\n".join(f'\tcomment "{comment}"' if line.startswith("\tcomment") else line for line in listing.splitlines())
+    assert changed != listing.rstrip("\n")
+    replace_nat(pod, tmp_path, changed)
+    code, differences, notes = verify_alone(pod)
+    assert (code, differences) == (0, [])
+    assert "those that the rules show: netinit apply" in notes
+    assert "-x 10.0.0.0/8" in notes
+
+
+def test_a_record_of_other_options_is_a_difference_and_not_believed(pod, tmp_path):
+    needs("nftables")
+    read(pod, "apply", *RECORDED)
+    listing = pod.run(["nft", "list", "table", *NAT_TABLE.split()], check=True).stdout
+    changed = listing.replace("-x 10.0.0.0/8", "-x 11.0.0.0/8")
+    assert changed != listing
+    replace_nat(pod, tmp_path, changed)
+    code, differences, _ = verify_alone(pod)
+    assert code == 3
+    assert {one["kind"] for one in differences} == {"missing", "extra"}
+    told = json.loads(read(pod, "explain", "--live", "--to", "10.1.1.1:80", "--json").stdout)
+    assert told["verdict"] == "direct"
+    assert "-x 10.0.0.0/8" in told["options"]

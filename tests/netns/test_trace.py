@@ -91,6 +91,17 @@ def test_the_kernels_way_of_outbound_connections_is_the_predicted_one(pod, backe
     assert state(pod) == before
 
 
+def test_a_pods_name_servers_are_read_before_its_namespace_is_entered(pod):
+    """Without --dns-servers the capture of DNS depends on the pod's own file, which a child inside cannot open."""
+    needs("nftables")
+    start_servers(pod)
+    asked = ["-u", str(PROXY_ID), "-g", str(PROXY_ID), "-i", "*", "-b", "*", "--redirect-dns", "--backend", "nftables"]
+    apply_in(pod, Options.from_argv(asked))
+    with tracing(pod.client, *asked, "--pid", str(pod.pid), "--to", f"{OUTSIDE}:80") as process:
+        assert call(pod).server == "proxy"
+        assert read_packet(process)["agrees"] is True
+
+
 @pytest.mark.parametrize("host", [OUTSIDE, "2001:db8::7"])
 def test_both_families_are_traced(pod, backend, host):
     start_servers(pod)

@@ -92,7 +92,7 @@ def oracle(tmp_path_factory):
 
 def ours(text, delimiters=("{{", "}}")):
     try:
-        return "output", Template.parse("t", text, FUNCTIONS, delimiters).render(DATA)
+        return "output", Template("t", text, FUNCTIONS, delimiters).render(DATA)
     except TemplateError as error:
         return "error", str(error)
 

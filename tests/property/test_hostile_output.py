@@ -139,7 +139,7 @@ def outputs(text, where="RETURN"):
     tables = listing(text, where=where)
     ruleset = explained(tables)
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
-    owned = owned_rules(tables, write_plan(PLAN, IPV4), [tables], layout_patterns)
+    owned = owned_rules(IPV4, {IPV4: tables}, write_plan(PLAN, IPV4), layout_patterns)
     differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
     report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)

@@ -39,6 +39,7 @@ READS_ITS_OWN_DATA = {"netinit/inject/schema.py"}  # the configuration and templ
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 FORKS = {"fork", "forkpty"}
 STARTS = {"posix_spawn", "posix_spawnp", "system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnve", "fork_exec"}
+ENTERS, ENTERING = {"OpenPod"}, {"netinit/backends/named_pod.py", "netinit/kernel/open_pod.py"}
 FORKING, STARTING = {"netinit/kernel/children.py"}, {"netinit/kernel/run.py"}
 OF_THE_LAB = {"netinit/lab/pod.py"}  # the pause process of a pod
 DOORS = {  # to stdout and stderr
@@ -186,6 +187,16 @@ def gather_calls(names, allowed, folders=("",)):
 def test_children_are_forked_and_programs_started_in_one_file_each():
     problems = gather_calls(FORKS, FORKING) + gather_calls(STARTS, STARTING | OF_THE_LAB)
     assert not problems, "\n".join(["ask netinit.kernel.children or netinit.kernel.run:", *problems])
+
+
+def test_pods_are_opened_in_one_file():
+    """Whoever opens one otherwise would have to refuse the machine, read its name servers and hold its locks alone."""
+    naming = {str(path.relative_to(ROOT)) for path in SOURCES if any(is_named(node, ENTERS) for node in ast.walk(read(path)))}
+    assert naming == ENTERING, "open pods by netinit.backends.named_pod"
+
+
+def is_named(node, names):
+    return bool({getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", "")} & names)
 
 
 def test_pure_packages_open_no_file():

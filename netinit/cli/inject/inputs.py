@@ -11,11 +11,11 @@ from netinit.base.sanitize import shorten, split_message
 from netinit.base.tree import mapping, string
 from netinit.cli.inject import safe_files
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
-from netinit.cli.inject.safe_files import RefusedFileError, Spool
+from netinit.cli.inject.safe_files import Spool
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.kubelets import Kubelets
 from netinit.inject.manifests import split
+from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings
 from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.options import AUTO
@@ -82,8 +82,6 @@ def read_text(name: str) -> str:
         data = safe_files.read(name)
     except OSError as error:
         raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-    except RefusedFileError as error:
-        raise ParseError(f"{shorten(name)}: {error}") from error
     return _decoded(name, data)
 
 
@@ -138,9 +136,7 @@ def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, st
     try:
         files = [(name, _decoded(name, data)) for name, data in safe_files.listed(folder, _SUFFIXES, recursive=recursive)]
     except OSError as error:
-        raise ParseError(f"{shorten(folder)}: cannot be read: {error.strerror}") from error
-    except RefusedFileError as error:
-        raise ParseError(str(error)) from error
+        raise ParseError(f"{shorten(error.filename)}: cannot be read: {error.strerror}") from error
     if not files:
         raise OptionError(f"{label}: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
     return files
@@ -224,8 +220,6 @@ def write_result(name: str, spool: Spool) -> None:
         safe_files.replace(name, spool.pieces())
     except OSError as error:
         raise InjectionError(f"-o: {name}: cannot be written: {error.strerror}") from error
-    except RefusedFileError as error:
-        raise InjectionError(f"-o: {name}: is not written: {error}") from error
 
 
 def warn(texts: Sequence[str]) -> None:

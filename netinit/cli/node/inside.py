@@ -24,7 +24,7 @@ from netinit.kernel.processes import count_cores
 from netinit.kernel.snapshot import cgroups
 from netinit.node.attachments import Attachments
 from netinit.node.pod_namespaces import find_cgroups, find_namespaces
-from netinit.node.settings import CGROUPS, RECORDS, SOCKET
+from netinit.node.settings import ATTACHMENTS, CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 
@@ -56,7 +56,7 @@ def command(
     answer and notes. With COMMAND (watch or trace) it prints that command's lines until stdin ends. The only command that
     changes rules is apply --reconcile, for `kubectl netinit fix`.
     """
-    attachments = Attachments(Path(socket).parent / "attachments")
+    attachments = Attachments(Path(socket).parent / ATTACHMENTS)
 
     def find(wanted: Iterable[str]) -> dict[str, str]:
         return find_namespaces(wanted, attachments=attachments, records=Path(records), folder=Path(folder))

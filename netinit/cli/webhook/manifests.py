@@ -15,7 +15,8 @@ from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import HELP_NAMES, add_value
 from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
-from netinit.webhook.chart import find_problems, merge_values, render, set_value
+from netinit.inject.values import merge_values
+from netinit.webhook.chart import find_problems, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
@@ -55,12 +56,11 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
     chart = read_chart()
     values = mapping(goyaml.load(chart["values.yaml"]))
     schema = json.loads(chart["values.schema.json"])
-    for file in files:
-        values = merge_values(values, _read_values(file), file, schema)
-    for text in given:
-        values = merge_values(values, set_value(text), "--set", schema)
-    if problems := list(find_problems(values, schema)):
+    sources = [*((file, _read_values(file)) for file in files), *(("--set", set_value(text)) for text in given)]
+    if problems := [f"{label}: {problem}" for label, tree in sources for problem in find_problems(tree, schema)]:
         raise ConfigError("\n".join(problems))
+    for _, tree in sources:
+        values = merge_values(values, tree)
     return render(chart, values, name=name, namespace=namespace)
 
 

@@ -23,6 +23,8 @@ MAX_ALIASED_NODES = 100_000
 """Nodes that aliases may add to a document."""
 
 _Reader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+BLANKS = " \t\r\n\x85\u2028\u2029"
+"""Spaces, and YAML's line breaks."""
 _YAML_TAG = "tag:yaml.org,2002:"
 
 
@@ -32,17 +34,18 @@ def _tagged(tag: str, text: str, mark: Any) -> Any:
         try:
             return base64.b64decode(text, validate=False).decode("utf-8", "replace")
         except (binascii.Error, ValueError) as error:
-            raise ParseError(f"{_at(mark)}: !!binary holds no base64: {error}") from error
+            raise ParseError(f"{place_of(mark)}: !!binary holds no base64: {error}") from error
     wanted: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "null": (type(None),), "float": (float, int)}
     if tag.startswith(_YAML_TAG) and name in wanted:
         value = resolve(text)
         if not isinstance(value, wanted[name]):
-            raise ParseError(f"{_at(mark)}: {shown(text)} cannot be read as !!{name}")
+            raise ParseError(f"{place_of(mark)}: {shown(text)} cannot be read as !!{name}")
         return float(text) if name == "float" and isinstance(value, int) else value
     return text
 
 
-def _at(mark: Any) -> str:
+def place_of(mark: Any) -> str:
+    """Format a place in the text, with line and column counted from 1."""
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "at its end"
 
 
@@ -68,11 +71,6 @@ class _Frame:
         self.keyed = False
         self.key: Any = None
         self.merges: list[Any] | None = None
-
-
-class _Anchor:
-    def __init__(self, value: Any, size: int) -> None:
-        self.value, self.size = value, size
 
 
 _UNFINISHED = object()
@@ -118,15 +116,15 @@ class TreeBuilder:
         if value is MERGE and not self._expects_key():
             value = "<<"
         if event.anchor:
-            self._anchors[event.anchor] = _Anchor(value, 1)
+            self._anchors[event.anchor] = (value, 1)
         self._add(value, event)
 
     def _open(self, value: Any, event: Any) -> None:
         self._count(event)
         if len(self._stack) >= MAX_DEPTH:
-            raise ParseError(f"{_at(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
+            raise ParseError(f"{place_of(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
         if self._expects_key():
-            raise ParseError(f"{_at(event.start_mark)}: a key must be a scalar, not a mapping or a list")
+            raise ParseError(f"{place_of(event.start_mark)}: a key must be a scalar, not a mapping or a list")
         if event.anchor:
             self._anchors[event.anchor] = _UNFINISHED
         self._stack.append(_Frame(value, event, self.nodes))
@@ -138,27 +136,28 @@ class TreeBuilder:
                 for key, value in merged.items():
                     frame.value.setdefault(key, value)
         if anchor := frame.event.anchor:
-            self._anchors[anchor] = _Anchor(frame.value, self.nodes - frame.start + 1)
+            self._anchors[anchor] = (frame.value, self.nodes - frame.start + 1)
         self._add(frame.value, event)
 
     def _alias(self, event: Any) -> None:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
+            raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
-            raise ParseError(f"{_at(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
-        self.aliased += anchor.size
-        self.nodes += anchor.size
+            raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
+        value, size = anchor
+        self.aliased += size
+        self.nodes += size
         if self.aliased > MAX_ALIASED_NODES:
             raise ParseError(
-                f"{_at(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
+                f"{place_of(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
             )
-        self._add(clone(anchor.value), event)
+        self._add(clone(value), event)
 
     def _count(self, event: Any) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise ParseError(f"{_at(event.start_mark)}: more than {MAX_NODES} nodes")
+            raise ParseError(f"{place_of(event.start_mark)}: more than {MAX_NODES} nodes")
 
     def _expects_key(self) -> bool:
         if not self._stack:
@@ -183,19 +182,19 @@ class TreeBuilder:
             else:
                 if top.key in top.value:
                     self.duplicates.append(
-                        f"{_at(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
+                        f"{place_of(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
                     )
                 top.value[top.key] = value
 
     def _key(self, value: Any, event: Any) -> Any:
         if value is None or isinstance(value, (dict, list)):
-            raise ParseError(f"{_at(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
+            raise ParseError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
         return as_key(value)
 
     def _sources(self, value: Any, event: Any) -> list[Any]:
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
-            raise ParseError(f"{_at(event.start_mark)}: << must name a mapping or a list of mappings")
+            raise ParseError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
         return [clone(source) for source in sources]
 
 
@@ -210,12 +209,35 @@ def scan(text: str) -> Iterator[Any]:
         if error.problem == TOO_DEEP:  # libyaml reads ahead and refuses 1,000 levels before their events arrive
             error.context, error.problem = None, f"nested deeper than {MAX_DEPTH} levels"
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ParseError(f"{_at(error.problem_mark or error.context_mark)}: {what[:200]}") from None
+        raise ParseError(f"{place_of(error.problem_mark or error.context_mark)}: {what[:200]}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise ParseError(f"not YAML: {' '.join(str(error).split())}") from None
     finally:
         if reader is not None:
             reader.dispose()
+
+
+def parse_alone(source: str, before: str, after: str) -> Any:
+    """Parse a scalar's source as a key (`after` begins with `: `), a value or an item between these texts; return its event.
+
+    None if the source is anything but one whole scalar.
+    """
+    text = f"{before}{source}{after}"
+    try:
+        found = list(scan(text))
+    except ParseError:
+        return None
+    number, total = (3, 7) if after == "]" else (3 if after[0] == ":" else 4, 8)
+    event = found[number] if len(found) == total else None
+    if event.__class__ is not yaml.ScalarEvent:
+        return None
+    begin: Any = event.start_mark
+    end: Any = event.end_mark
+    first, last, start = begin.index, end.index, len(before)
+    if after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
+        return None
+    around = text[start:first] + text[last : start + len(source)]
+    return None if around.strip(BLANKS) else event
 
 
 def build(found: Iterable[Any]) -> TreeBuilder:

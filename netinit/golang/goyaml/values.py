@@ -10,8 +10,7 @@ import re
 from typing import Any, Final
 
 from netinit.golang.gojson import json_float
-from netinit.golang.goyaml.text import go_text
-from netinit.golang.goyaml.writer import write
+from netinit.golang.goyaml.writer import go_text, write
 from netinit.golang.template.limits import measure
 from netinit.golang.template.literals import format_float
 from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.durations import NANOSECONDS, format_duration, parse_duration
 from netinit.golang.sprig.numbers import from_decimal
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import text_cost
-from netinit.golang.template.values import ANY, Function, FunctionError, Int32, Int64, kind_of, typed
-from netinit.golang.times import Time, parse_time, zone
+from netinit.golang.template.values import ANY, Function, FunctionError, Int32, Int64, kind_of
+from netinit.golang.times import NANOSECONDS, Time, format_duration, parse_duration, parse_time, zone
 
 _TIME: Final = "time.Time"
 _DAY: Final = "2006-01-02"
@@ -61,11 +60,11 @@ def to_date(layout: str, text: str) -> Time:
 
 
 _IN_ZONE: Final = Function.of(date_in_zone, cost=text_cost)
-_MODIFY: Final = typed(modify, "string", _TIME)
-_MUST_MODIFY: Final = typed(lambda change, moment: moment.moved(parse_duration(change)), "string", _TIME)
+_MODIFY: Final = Function(modify, "string", _TIME)
+_MUST_MODIFY: Final = Function(lambda change, moment: moment.moved(parse_duration(change)), "string", _TIME)
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "date": typed(lambda layout, moment: date_in_zone(layout, moment, "UTC"), "string", ANY, cost=text_cost),
+    "date": Function(lambda layout, moment: date_in_zone(layout, moment, "UTC"), "string", ANY, cost=text_cost),
     "dateInZone": _IN_ZONE,
     "dateModify": _MODIFY,
     "date_in_zone": _IN_ZONE,
@@ -73,10 +72,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "duration": duration,
     "durationRound": rounded,
     "htmlDate": lambda moment: date_in_zone(_DAY, moment, "UTC"),
-    "htmlDateInZone": typed(lambda moment, place: date_in_zone(_DAY, moment, place), ANY, "string"),
+    "htmlDateInZone": Function(lambda moment, place: date_in_zone(_DAY, moment, place), ANY, "string"),
     "mustDateModify": _MUST_MODIFY,
     "mustToDate": Function.of(parse_time, cost=text_cost),
     "must_date_modify": _MUST_MODIFY,
     "toDate": Function.of(to_date, cost=text_cost),
-    "unixEpoch": typed(lambda moment: str(moment.seconds), _TIME),
+    "unixEpoch": Function(lambda moment: str(moment.seconds), _TIME),
 }

@@ -9,7 +9,7 @@ from typing import Any, Final
 from netinit.golang.gojson import from_json, to_json
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import measure_all, text_cost
-from netinit.golang.template.values import Function, FunctionError, OwnMap, Shaped, from_bytes, to_bytes, typed
+from netinit.golang.template.values import Function, FunctionError, OwnMap, Shaped, from_bytes, to_bytes
 
 _HTML: Final = {"\\u003c": "<", "\\u003e": ">", "\\u0026": "&"}
 _BASE32: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
@@ -103,8 +103,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "b32dec": decode_base32,
     "b32enc": encode_base32,
     "b64dec": decode_base64,
-    "b64enc": typed(lambda text: binascii.b2a_base64(to_bytes(text), newline=False).decode(), "string"),
-    "fromJson": typed(lambda text: unless("the text is not JSON", None, must_parse_json, text), "string", cost=text_cost),
+    "b64enc": Function(lambda text: binascii.b2a_base64(to_bytes(text), newline=False).decode(), "string"),
+    "fromJson": Function(lambda text: unless("the text is not JSON", None, must_parse_json, text), "string", cost=text_cost),
     "mustFromJson": Function.of(must_parse_json, cost=text_cost),
     "sha1sum": _digest("sha1"),
     "sha256sum": _digest("sha256"),

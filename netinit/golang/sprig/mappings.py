@@ -17,7 +17,6 @@ from netinit.golang.template.values import (
     TypedMap,
     kind_of,
     type_name,
-    typed,
 )
 
 _MAP: Final = "map[string]interface {}"
@@ -165,12 +164,12 @@ def _copy(value: Any) -> Any:
 _ONCE: Final[dict[str, Callable[..., Any] | Function]] = {
     "dict": make_dict,
     "dig": dig,
-    "get": typed(lambda mapping, key: (mapping or {}).get(key, ""), _MAP, "string"),
-    "hasKey": typed(lambda mapping, key: key in (mapping or {}), _MAP, "string"),
+    "get": Function(lambda mapping, key: (mapping or {}).get(key, ""), _MAP, "string"),
+    "hasKey": Function(lambda mapping, key: key in (mapping or {}), _MAP, "string"),
     "keys": Function.of(keys, cost=_keys_cost),
     "omit": omit,
     "pick": pick,
-    "pluck": typed(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
+    "pluck": Function(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
     "set": Function.of(
         set_key, cost=lambda _mapping, _key, value: measure(value) >> 2
     ),  # looks for the map in the value

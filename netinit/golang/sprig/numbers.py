@@ -20,7 +20,6 @@ from netinit.golang.template.values import (
     Int64,
     TypedList,
     kind_of,
-    typed,
 )
 
 if TYPE_CHECKING:
@@ -232,6 +231,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "sub": lambda left, right: _int64(to_int64(left) - to_int64(right)),
     "subf": lambda first, *others: _exact_sum(first, others, -1),
     "toDecimal": to_decimal,
-    "until": typed(lambda count: until_step(0, count, 1 if count >= 0 else -1), "int"),
+    "until": Function(lambda count: until_step(0, count, 1 if count >= 0 else -1), "int"),
     "untilStep": until_step,
 }

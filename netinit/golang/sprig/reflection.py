@@ -16,7 +16,6 @@ from netinit.golang.template.values import (
     Struct,
     kind_of,
     type_name,
-    typed,
 )
 
 
@@ -61,10 +60,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "default": lambda fallback, *given: given[0] if given and given[0] else fallback,
     "empty": lambda value: not value,
     "fail": fail,
-    "kindIs": typed(lambda kind, value: go_kind(value) == kind, "string", ANY),
+    "kindIs": Function(lambda kind, value: go_kind(value) == kind, "string", ANY),
     "kindOf": go_kind,
-    "ternary": typed(lambda yes, no, test: yes if test else no, ANY, ANY, "bool"),
-    "typeIs": typed(lambda name, value: _type_of(value) == name, "string", ANY),
-    "typeIsLike": typed(lambda name, value: _type_of(value) in (name, f"*{name}"), "string", ANY),
+    "ternary": Function(lambda yes, no, test: yes if test else no, ANY, ANY, "bool"),
+    "typeIs": Function(lambda name, value: _type_of(value) == name, "string", ANY),
+    "typeIsLike": Function(lambda name, value: _type_of(value) in (name, f"*{name}"), "string", ANY),
     "typeOf": _type_of,
 }

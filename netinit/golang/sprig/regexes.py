@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.limits import check_size
-from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes, typed
+from netinit.golang.template.values import Function, FunctionError, TypedList, from_bytes, to_bytes
 
 _TEXT: Final = "string"
 _MAX_MEMORY: Final = 1 << 20
@@ -203,8 +203,8 @@ def _weight_of(expression: str) -> int:
 def _both(name: str, call: Callable[..., Any], *more: str, cost: Callable[..., int]) -> dict[str, Function]:
     """Return the function and its form with must, which reports an invalid expression in other words."""
     return {
-        f"regex{name}": typed(functools.partial(call, _must_compile), _TEXT, _TEXT, *more, cost=cost),
-        f"mustRegex{name}": typed(functools.partial(call, _compiled), _TEXT, _TEXT, *more, cost=cost),
+        f"regex{name}": Function(functools.partial(call, _must_compile), _TEXT, _TEXT, *more, cost=cost),
+        f"mustRegex{name}": Function(functools.partial(call, _compiled), _TEXT, _TEXT, *more, cost=cost),
     }
 
 
@@ -216,5 +216,5 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **_both("Split", _split, "int", cost=_cost_of_all),
     "mustRegexMatch": Function.of(must_match, cost=_cost),
     "regexMatch": Function.of(matches, cost=_cost),
-    "regexQuoteMeta": typed(lambda text: _SPECIAL.sub(r"\\\g<0>", text), _TEXT),
+    "regexQuoteMeta": Function(lambda text: _SPECIAL.sub(r"\\\g<0>", text), _TEXT),
 }

@@ -18,7 +18,6 @@ from netinit.golang.template.values import (
     from_bytes,
     kind_of,
     to_bytes,
-    typed,
 )
 
 
@@ -50,13 +49,17 @@ def _spaced(convert: Callable[[Any], str], values: tuple[Any, ...]) -> str:
     return " ".join(convert(value) for value in values if value is not None)
 
 
-def _indent(before: str, spaces: int, text: str) -> str:
-    """Indent every line, and put `before` in front."""
+def indent_lines(front: str, spaces: int, text: str) -> str:
+    """Indent every line but the first, and put `front` before it."""
     check_size(max(spaces, 0) * (text.count("\n") + 1) + len(text))
-    pad = " " * _not_negative(spaces)
+    pad = "\n" + " " * spaces
     known = text if isinstance(text, Shaped) else Shaped("")
-    lead = before + pad + known.lead.replace("\n", "\n" + pad)
-    return Shaped(before + pad + text.replace("\n", "\n" + pad), lead=lead, form=known.form, tree=known.tree)
+    return Shaped(front + text.replace("\n", pad), lead=front + known.lead.replace("\n", pad), form=known.form, tree=known.tree)
+
+
+def _indent(before: str, spaces: int, text: str) -> str:
+    check_size(max(spaces, 0))
+    return indent_lines(before + " " * _not_negative(spaces), spaces, text)
 
 
 def repeat(count: int, text: str) -> str:
@@ -160,17 +163,17 @@ _TRIM_ALL: Final = Function.of(trim_all, cost=_trim_all_cost)
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "cat": lambda *values: _spaced(sprint, values),
-    "contains": typed(lambda part, text: part in text, "string", "string"),
-    "hasPrefix": typed(lambda prefix, text: text.startswith(prefix), "string", "string"),
-    "hasSuffix": typed(lambda suffix, text: text.endswith(suffix), "string", "string"),
+    "contains": Function(lambda part, text: part in text, "string", "string"),
+    "hasPrefix": Function(lambda prefix, text: text.startswith(prefix), "string", "string"),
+    "hasSuffix": Function(lambda suffix, text: text.endswith(suffix), "string", "string"),
     "hello": lambda: "Hello!",
-    "indent": typed(lambda spaces, text: _indent("", spaces, text), "int", "string"),
+    "indent": Function(lambda spaces, text: _indent("", spaces, text), "int", "string"),
     "join": Function.of(join, cost=measure_all),
-    "nindent": typed(lambda spaces, text: _indent("\n", spaces, text), "int", "string"),
+    "nindent": Function(lambda spaces, text: _indent("\n", spaces, text), "int", "string"),
     "quote": lambda *values: _spaced(lambda value: quote(text_of(value)), values),
     "repeat": repeat,
     "replace": replace,
-    "split": typed(lambda separator, text: splitn(separator, -1, text), "string", "string"),
+    "split": Function(lambda separator, text: splitn(separator, -1, text), "string", "string"),
     "splitList": split_list,
     "splitn": splitn,
     "squote": lambda *values: _spaced(lambda value: f"'{sprint(value)}'", values),
@@ -179,7 +182,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toStrings": Function.of(lambda values: TypedList(texts_of(values), go_type="[]string"), cost=measure_all),
     "trim": trim,
     "trimAll": _TRIM_ALL,
-    "trimPrefix": typed(lambda prefix, text: text.removeprefix(prefix), "string", "string"),
+    "trimPrefix": Function(lambda prefix, text: text.removeprefix(prefix), "string", "string"),
     "trimSuffix": trim_suffix,
     "trimall": _TRIM_ALL,
     "trunc": trunc,

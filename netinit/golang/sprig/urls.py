@@ -9,7 +9,7 @@ from typing import Any, Final
 from netinit.golang.sprig.reflection import go_kind
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
-from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes, typed
+from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes
 
 _PLAIN: Final = r"A-Za-z0-9_.~\-"
 _KEPT: Final = {
@@ -165,7 +165,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "urlJoin": Function.of(join_url, cost=lambda parts: text_cost(*(parts or {}).values())),
     "urlParse": Function.of(parse_url, cost=text_cost),
     **{
-        name: typed(call, "string", cost=text_cost)
+        name: Function(call, "string", cost=text_cost)
         for word, call in _OF_PATHS.items()
         for name in (word[0].lower() + word[1:], f"os{word}")
     },

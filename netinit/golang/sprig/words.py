@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from netinit.golang.sprig.text import BLANKS
 from netinit.golang.template.limits import check_size, text_cost
-from netinit.golang.template.values import Function, from_bytes, to_bytes, typed
+from netinit.golang.template.values import Function, from_bytes, to_bytes
 
 _BYTE_BLANKS: Final = "\t\n\v\f\r \x85\xa0"
 """White space among U+0000 to U+00FF: some of sprig's functions read each byte as a character."""
+_FIRST: Final = f"(?<![^{BLANKS}])[^{BLANKS}]"
+_FIRST_BYTE: Final = f"(?<![^{_BYTE_BLANKS}])[^{_BYTE_BLANKS}]"
+_AFTER_WORD: Final = rf"(?s)(?<![A-Za-z0-9_])(?<![^\x00-\x7f{BLANKS}])."
+"""A character after white space, and one that begins a word to strings.Title."""
 _MARK: Final = "..."
 _MIN_WIDTH, _MIN_WIDTH_INSIDE = 4, 7
 
@@ -21,35 +26,28 @@ def _one_letter(character: str, changed: str) -> str:
     return changed if len(changed) == 1 else character
 
 
+def _mapped(text: str, change: Callable[[str], str]) -> str:
+    return change(text) if text.isascii() else "".join([_one_letter(character, change(character)) for character in text])
+
+
 def upper(text: str) -> str:
     """Convert to upper case, letter by letter."""
-    return text.upper() if text.isascii() else "".join(_one_letter(c, c.upper()) for c in text)
+    return _mapped(text, str.upper)
 
 
 def lower(text: str) -> str:
     """Convert to lower case, letter by letter."""
-    return text.lower() if text.isascii() else "".join(_one_letter(c, c.lower()) for c in text)
+    return _mapped(text, str.lower)
 
 
 def title(text: str) -> str:
     """Convert the first letter of each word to title case."""
-    parts: list[str] = []
-    inside = False
-    for character in text:
-        parts.append(character if inside else _one_letter(character, character.title()))
-        inside = character.isalnum() or character == "_" or not (character.isascii() or character in BLANKS)
-    return "".join(parts)
+    return re.sub(_AFTER_WORD, lambda found: _one_letter(found[0], found[0].title()), text)
 
 
 def untitle(text: str) -> str:
     """Convert the first letter of each word to lower case."""
-    parts: list[str] = []
-    begins = True
-    for character in text:
-        is_blank = character in BLANKS
-        parts.append(_one_letter(character, character.lower()) if begins and not is_blank else character)
-        begins = is_blank
-    return "".join(parts)
+    return re.sub(_FIRST, lambda found: _one_letter(found[0], found[0].lower()), text)
 
 
 def swapcase(text: str) -> str:
@@ -71,20 +69,13 @@ def swapcase(text: str) -> str:
 
 def initials(text: str) -> str:
     """Return the first byte of each word, as the character with this number."""
-    parts: list[str] = []
-    begins = True
-    for character in to_bytes(text).decode("latin-1"):
-        is_blank = character in _BYTE_BLANKS
-        if begins and not is_blank:
-            parts.append(character)
-        begins = is_blank
-    return "".join(parts)
+    return "".join(re.findall(_FIRST_BYTE, to_bytes(text).decode("latin-1")))
 
 
 def nospace(text: str) -> str:
     """Remove white space; if there is any, each other byte becomes the character with this number, as in sprig."""
     characters = to_bytes(text).decode("latin-1")
-    kept = "".join(character for character in characters if character not in _BYTE_BLANKS)
+    kept = re.sub(f"[{_BYTE_BLANKS}]", "", characters)
     return text if len(kept) == len(characters) else kept
 
 
@@ -233,19 +224,19 @@ _CASES: Final = {
     "untitle": untitle,
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    **{name: typed(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
+    **{name: Function(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
     "abbrev": abbreviate,
     "abbrevboth": abbreviate_both,
     "lower": lower,
-    "plural": typed(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
+    "plural": Function(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
     "upper": upper,
-    "wrap": typed(
+    "wrap": Function(
         lambda width, text: _wrapped(width, "\n", text, breaks=False),
         "int",
         "string",
         cost=lambda _, text: text_cost(text),
     ),
-    "wrapWith": typed(
+    "wrapWith": Function(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),
         *("int", "string", "string"),
         cost=lambda _width, _separator, text: text_cost(text),

@@ -1,6 +1,6 @@
 """Go's text/template in Python.
 
-    template = Template.parse("hello", "Hello {{ .Name | upper }}", functions={"upper": lambda text: text.upper()})
+    template = Template("hello", "Hello {{ .Name | upper }}", functions={"upper": lambda text: text.upper()})
     template.render({"Name": "mesh"})
 
 Results and error messages are those of Go's text/template, with which the tests compare them. `values` describes the

@@ -112,12 +112,10 @@ class _Compiler:
             return _text(node.text)
         if isinstance(node, Action):
             return self.action(node)
-        if isinstance(node, If):
-            return self.condition(node)
+        if isinstance(node, If | With):
+            return self.choice(node)
         if isinstance(node, Range):
             return self.loop(node)
-        if isinstance(node, With):
-            return self.compile_with(node)
         if isinstance(node, Invoke):
             return self.invocation(node)
         return _break if isinstance(node, Break) else _continue
@@ -161,11 +159,12 @@ class _Compiler:
         """Return the nodes as a body, to be compiled in the current scope; `dot_holder` as in Frame."""
         return Body(nodes, self, (*self.frame.visible,), dot_holder)
 
-    def condition(self, node: If) -> Step:
-        frame = self.frame
+    def choice(self, node: If | With) -> Step:
+        """{{if}} or {{with}}, whose value becomes the dot."""
+        frame, narrows = self.frame, isinstance(node, With)
         mark, holder = len(frame.visible), frame.dot_holder
         branches = [
-            (compile_pipe(frame, branch.pipe, keep_nil=True), self.body(branch.body, holder))
+            (compile_pipe(frame, branch.pipe, keep_nil=not narrows), self.body(branch.body, 0 if narrows else holder))
             for branch in node.branches
         ]
         otherwise = self.body(node.otherwise, holder)
@@ -174,33 +173,13 @@ class _Compiler:
         def choose(run: Run, dot: Any) -> None:
             chosen = otherwise
             for test, then in branches:
-                if test(run, dot):
-                    chosen = then
+                if value := test(run, dot):
+                    chosen, dot = then, value if narrows else dot
                     break
             for step in chosen.steps():
                 step(run, dot)
 
         return choose
-
-    def compile_with(self, node: With) -> Step:
-        """{{with}}: the value becomes the dot."""
-        frame = self.frame
-        mark = len(frame.visible)
-        branches = [(compile_pipe(frame, branch.pipe), self.body(branch.body, 0)) for branch in node.branches]
-        otherwise = self.body(node.otherwise, frame.dot_holder)
-        del frame.visible[mark:]
-
-        def narrow(run: Run, dot: Any) -> None:
-            for expr, then in branches:
-                value = expr(run, dot)
-                if value:
-                    for step in then.steps():
-                        step(run, value)
-                    return
-            for step in otherwise.steps():
-                step(run, dot)
-
-        return narrow
 
     def loop(self, node: Range) -> Step:
         frame = self.frame

@@ -197,20 +197,16 @@ class _Parser:
             return found
         return syntax.Action(token.pos, self.pipeline("command", lexer.RIGHT), self.delimiters)
 
-    def break_control(self, token: Token) -> syntax.Break:
-        self.close_loop_word("{{break}}")
-        return syntax.Break(token.pos)
-
-    def continue_control(self, token: Token) -> syntax.Continue:
-        self.close_loop_word("{{continue}}")
-        return syntax.Continue(token.pos)
-
-    def close_loop_word(self, word: str) -> None:
-        token = self.next()
-        if token.kind != lexer.RIGHT:
-            self.unexpected(token, word)
+    def break_control(self, token: Token) -> syntax.Break | syntax.Continue:
+        word = f"{{{{{token.kind}}}}}"
+        closing = self.next()
+        if closing.kind != lexer.RIGHT:
+            self.unexpected(closing, word)
         if not self.ranges:
             self.fail(f"{word} outside {{{{range}}}}")
+        return (syntax.Break if token.kind == "break" else syntax.Continue)(token.pos)
+
+    continue_control = break_control
 
     def end_control(self, token: Token) -> str:
         self.expect(lexer.RIGHT, "end")
@@ -221,11 +217,10 @@ class _Parser:
             self.expect(lexer.RIGHT, "else")
         return token.kind
 
-    def if_control(self, _token: Token) -> syntax.If:
-        return syntax.If(*self.branches("if"))
+    def if_control(self, token: Token) -> syntax.If | syntax.With:
+        return (syntax.If if token.kind == "if" else syntax.With)(*self.branches(token.kind))
 
-    def with_control(self, _token: Token) -> syntax.With:
-        return syntax.With(*self.branches("with"))
+    with_control = if_control
 
     def branches(self, word: str) -> tuple[list[syntax.Branch], list[syntax.Node]]:
         """Parse {{if}} or {{with}} with any {{else if}}, {{else with}} and {{else}}."""

@@ -10,7 +10,7 @@ from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, compile_trees, enter
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import Action, Identifier, Tree
+from netinit.golang.template.nodes import Action, Identifier
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.scope import Constants
@@ -35,41 +35,27 @@ class Template:
     def __init__(
         self,
         name: str,
-        trees: Mapping[str, Tree],
-        functions: Mapping[str, Function],
-        own: frozenset[str],
-        trusted: Trusted | None,
-        *,
-        constants: Iterable[str] = (),
-    ) -> None:
-        self.name = name
-        self._trees, self._functions, self._own, self._trusted = trees, functions, own, trusted
-        self._constants = Constants(constants)
-        self._compiled: Mapping[str, Body] | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        name: str,
         text: str,
         functions: Mapping[str, Callable[..., Any] | Function] | None = None,
         delimiters: tuple[str, str] = ("{{", "}}"),
         trusted: Trusted | None = None,
         *,
         constants: Iterable[str] = (),
-    ) -> Template:
+    ) -> None:
         """Parse a template, which may call these functions and Go's own. An empty delimiter is the default one.
 
         `trusted`: the fields of the data that are not foreign (see `origins`); None: mark nothing. `constants`: those
         that are the same object in most renderings (see `scope`). Raises TemplateError with Go's message.
         """
+        self.name = name
         own = {key: Function.of(call) for key, call in (functions or {}).items()}
-        known = {**BUILTINS, **own}
+        self._functions, self._own, self._trusted = {**BUILTINS, **own}, frozenset(own), trusted
+        self._constants = Constants(constants)
+        self._compiled: Mapping[str, Body] | None = None
         try:
-            trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), known)
+            self._trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
-        return cls(name, trees, known, frozenset(own), trusted, constants=constants)
 
     @property
     def names(self) -> tuple[str, ...]:

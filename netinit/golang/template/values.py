@@ -242,15 +242,11 @@ class Function:
     def __init__(
         self,
         call: Callable[..., Any],
-        params: Iterable[str] = (),
+        *params: str,
         variadic: str | None = None,
-        *,
         cost: Callable[..., int] | None = None,
     ) -> None:
-        self.call = call
-        self.cost = cost
-        self.params = tuple(params)
-        self.variadic = variadic
+        self.call, self.params, self.variadic, self.cost = call, params, variadic, cost
         tail = () if variadic is None else (f"...{variadic}",)
         self.go_type = f"func({', '.join((*self.params, *tail))}) {ANY}"
 
@@ -264,7 +260,7 @@ class Function:
 
         `str`, `int`, `float`, `bool`, `StringMap`, `dict[str, Any]` and `list[Any]` are Go's types; anything else is
         `ANY`. Parameters with a default are not for templates. Raises TypeError for a keyword argument without one, and
-        for a callable that is not written in Python: `typed` says its types.
+        for a callable that is not written in Python, whose types must be given.
         """
         if isinstance(call, Function):
             return call
@@ -281,14 +277,7 @@ class Function:
         takes_more = code.co_flags & _TAKES_MORE and not defaults
         rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if takes_more else ()
         types = [_ANNOTATIONS.get(call.__annotations__.get(name), ANY) for name in (*names, *rest)]
-        return cls(call, types[: len(names)], types[-1] if rest else None, cost=cost)
-
-
-def typed(
-    call: Callable[..., Any], *params: str, variadic: str | None = None, cost: Callable[..., int] | None = None
-) -> Function:
-    """Return a function with parameters of these types."""
-    return Function(call, params, variadic, cost=cost)
+        return cls(call, *types[: len(names)], variadic=types[-1] if rest else None, cost=cost)
 
 
 _NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"

@@ -13,8 +13,6 @@ from netinit.base.snapshot import AttachedProgram, Unknown
 from netinit.kernel.processes import list_processes, namespace_of
 from netinit.kernel.snapshot import bpf
 
-__all__ = ["of_folder", "of_processes", "read", "remember"]
-
 # Attachment types of linux/bpf.h that may redirect, rewrite or drop, by libbpf's names; not here: device, sysctl,
 # sock_release and Unix sockets.
 KINDS = {

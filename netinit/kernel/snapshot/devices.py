@@ -6,8 +6,7 @@ import posix
 from _struct import pack, unpack_from
 
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
-from netinit.base.snapshot import Device, HostAddress, TrafficControl, Unknown
-from netinit.kernel import netlink
+from netinit.base.snapshot import Device, TrafficControl, Unknown
 from netinit.kernel.netlink import Netlink, native, read_attributes
 
 RTM_NEWLINK, RTM_GETLINK = 16, 18
@@ -43,14 +42,6 @@ def read_links(link: Netlink, unknown: list[Unknown]) -> tuple[Device, ...]:
         except (MalformedError, KeyError) as error:
             unknown.append(Unknown(place=f"device {index}", reason=f"the kernel's message is not understood: {error}"))
     return tuple(sorted(found, key=lambda link: link.index))
-
-
-def read_addresses(link: Netlink) -> tuple[HostAddress, ...]:
-    """Return all addresses in the kernel's order. Raises OSError."""
-    return tuple([
-        HostAddress(family=one.family, address=one.address, length=one.length, index=one.index, scope=one.scope)
-        for one in netlink.list_addresses(link)
-    ])  # fmt: skip
 
 
 def read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:

@@ -121,7 +121,9 @@ def _misread(place: str, error: Exception) -> Unknown:
 
 
 def _read_table(family: int, found: dict[int, bytes]) -> NftTable:
-    return NftTable(family=family, name=name(found[1]), flags=number(found.get(2)), handle=number(found.get(4)))
+    return NftTable(
+        family=family, name=name(found[1]), flags=number(found.get(2)), handle=number(found.get(4)), userdata=found.get(6, b"")
+    )
 
 
 def _read_chain(family: int, found: dict[int, bytes]) -> HeldChain:

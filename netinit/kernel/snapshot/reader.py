@@ -13,8 +13,6 @@ from netinit.kernel import netlink
 from netinit.kernel.address_sets import set_names
 from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routes, sysctls
 
-__all__ = ["read_host", "read_programs", "read_snapshot"]
-
 
 def read_snapshot() -> Snapshot:
     """Read everything that affects packets. Raises OSError: EPERM without NET_ADMIN, EFBIG, EINTR if it keeps changing."""
@@ -44,7 +42,7 @@ def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
         links = devices.read_links(link, unknown)
         return Snapshot(
             links=links,
-            addresses=devices.read_addresses(link),
+            addresses=netlink.list_addresses(link),
             traffic_control=devices.read_traffic_control(link, links, unknown),
             routing_rules=routes.read_rules(link, unknown),
             routes=routes.read_routes(link, unknown),

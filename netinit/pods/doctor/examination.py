@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from netinit import backends
 from netinit.backends.machine import HERE
+from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.open_pod import OpenPod
 from netinit.kernel.runtime_environment import PERSON, advise, find_situation
 from netinit.kernel.snapshot import cgroups
 from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options
@@ -52,7 +52,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     if not (options.pid or options.netns):
         text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
         return HERE.inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
-    with OpenPod(pid=options.pid, netns=options.netns) as pod:
+    with NamedPod(options, reads_servers=False) as pod:
         text, trouble = _read_resolv_conf(pod, options)
         if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
             servers = tuple(detect.name_servers(text))
@@ -67,7 +67,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     return replace(found, findings=(*found.findings, *trouble))
 
 
-def _read_resolv_conf(pod: OpenPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
+def _read_resolv_conf(pod: NamedPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
     if not options.redirect_dns:
         return "", ()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +13,7 @@ from netinit import backends
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
-from netinit.kernel.locks import XTABLES_LOCK
-from netinit.kernel.namespaces import OWN
+from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reader import read_host, read_programs
@@ -30,6 +30,8 @@ STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
+_DATA = Path(__file__).parents[2] / "data" / "doctor-findings.json"
+_TEXTS = json.loads(_DATA.read_text(encoding="utf-8"))  # kind -> severity, subject, message, and remedy if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class Symptom:
     remedy: str = ""
 
 
+def symptom(kind: str, *, severity: str = "", **values: object) -> Symptom:
+    """Return the symptom of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
+    usual, subject, *texts = _TEXTS[kind]
+    return Symptom(severity or usual, subject, *[text.format(**values) for text in texts])
+
+
 def remedy_for_privileges() -> str:
     """Return how to give this process the privileges that rules need."""
     advice = advise("NET_ADMIN", "NET_RAW")
@@ -52,40 +60,30 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
     """Yield missing privileges. `lacking`: no backend works, which NET_RAW (for legacy iptables) may explain."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         who = "root, but without NET_ADMIN" if os.geteuid() == 0 else f"uid {os.geteuid()} without NET_ADMIN"
-        yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
+        yield symptom("no-admin", who=who, remedy=remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
-        severity = WARNING if lacking else NOTE
         names = " and ".join([name for name, line in backends.BACKENDS.items() if line.wants_net_raw])
-        yield Symptom(severity, "privileges", f"NET_RAW is missing: {names} cannot work", remedy_for_privileges())
+        yield symptom("no-raw", severity=WARNING if lacking else NOTE, names=names, remedy=remedy_for_privileges())
     if not detect.has_capability(detect.CAP_SETUID):
-        remedy = advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID"
-        yield Symptom(NOTE, "privileges", "SETUID is missing: validation can only connect as this user", remedy)
+        yield symptom("no-setuid", remedy=advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID")
     if WHOLE_RANGE not in read_text("/proc/self/uid_map"):
-        yield Symptom(
-            NOTE, "privileges", "this is a user namespace (hostUsers: false): uids in rules are those inside it",
-            "run the init container in the pod's own user namespace, as any container of the pod",
-        )  # fmt: skip
+        yield symptom("user-namespace")
 
 
 def find_locks() -> Iterator[Symptom]:
     """Yield holders of locks that programming needs; tries each, since /proc/locks hides other containers."""
     named = os.environ.get("XTABLES_LOCKFILE", "")
-    for path, what, severity in ((named or XTABLES_LOCK, "legacy iptables", WARNING), (OWN, "this network namespace", WARNING)):
+    for path, what in ((named or XTABLES_LOCK, "legacy iptables"), (OWN, "this network namespace")):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
         except OSError as error:
             if (named and path == named) or isinstance(error, UnsuitableFileError):
-                label = "XTABLES_LOCKFILE: " if named else ""
-                message = f"{label}{path} cannot be opened: {error.strerror}"
-                yield Symptom(ERROR, "locks", message, "name a regular file in a writable folder with XTABLES_LOCKFILE")
+                yield symptom("bad-lock", label="XTABLES_LOCKFILE: " if named else "", path=path, reason=error.strerror)
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield Symptom(
-                severity, "locks", f"the lock of {what} ({path}) is held by {describe_holders(descriptor)}",
-                "wait until it is done, or raise --lock-timeout; end it if it hangs",
-            )  # fmt: skip
+            yield symptom("held-lock", what=what, path=path, holders=describe_holders(descriptor))
         finally:
             os.close(descriptor)
 
@@ -95,19 +93,13 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     holders = survey.holders()
     names = [observed.backend.name for observed in holders]
     if len(names) > 1:
-        yield Symptom(
-            ERROR, "leftovers", f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",
-            "netinit apply --reconcile keeps one, netinit remove takes all away",
-        )  # fmt: skip
+        yield symptom("two-holders", names=" and ".join(names))
     elif names and chosen and names != [chosen] and names[0] not in backends.readers(chosen):
-        yield Symptom(
-            ERROR, "leftovers", f"rules of an earlier run are in {names[0]}, but {chosen} would be taken",
-            "netinit apply --reconcile moves them, netinit remove takes them away",
-        )  # fmt: skip
+        yield symptom("other-holder", name=names[0], chosen=chosen)
     elif names:
-        yield Symptom(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
+        yield symptom("holder", name=names[0])
     for failure in survey.failures:
-        yield Symptom(WARNING, "leftovers", f"there may be rules that could not be read: {failure}", remedy_for_privileges())
+        yield symptom("unread-rules", failure=failure, remedy=remedy_for_privileges())
 
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
@@ -117,15 +109,10 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
 
     shown = infer_run(options)
     if shown is None:
-        yield Symptom(
-            WARNING, "rules", "the rules here capture nothing as they stand", "netinit verify with the options that made them says why"
-        )
+        yield symptom("capture-nothing")
     elif found := verify(shown[0]).differences:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-        yield Symptom(
-            WARNING, "rules", f"the rules here do not capture what they should: {found[0].describe()}{more}",
-            "netinit verify shows all",
-        )  # fmt: skip
+        yield symptom("not-in-force", first=found[0].describe(), more=more)
 
 
 def list_interfaces() -> list[str]:
@@ -147,10 +134,7 @@ def find_settings(
     everywhere = is_on("ipv6/conf/all/disable_ipv6")
     if options.captures_ipv6 and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
         what = "TPROXY cannot be programmed" if transparent else "captured outbound IPv6 connections are lost"
-        yield Symptom(
-            ERROR, "settings", f"net.ipv6.conf.lo.disable_ipv6=1 while IPv6 is captured: {what}",
-            "set net.ipv6.conf.lo.disable_ipv6=0 (pod's securityContext.sysctls, or the CNI), or --ipv6 off",
-        )  # fmt: skip
+        yield symptom("no-loopback-ipv6", what=what)
     if not transparent:
         return
     for name in interfaces():
@@ -161,27 +145,16 @@ def find_settings(
         marked = [one for one, value in values["src_valid_mark"].items() if value]
         accepted = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
         if marked and not accepted:
-            yield Symptom(
-                ERROR, "settings",
-                f"net.ipv4.conf.{marked[0]}.src_valid_mark=1: the mark of TPROXY makes inbound IPv4 look as if it came from here,"
-                f" and it is lost on {name} (wg-quick sets this)",
-                f"set net.ipv4.conf.{marked[0]}.src_valid_mark=0",
-            )  # fmt: skip
+            yield symptom("valid-mark", where=marked[0], name=name)
     if is_on("ipv4/tcp_fwmark_accept"):
-        yield Symptom(
-            ERROR, "settings", "net.ipv4.tcp_fwmark_accept=1: with TPROXY the proxy's answers go back to the pod itself",
-            "set net.ipv4.tcp_fwmark_accept=0",
-        )  # fmt: skip
+        yield symptom("accepted-mark")
 
 
 def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
     """Yield an error if the connection tracking table is full."""
     count, most = (read(f"/proc/sys/net/netfilter/nf_conntrack_{name}").strip() for name in ("count", "max"))
     if count.isdigit() and most.isdigit() and 0 < int(most) <= int(count):
-        yield Symptom(
-            ERROR, "settings", f"connection tracking is full ({count}, nf_conntrack_max={most}): new connections are dropped",
-            "raise net.netfilter.nf_conntrack_max on the node",
-        )  # fmt: skip
+        yield symptom("full-tracking", count=count, most=most)
 
 
 def find_bpf_programs() -> Iterator[Symptom]:
@@ -191,10 +164,7 @@ def find_bpf_programs() -> Iterator[Symptom]:
     except OSError:  # what cannot be read, `netinit verify` reports
         return
     for one in programs:
-        if one.is_of_node:
-            yield Symptom(NOTE, "BPF", describe_node_program(one))
-        else:
-            yield Symptom(WARNING, "BPF", f"{one}: it may redirect or rewrite traffic of the pod before any rule sees it", "detach it")
+        yield symptom("node-program", program=describe_node_program(one)) if one.is_of_node else symptom("program", program=one)
 
 
 def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
@@ -207,11 +177,7 @@ def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ..
     ):
         if number in taken:
             root = " (the classic layout excludes root)" if options.layout == CLASSIC and not number else ""
-            yield Symptom(
-                ERROR, "users",
-                f"the application runs as {kind} {number}, which is the proxy's{root}: none of its traffic is captured",
-                f"give the application another {'runAsUser' if kind == 'user' else 'runAsGroup'}",
-            )  # fmt: skip
+            yield symptom("proxys-id", whom=kind, number=number, root=root, field="runAsUser" if kind == "user" else "runAsGroup")
 
 
 def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
@@ -222,31 +188,19 @@ def find_name_servers(options: Options, text: str) -> Iterator[Symptom]:
     words = [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
     servers = list(dict.fromkeys([*detect.name_servers(text)])) if not options.capture_all_dns else []
     if not options.capture_all_dns and not (servers or options.dns_servers):
-        yield Symptom(
-            ERROR, "resolv.conf", "--redirect-dns, but /etc/resolv.conf names no server: no DNS query is captured",
-            "name them with --dns-servers, or use --capture-all-dns",
-        )  # fmt: skip
+        yield symptom("no-server")
     for word in words:
         address, zone, _ = word.partition("%")
         try:
             address = parse_address(address)
         except ValueError:
-            yield Symptom(WARNING, "resolv.conf", f"nameserver {word} is no address and is ignored", "correct it")
+            yield symptom("no-address", word=word)
             continue
         if address.startswith("127.") or address == "::1":
-            yield Symptom(
-                WARNING, "resolv.conf",
-                f"nameserver {address} is a loopback address: in a pod nothing answers there, also not the proxy's own queries",
-                "set the pod's dnsConfig, or kubelet's --resolv-conf (with systemd-resolved /run/systemd/resolve/resolv.conf)",
-            )  # fmt: skip
+            yield symptom("loopback-server", address=address)
         if zone:
-            what = f"nameserver {word}: the zone is dropped, {address} is captured on every interface"
-            yield Symptom(WARNING, "resolv.conf", what)
+            yield symptom("zone", word=word, address=address)
         if ":" in address and not options.captures_ipv6:
-            yield Symptom(
-                ERROR, "resolv.conf",
-                f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",
-                "use --dual-stack or --ipv6 on, or IPv4 servers alone",
-            )  # fmt: skip
+            yield symptom("ipv6-server", address=address)
     if len(words) > MAX_SERVERS:
-        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MAX_SERVERS}")
+        yield symptom("many-servers", count=len(words), most=MAX_SERVERS)

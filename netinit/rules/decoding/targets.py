@@ -309,11 +309,11 @@ def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
     kind, code = number(found.get(1)), number(found.get(2))
     if kind == numbers.REJECT_RESET:
         return Reject(message="tcp-reset")
-    if (kind == numbers.REJECT_ICMPX and code == numbers.ICMPX_PORT_UNREACHABLE) or (
-        kind == numbers.REJECT_ICMP and family and code == UNREACHABLE[family.version]
-    ):
-        return Reject()
-    return Reject(message=f"{numbers.ICMPX_CODE if kind == numbers.REJECT_ICMPX else numbers.ICMP_CODE}{code}")
+    if kind == numbers.REJECT_ICMPX:
+        return Reject(message="" if code == numbers.ICMPX_PORT_UNREACHABLE else f"{numbers.ICMPX_CODE}{code}")
+    if kind != numbers.REJECT_ICMP:  # no rule of the kernel has another kind
+        return None
+    return Reject(message="" if family and code == UNREACHABLE[family.version] else f"{numbers.ICMP_CODE}{code}")
 
 
 _EXPRESSIONS: dict[str, ExpressionReader] = {

@@ -43,7 +43,7 @@ LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if
 LIMIT_PACKETS = 0
 OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # not used by our rules
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
-COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT
+COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_TABLE_COMMENT
 
 
 class DecodedRule(Record):
@@ -79,7 +79,7 @@ class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
 
 def decode_rule(rule: NftRule, around: References) -> DecodedRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
-    comment = _read_comment(rule.userdata)
+    comment = read_comment(rule.userdata)
     try:
         expressions = _split(rule.expressions)
         rules, packets, said = _decode_variants(rule, expressions, around)
@@ -399,7 +399,7 @@ class _Walk:
         self.comment = comment or self.comment
 
 
-def _read_comment(userdata: bytes) -> str:
+def read_comment(userdata: bytes) -> str:
     """Return the comment in nft's userdata: records of type, length and text."""
     at = 0
     while at + 2 <= len(userdata):

@@ -19,9 +19,9 @@ from netinit.rules.infer_options.classic import Classic
 from netinit.rules.infer_options.current import Current
 from netinit.rules.infer_options.layout_reader import Chains, Routing
 from netinit.rules.iptables.ownership import owned_rules
-from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule
+from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, write_plan
+from netinit.rules.iptables.write import Listing, list_rules
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
@@ -50,10 +50,14 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 @dataclass(frozen=True, slots=True)
 class InferredOptions:
-    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown."""
+    """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
+
+    `recorded`: those in the comment of our nft table, which programmed it unless somebody has changed the comment.
+    """
 
     options: Interception | None
     unread: tuple[str, ...] = ()
+    recorded: Interception | None = None
 
 
 def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
@@ -65,7 +69,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
     excluded: list[str] = []
     for family, listing in listings.items():
-        owned = owned_rules(listing, {}, listings.values(), layout_patterns)
+        owned = owned_rules(family, listings, {}, layout_patterns)
         rules[family] = {}
         for name, table in listing.items():
             for chain, texts in table.rules.items():
@@ -184,7 +188,8 @@ def _makes(options: Interception, rules: Mapping[Family, Chains], keys_of: Calla
 
 
 def _keys(chains: Chains) -> Keys:
-    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in chains.items() if place[1] in OWNED_CHAINS}
+    ours = {place: rules for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
+    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in ours.items()}
 
 
 def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
@@ -194,12 +199,8 @@ def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
 
 def _written_chains(plan_made: Plan, family: Family) -> Keys:
     """Return the keys of a plan's rules in our chains, as in iptables."""
-    return {
-        (table, name): [_key(normalise(text, family)) for text in chain.texts]
-        for table, of_table in write_plan(plan_made, family).items()
-        for name, chain in of_table.items()
-        if name in OWNED_CHAINS
-    }
+    listed = list_rules(plan_made, family)
+    return _keys({(table, name): rules for table, chains in listed.items() for name, rules in chains.items()})
 
 
 def _planned_chains(plan_made: Plan, family: Family) -> Keys:

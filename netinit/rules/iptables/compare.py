@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.rules.iptables.ownership import Owned, target_of
+from netinit.rules.iptables.ownership import Owned, jumps_to_ours, target_of
+from netinit.rules.iptables.parse import normalise, part_comment
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain, miss_chain
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
 
@@ -57,32 +58,28 @@ def find_shadows(listing: Listing, owned: Owned, family: Family) -> Iterator[Dif
     for (name, chain), indexes in owned.items():
         texts = listing[name].rules[chain]
         for index in range(indexes[-1]):
-            if index not in indexes and target_of(texts[index]) not in HARMLESS_TARGETS and texts[index] != DOCKER_RULE:
-                rule, comment = _part_comment(texts[index])
+            harmless = target_of(normalise(texts[index], family)) in HARMLESS_TARGETS or texts[index] == DOCKER_RULE
+            if index not in indexes and not harmless:
+                rule, comment = part_comment(texts[index])
                 yield Difference(
                     kind=SHADOWING, where=family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
                     purpose="stands before netinit's rules and may decide first", origin="a foreign rule",
                 )  # fmt: skip
 
 
-def find_foreign_jumps(listing: Listing) -> Iterator[tuple[str, str, str]]:
+def find_foreign_jumps(listing: Listing, family: Family) -> Iterator[tuple[str, str, str]]:
     """Yield rules in foreign chains that jump to ours (table, chain, rule), so that ours cannot be deleted."""
     for name, table in listing.items():
         for chain, texts in table.rules.items():
             if chain not in OWNED_CHAINS and chain not in BUILTIN_CHAINS:
                 for text in texts:
-                    if target_of(text) in OWNED_CHAINS:
+                    if jumps_to_ours(normalise(text, family)):
                         yield name, chain, text
 
 
 def _same(planned: Sequence[str], live: Sequence[str], family: Family) -> bool:
-    if planned == live:
-        return True
-    if len(planned) != len(live):
-        return False
-    from netinit.rules.iptables.parse import normalise  # only for a version of iptables that lists rules differently
-
-    return all(a == b or normalise(a, family) == normalise(b, family) for a, b in zip(planned, live, strict=True))
+    pairs = zip(planned, live, strict=False)
+    return len(planned) == len(live) and all(a == b or normalise(a, family) == normalise(b, family) for a, b in pairs)
 
 
 def _compare_table(
@@ -112,8 +109,6 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
     numbers: Sequence[int],
     family: Family,
 ) -> Iterator[Difference]:
-    from netinit.rules.iptables.parse import normalise
-
     missing: list[tuple[int, int | None]] = []
     extra: Sequence[int] = range(len(live))
     if planned.rules:  # otherwise no rule needs to be understood
@@ -154,15 +149,7 @@ def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple
 
 
 def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -> Difference:
-    rule, comment = _part_comment(text)
+    rule, comment = part_comment(text)
     return Difference(
         kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=rule, comment=comment
     )
-
-
-def _part_comment(text: str) -> tuple[str, str]:
-    if "--comment" not in text:
-        return str(text), ""
-    from netinit.rules.iptables.parse.quotation import part_comment  # rarely needed
-
-    return part_comment(text)

@@ -47,6 +47,10 @@ class SetDestination(Destination):
         """Return the one match of all networks."""
         return XtMatch(place=EXTENSION, alternatives=(_format_question(self.name),))
 
+    def each(self) -> tuple[Match, ...]:
+        """Return the match as it is read: without the networks."""
+        return (UnknownMatch(text=_format_question(self.name)),)
+
     def describe(self) -> str:
         """Describe the match by the set's name."""
         return f"it goes to one of the {len(self.networks)} networks in the set {self.name}"

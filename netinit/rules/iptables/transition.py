@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
-from netinit.rules.iptables.ownership import Owned, without_comment
-from netinit.rules.iptables.parse import text_is_complete
+from netinit.rules.iptables.ownership import Owned
+from netinit.rules.iptables.parse import part_comment, text_is_complete
 from netinit.rules.iptables.write import ListedTable, Listing, Written
 from netinit.rules.model import (
     BUILTIN_CHAINS,
@@ -51,7 +51,7 @@ def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[s
             chains[chain] = []
             missed = 0
             for index, text in zip(places or range(len(texts)), texts, strict=True):
-                written = text if text.isprintable() else without_comment(text)
+                written = text if text.isprintable() else part_comment(text)[0]
                 if written.isprintable() and text_is_complete(text):
                     chains[chain].append((index + 1 - missed if places else 0, written))
                 else:

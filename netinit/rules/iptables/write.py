@@ -7,7 +7,7 @@ from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match, XtMatch
-from netinit.rules.matches.packet import Protocol
+from netinit.rules.matches.packet import Protocol, drop_implied_protocols
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
 
@@ -141,7 +141,7 @@ def encode_each(
     return {
         table.name: {
             chain.name: tuple([
-                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, _unfold_rule)
+                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
             ])
             for chain in table.chains
         }
@@ -149,7 +149,22 @@ def encode_each(
     }
 
 
-def _unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
+def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
+    """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
+    return {
+        table: {
+            name: tuple([
+                Rule(matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,))
+                for matches, rule in found
+            ])
+            for name, found in chains.items()
+        }
+        for table, chains in encode_each(plan, family, lambda matches, _: matches).items()
+    }  # fmt: skip
+
+
+def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
+    """Return the matches of each iptables rule that a rule stands for, in the order of listing."""
     words = [(written.place, written.protocol, match) for match in rule.matches for written in (match.xt(),)]
     protocol = next((protocol for _, protocol, _ in words if protocol), "")
     if protocol and not any(place == PROTOCOL for place, _, _ in words):

@@ -14,11 +14,11 @@ def plan(options: Interception) -> Plan:
     if options.layout == CLASSIC:
         from netinit.rules.layouts import classic
 
-        return classic.plan(options)
+        return classic.plan(options).replace(made_from=options)
     if options.layout == AMBIENT:
         from netinit.rules.layouts import ambient
 
-        return ambient.plan(options)
+        return ambient.plan(options).replace(made_from=options)
     from netinit.rules.layouts import current
 
-    return current.plan(options)
+    return current.plan(options).replace(made_from=options)

@@ -339,7 +339,9 @@ class UnknownMatch(Match):
         writer.write_kept(b"match", self.kept, self.text)
 
     def struct(self, *_: Match) -> structs.Struct:
-        return self.kept if isinstance(self.kept, tuple) else super().struct()
+        if isinstance(self.kept, tuple):
+            return self.kept
+        raise ValueError(f"{self.text}: not understood, and not kept")
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()

@@ -142,11 +142,14 @@ class OutInterface(InterfaceMatch):
 
 
 class Protocol(Match):
-    """Matches the transport protocol (iptables(8), `-p`). `module` loads the protocol's module, without effect."""
+    """Matches the transport protocol (iptables(8), `-p`). `module` loads the protocol's module, without effect: not compared."""
 
     name: str
     negated: bool = False
     module: bool = False
+
+    def _values(self) -> tuple[object, ...]:
+        return self.name, self.negated
 
     def xt(self) -> XtMatch:
         (text,) = format_each("-p", (self.name,), self.negated)

@@ -19,7 +19,7 @@ from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from netinit.rules.matches import Match
     from netinit.rules.model import Plan, Rule
@@ -53,10 +53,14 @@ PROTOCOL_GIVEN = {4: 0, 6: 1}  # IP6T_F_PROTO, set where a protocol is asked
 
 
 class TableEntry(Record):
-    """A rule's bytes, with zeros for what it does not decide, and the chain that it jumps to."""
+    """A rule's bytes, with zeros for what it does not decide; the chain that it jumps to; its counter, not compared."""
 
     data: bytes
     chain: str = ""
+    packets: int = 0
+
+    def _values(self) -> tuple[object, ...]:
+        return self.data, self.chain
 
 
 class EntryChain(Record):
@@ -140,10 +144,39 @@ def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
     return bytes(head)
 
 
+def list_extensions(entry: TableEntry, form: EntryForm) -> Iterator[tuple[str, int, bytes]]:
+    """Yield name, revision and struct of an entry's matches, last of its target, which has no name if it is a verdict.
+
+    Raises IndexError, struct.error.
+    """
+    data = entry.data
+    at, (target, end) = form.header, unpack_from("=HH", data, form.packet + 4)
+    while at < target:
+        size = unpack_from("=H", data, at)[0]
+        if size < EXTENSION_HEADER or at + size > target:
+            raise IndexError(f"a match of {size} bytes at {at}")
+        yield name_at(data, at), data[at + NAME.stop], data[at + EXTENSION_HEADER : at + size]
+        at += size
+    yield name_at(data, target), data[target + NAME.stop], data[target + EXTENSION_HEADER : end]
+
+
 # ---- whole tables --------------------------------------------------------------------------------------------------------
 
 
-def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
+def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
+    """Return the chains of a kernel's table, in its order. Raises ValueError if the blob is malformed."""
+    form = ENTRY_FORMS[table.version]
+    try:
+        found, starts = _find_chains(table)
+        return tuple([
+            EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
+            for chain, hook, places in found
+        ])  # fmt: skip
+    except (error, IndexError) as problem:
+        raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
+
+
+def _find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
     """Return each chain's name, hook (-1: none) and offsets; and names by jump offset. Raises IndexError, struct.error."""
     form, entries = ENTRY_FORMS[table.version], table.entries
     hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
@@ -167,23 +200,11 @@ def find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], d
         at += size
 
 
-def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
-    """Return the chains of a kernel's table. Raises ValueError if the blob is malformed."""
-    form = ENTRY_FORMS[table.version]
-    try:
-        found, starts = find_chains(table)
-        return tuple([
-            EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
-            for chain, hook, places in found
-        ])  # fmt: skip
-    except (error, IndexError) as problem:
-        raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
-
-
 def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> TableEntry:
-    """Return the entry at an offset. Raises ValueError for a jump to where no chain begins."""
+    """Return the entry at an offset. Raises IndexError for a jump to where no chain begins."""
     offset, size = unpack_from("=HH", entries, at + form.packet + 4)
     data = bytearray(entries[at : at + size])
+    packets = unpack_from("=Q", data, form.counters)[0]
     data[form.packet : form.packet + 4] = bytes(4)  # the cache, and the hooks and counters behind the sizes
     data[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
     chain = ""
@@ -191,10 +212,16 @@ def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -
         verdict = unpack_from("=i", data, offset + EXTENSION_HEADER)[0]
         if verdict >= 0:
             if verdict != at + size and verdict not in starts:
-                raise ValueError(f"a jump to {verdict}, where no chain begins")
+                raise IndexError(f"a jump to {verdict}, where no chain begins")
             chain = starts.get(verdict, NEXT)
             pack_into("=i", data, offset + EXTENSION_HEADER, 0)
-    return TableEntry(data=bytes(data), chain=chain)
+    return TableEntry(data=bytes(data), chain=chain, packets=packets)
+
+
+def verdict_of(entry: TableEntry, form: EntryForm) -> int:
+    """Return the verdict of an entry whose target is one."""
+    verdict: int = unpack_from("=i", entry.data, unpack_from("=H", entry.data, form.packet + 4)[0] + EXTENSION_HEADER)[0]
+    return verdict
 
 
 def name_at(entries: bytes, at: int) -> str:

@@ -30,7 +30,15 @@ from netinit.rules.model import Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
 from netinit.rules.xtables import building
-from netinit.rules.xtables.building import ENTRY_FORMS, EXTENSION_HEADER, EntryForm, find_chains, name_at
+from netinit.rules.xtables.building import (
+    ENTRY_FORMS,
+    NEXT,
+    EntryForm,
+    TableEntry,
+    list_extensions,
+    split_table,
+    verdict_of,
+)
 
 COUNTERS_SIZE = 16  # struct xt_counters
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
@@ -53,10 +61,38 @@ class LegacyChain(Record):
 
 def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
     """Return the chains of a table in the kernel's order. Raises ValueError if the blob is malformed."""
+    form, chains = ENTRY_FORMS[table.version], []
     try:
-        return _TableReader(table).read()
-    except (struct.error, IndexError, KeyError) as error:
+        for chain in split_table(table):
+            *entries, last = chain.entries
+            policy = verdict_of(last, form) if chain.hook >= 0 else 0
+            rules = tuple([EntryRule(rule=decode_entry(one, form), packets=one.packets) for one in entries])
+            chains.append(LegacyChain(name=chain.name, rules=rules, policy=POLICIES.get(policy, str(policy)) if policy else ""))
+    except (struct.error, IndexError) as error:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
+    return tuple(chains)
+
+
+def decode_entry(entry: TableEntry, form: EntryForm) -> Rule:
+    """Return an entry's rule. Raises IndexError, struct.error if it is malformed."""
+    matches, protocol, flags = _read_head(entry.data[: form.packet], form)
+    *asked, (name, revision, info) = list_extensions(entry, form)
+    comment = ""
+    for module, number, data in asked:
+        more, text = decode_match(module, number, data, protocol, form.family)
+        matches += more
+        comment = text or comment
+    target = decode_target(name, revision, info, form.family) if name else _read_verdict(entry, form, goto=bool(flags & form.goto))
+    return Rule(matches=drop_implied_protocols(matches), target=target, comment=comment, origin=None, families=(form.family,))
+
+
+def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:
+    if entry.chain:
+        return Observe(text="") if entry.chain == NEXT else Jump(chain=entry.chain, goto=goto)
+    verdict = verdict_of(entry, form)
+    return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
+
+
 
 
 def clear_counters(table: LegacyTable) -> LegacyTable:
@@ -69,61 +105,6 @@ def clear_counters(table: LegacyTable) -> LegacyTable:
         following = unpack_from("=H", entries, at + form.packet + 6)[0]
         at += following
     return table.replace(entries=bytes(entries))
-
-
-class _TableReader:
-    def __init__(self, table: LegacyTable) -> None:
-        self._entries = table.entries
-        self._form = ENTRY_FORMS[table.version]
-        self._chains, self._names = find_chains(table)
-
-    def read(self) -> tuple[LegacyChain, ...]:
-        """Return the chains; the last entry of each is no rule."""
-        chains = []
-        for name, hook, (*rules, last) in self._chains:
-            verdict = self._verdict(last)
-            policy = POLICIES.get(verdict, str(verdict)) if hook >= 0 else ""
-            chains.append(LegacyChain(name=name, rules=tuple([self._read_entry(at) for at in rules]), policy=policy))
-        return tuple(chains)
-
-    def _verdict(self, at: int) -> int:
-        target = unpack_from("=H", self._entries, at + self._form.packet + 4)[0]
-        verdict: int = unpack_from("=i", self._entries, at + target + EXTENSION_HEADER)[0]
-        return verdict
-
-    def _read_entry(self, at: int) -> EntryRule:
-        form = self._form
-        target_at, following = unpack_from("=HH", self._entries, at + form.packet + 4)
-        head = self._entries[at : at + form.packet]
-        matches, protocol, flags = _read_head(head, form)
-        comment = ""
-        place = at + form.header
-        while place < at + target_at:
-            size = unpack_from("=H", self._entries, place)[0]
-            if size < EXTENSION_HEADER or place + size > at + target_at:
-                raise IndexError(f"a match of {size} bytes at {place}")
-            info = self._entries[place + EXTENSION_HEADER : place + size]
-            more, text = decode_match(name_at(self._entries, place), self._entries[place + 31], info, protocol, form.family)
-            matches += more
-            comment = text or comment
-            place += size
-        target = self._read_target(at, target_at, following, goes=bool(flags & form.goto))
-        packets = unpack_from("=Q", self._entries, at + form.counters)[0]
-        kept = drop_implied_protocols(matches)
-        rule = Rule(matches=kept, target=target, comment=comment, origin=None, families=(form.family,))
-        return EntryRule(rule=rule, packets=packets)
-
-    def _read_target(self, at: int, offset: int, following: int, *, goes: bool) -> Target:
-        name = name_at(self._entries, at + offset)
-        if name:
-            info = self._entries[at + offset + EXTENSION_HEADER : at + following]
-            return decode_target(name, self._entries[at + offset + 31], info, self._form.family)
-        verdict = self._verdict(at)
-        if verdict < 0:
-            return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
-        if verdict == at + following and not goes:  # on with the next rule
-            return Observe(text="")
-        return Jump(chain=self._names[verdict], goto=goes)
 
 
 def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:

@@ -18,7 +18,8 @@ from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, 
 from netinit.simulate.explain import CONVERT
 from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.partition import Partition
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -90,7 +91,7 @@ def _audit(subject: AuditSubject) -> list[Traffic]:
 
 def _row(piece: Piece) -> tuple[object, ...]:
     """The key by which pieces are merged into one line."""
-    condition, kind = piece.part.outcome.condition, piece.kind
+    condition, kind = piece.part.condition, piece.kind
     if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK) or (kind is kinds.DROPPED and piece.option):
         return (kind,)
     if kind is kinds.UNTRANSLATED:
@@ -98,7 +99,7 @@ def _row(piece: Piece) -> tuple[object, ...]:
     if kind is kinds.CAPTURED:
         return (kind, piece.region.space.direction, condition.redirect_port)
     if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.DROPPED):
-        return (kind, piece.region.space.direction, str(piece.cause), piece.part.outcome.reason if kind is kinds.UNKNOWN else "")
+        return (kind, piece.region.space.direction, str(piece.cause), piece.part.reason if kind is kinds.UNKNOWN else "")
     return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
 
 
@@ -111,7 +112,7 @@ def _captured_at_first(partition: Partition) -> Region:
     fresh = in_states(space, (CtState.NEW,))
     found = [part.region & fresh for part in partition.parts if part.verdict == CAPTURED]
     if space.direction == INBOUND:
-        ports = {part.outcome.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
+        ports = {part.condition.redirect_port for part in partition.parts if part.verdict == CAPTURED}
         anyway = within(space, Dim.DESTINATION_PORT, [(port, port) for port in ports])
         found = [region - anyway for region in found]
     return unite([nothing(space), *found]).ignoring(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
@@ -135,7 +136,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         yield _captured(subject, part, cause)
     else:
         inside = local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
-        if part.outcome.condition.policy_routed:  # only the proxy, or a process that may set marks, can send this mark
+        if part.condition.policy_routed:  # only the proxy, or a process that may set marks, can send this mark
             inside = region
         if past := (reused & captured) - inside:
             yield Piece(kinds.UNTRANSLATED, past, part)
@@ -154,7 +155,7 @@ def _cause(part: Part) -> RuleHit | None:
 
 
 def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
-    port = part.outcome.condition.redirect_port
+    port = part.condition.redirect_port
     options = subject.options_of(part)
     if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and (not options or port not in _ports(options)):
         return Piece(kinds.FOREIGN, part.region, part, cause)
@@ -178,9 +179,9 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
         return
     if subject.is_of_another_mesh:
         yield from _uncaptured_by_others(subject, part, region, cause)
-    elif cause and (not origin or part.outcome.condition.translated):
+    elif cause and (not origin or part.condition.translated):
         yield Piece(kinds.FOREIGN, region, part, cause)
-    elif part.outcome.condition.policy_routed:
+    elif part.condition.policy_routed:
         yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
     else:
         own = local(region.space, Dim.DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
@@ -288,7 +289,7 @@ def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
     who = merge_families(_name_all(pieces), len(subject.surroundings))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
-    port = first.part.outcome.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
+    port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
 
 
@@ -314,7 +315,7 @@ def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
             found[piece.cause.rules[0].purpose + (f" ({piece.label})" if piece.label else "")] = None
         elif piece.cause and piece.kind is not kinds.UNKNOWN:
             found[f"a rule that is not netinit's: {piece.cause}"] = None
-        elif reason := piece.reason or piece.part.outcome.reason:
+        elif reason := piece.reason or piece.part.reason:
             found[reason] = None
         elif piece.label:
             found[f"{piece.label} leaves it out"] = None

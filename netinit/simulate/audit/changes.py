@@ -9,10 +9,11 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
+from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.symbolic.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import Part, make_spaces
+from netinit.simulate.symbolic.partition import make_spaces
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
@@ -74,8 +75,8 @@ def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
     """Sort key: changed ends of new connections first, those that one side drops last among them."""
     one = found[0]
-    same = (one.before.verdict, one.before.outcome.condition.redirect_port) == (
-        one.after.verdict, one.after.outcome.condition.redirect_port,
+    same = (one.before.verdict, one.before.condition.redirect_port) == (
+        one.after.verdict, one.after.condition.redirect_port,
     )  # fmt: skip
     ordinary = any(each.region & _ordinary(each.region.space) for each in found)
     return (not one.known, not ordinary, same, DROPPED in {one.before.verdict, one.after.verdict})
@@ -100,12 +101,12 @@ def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject
 
 def _fate(part: Part) -> str:
     """Describe a part's treatment: where its packets end and how they are modified."""
-    ended = part.outcome.condition
+    ended = part.condition
     verdict = part.verdict
     if verdict not in (CAPTURED, DIRECT):
-        return f"{'refused' if part.outcome.fate == REFUSED else verdict}: {part.outcome.reason}"
+        return f"{'refused' if part.fate == REFUSED else verdict}: {part.reason}"
     words = f"captured, to port {ended.redirect_port}" if verdict == CAPTURED else verdict
-    return ", ".join([words, *_left(ended, verdict, part.outcome.fate)])
+    return ", ".join([words, *_left(ended, verdict, part.fate)])
 
 
 def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:

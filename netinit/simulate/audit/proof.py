@@ -12,25 +12,15 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.audit import grammar
 from netinit.simulate.audit.grammar import Assertion, Clause
 from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.condition import Condition
 from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.hook_walk import split_by_route
-from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, everything, in_states, marked, nothing, valued, within
-from netinit.simulate.symbolic.space import (
-    ALL_STATES,
-    INBOUND,
-    CtState,
-    Dim,
-    Names,
-    Space,
-    conntrack_state,
-    intervals_of,
-)
+from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
+from netinit.simulate.symbolic.partition import Partition
+from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued, within
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Names, Space
 from netinit.simulate.trace import UNKNOWN
-
-_PORTS = {grammar.PORT: Dim.DESTINATION_PORT, grammar.SOURCE_PORT: Dim.SOURCE_PORT}
-_OWNERS = {grammar.UID: Dim.UID, grammar.GID: Dim.GID}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +103,24 @@ def _select_packets(assertion: Assertion, partition: Partition, subject: AuditSu
 
 def _select(clause: Clause, space: Space, options: Interception | None) -> Region:
     """The packets a condition matches, ignoring its negation."""
+    packets = SymbolicPackets(space, Condition(sender=space.direction == OUTBOUND, tracked=True))
     if clause.what in (grammar.TO, grammar.FROM):
-        name = Dim.DESTINATION if clause.what == grammar.TO else Dim.SOURCE
-        found = within(space, name, intervals_of(one for one in clause.networks if one.family is space.family))
-        return found | local(space, name) if clause.pod else found
-    if clause.what in _PORTS:
-        return within(space, _PORTS[clause.what], clause.intervals)
-    if clause.what in _OWNERS:
-        return _owned(space, _OWNERS[clause.what], clause)
-    if clause.what == grammar.PROXY:
-        users = [(grammar.UID, one) for one in options.proxy_uids] if options else []
-        users += [(grammar.GID, one) for one in options.proxy_gids] if options else []
-        found = nothing(space)
-        for kind, number in users:
-            found |= _owned(space, _OWNERS[kind], Clause(kind, intervals=((number, number),)))
-        return found
+        source = clause.what == grammar.FROM
+        networks = tuple(one for one in clause.networks if one.family is space.family)
+        name = Dim.SOURCE if source else Dim.DESTINATION
+        return packets.in_networks(networks, source=source).certain | (local(space, name) if clause.pod else nothing(space))
+    if clause.what in (grammar.PORT, grammar.SOURCE_PORT):
+        return packets.with_port(clause.intervals, source=clause.what == grammar.SOURCE_PORT).certain
     if clause.what == grammar.MARK:
-        return marked(space, Dim.MARK, *clause.intervals[0])
+        return packets.with_mark(*clause.intervals[0], connection=False).certain
     if clause.what == grammar.STATE:
-        return in_states(space, tuple(one for one in ALL_STATES if conntrack_state(one) in clause.names))
-    return _through(space, clause.names)
+        return packets.in_state(clause.names).certain
+    if clause.what == grammar.THROUGH:
+        return _through(space, clause.names)
+    owners = [(clause.what, *interval) for interval in clause.intervals]
+    if clause.what == grammar.PROXY and options:
+        owners = [(grammar.UID, one, one) for one in options.proxy_uids] + [(grammar.GID, one, one) for one in options.proxy_gids]
+    return unite([nothing(space), *[packets.owned_by(*owner).certain for owner in owners]])
 
 
 def _through(space: Space, names: tuple[str, ...]) -> Region:
@@ -140,16 +128,7 @@ def _through(space: Space, names: tuple[str, ...]) -> Region:
     values = space.dimension(Dim.INTERFACE).values
     inside = local(space, Dim.DESTINATION) if space.direction != INBOUND else nothing(space)
     if space.direction != INBOUND and not space.free:
-        found = nothing(space)
-        for region, interface in split_by_route(space):
-            found |= region if is_named(interface, names) else nothing(space)
+        found = unite([nothing(space), *[region for region, interface in split_by_route(space) if is_named(interface, names)]])
     else:
         found = within(space, Dim.INTERFACE, ((at, at) for at, value in enumerate(values) if is_named(value, names)))
     return (found - inside) | (inside if is_named(LOOPBACK_DEVICE, names) else nothing(space))
-
-
-def _owned(space: Space, name: str, clause: Clause) -> Region:
-    if space.direction == INBOUND:
-        return nothing(space)
-    return within(space, Dim.SENDER, [(1, 1)]) & within(space, name, clause.intervals)
-

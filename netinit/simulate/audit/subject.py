@@ -12,7 +12,8 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_backends
-from netinit.simulate.symbolic.partition import Part, Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.partition import Partition, divide, make_spaces, packet_of
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space
 from netinit.simulate.trace import CAPTURED

@@ -21,7 +21,8 @@ from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import WITH_PORTS, Part, Partition, divide, make_spaces
+from netinit.simulate.symbolic.partition import WITH_PORTS, Partition, divide, make_spaces
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import Dim, Space
 
@@ -70,6 +71,10 @@ class Prover:
         first, second = self._plan(one), self._plan(other)
         routes = (first.ip_rules, first.routes, first.addresses) == (second.ip_rules, second.routes, second.addresses)
         return routes and next(self.differences(one, other, family), None) is None
+
+    def changes_nothing(self, flag: Flag, other: Options | None, family: Family | None = None) -> bool:
+        """Whether all packets and routes are treated as under the given options if one of these is changed."""
+        return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
 
     def _load_rules(self, options: Options) -> Mapping[Family, Ruleset]:
         planned = self._plan(options)
@@ -131,14 +136,12 @@ def find_without_effect(options: Options, known: frozenset[str] = frozenset()) -
 
 
 def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:
-    options = prover.options
-    value, other = getattr(options, flag.field), without(options, flag)
-    if not prover.shows(flag, other) and prover.are_same(options, other):
+    value, other = getattr(prover.options, flag.field), without(prover.options, flag)
+    if prover.changes_nothing(flag, other):
         yield _describe_without_effect(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
-            same = not prover.shows(flag, other, family) and prover.are_same(options, other, family)
-            if same and (earlier := _find_defeat(prover, flag, family)):
+            if prover.changes_nothing(flag, other, family) and (earlier := _find_defeat(prover, flag, family)):
                 yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
     elif is_list(value):
         yield from _check_entries(prover, flag, value, explained=explained)
@@ -152,7 +155,7 @@ def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
     for item in rest if len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
-        if not _is_twin(item, rest) and not prover.shows(flag, other) and prover.are_same(prover.options, other):
+        if not _is_twin(item, rest) and prover.changes_nothing(flag, other):
             yield _describe_without_effect(prover, flag, left, (item,), explained=explained)
 
 
@@ -277,7 +280,7 @@ def _drop_entries(prover: Prover, options: Options, flag: Flag) -> Options:
 
 def _accept(prover: Prover, flag: Flag, options: Options | None) -> Options | None:
     """The options if they treat all packets as the original ones do."""
-    return options if not prover.shows(flag, options) and prover.are_same(prover.options, options) else None
+    return options if prover.changes_nothing(flag, options) else None
 
 
 def _drop_dependent(options: Options) -> Options:

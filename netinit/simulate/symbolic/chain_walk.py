@@ -12,31 +12,20 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.rules.traversal import Verdict
-from netinit.simulate.loaded_rules import EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
-from netinit.simulate.symbolic.condition import ENDS, Condition, Treatment
+from netinit.simulate.condition import KEPT, Condition, TargetEffects
+from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
+from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
+from netinit.simulate.symbolic.parts import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
-from netinit.simulate.symbolic.target_effects import TargetEffects
-from netinit.simulate.tables import MAX_ORDERED_CHAINS
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
 PASSED = ""  # the fate of packets that a round of chains lets pass
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
-
-Path = tuple[RuleHit, ...]
 Groups = dict[tuple[Condition, Path], Region]
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Packets whose path is over."""
-
-    region: Region
-    outcome: Treatment
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +84,8 @@ class Walker:
     """
 
     def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
-        self.ended: list[Ended] = []
-        self.doubts: list[Ended] = []
+        self.ended: list[Part] = []
+        self.doubts: list[Part] = []
         self._space = space
         self._is_proxy = is_proxy
         self._choices: dict[tuple[int, Condition], Choice] = {}  # by rule, and the part of the condition that it can see
@@ -135,37 +124,37 @@ class Walker:
         through: Groups = {}
         disputed = nothing(self._space)
         for one in first:
-            agreed, path, condition, fate = one.region, one.path, one.outcome.condition, one.outcome.fate
+            agreed, path, condition, fate = one.region, one.path, one.condition, one.fate
             for outcomes in others if fate != UNKNOWN else ():
                 agreed &= self._unite([other.region for other in outcomes if _alike(other, one)])
                 if fate == PASSED:
-                    changed = [other for other in outcomes if other.outcome.fate == PASSED and not _alike(other, one)]
+                    changed = [other for other in outcomes if other.fate == PASSED and not _alike(other, one)]
                     path = next((other.path for other in changed if other.region & one.region), path)
             if fate != PASSED:
                 self._finish(replace(one, region=agreed))
             elif agreed:
                 join_groups(through, {(condition, one.path): agreed})
             disputed |= one.region if fate == UNKNOWN else one.region - agreed
-            self._finish(Ended(one.region - agreed, Treatment(UNKNOWN, condition, reason), path))
+            self._finish(Part(one.region - agreed, UNKNOWN, condition, path, reason))
         for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
             extra = one.region - self._unite([each.region for each in first if _alike(each, one)]) - disputed
             disputed |= extra
-            self._finish(Ended(extra, Treatment(UNKNOWN, one.outcome.condition, reason), one.path))
+            self._finish(Part(extra, UNKNOWN, one.condition, one.path, reason))
         return through
 
     def _unite(self, regions: list[Region]) -> Region:
         return unite(regions) if regions else nothing(self._space)
 
-    def _finish(self, ended: Ended) -> None:
+    def _finish(self, ended: Part) -> None:
         if ended.region:
             self.ended.append(ended)
 
-    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Ended]:
+    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Part]:
         """The ended packets and those that pass if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
-        return ended + [Ended(region, Treatment(PASSED, condition), path) for (condition, path), region in through.items()]
+        return ended + [Part(region, PASSED, condition, path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
         """Packets that pass all chains; once translated, they skip the other NAT chains."""
@@ -186,23 +175,21 @@ class Walker:
             place, now = frame.hooked.place, condition
             if frame.hooked.turn == EARLY:
                 reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
-                self.doubts.append(Ended(region, Treatment(UNKNOWN, condition, reason), path))
+                self.doubts.append(Part(region, UNKNOWN, condition, path, reason))
                 join_groups(through, {(condition, path): region})
-                now = replace(condition, early=(*condition.early, place))
+                now = condition.replace(early=(*condition.early, place))
             elif place in condition.early:
-                now = replace(condition, early=tuple([one for one in condition.early if one != place]))
+                now = condition.replace(early=tuple([one for one in condition.early if one != place]))
                 join_groups(through, {(now, path): region})
                 continue
             results = self._walk(frame, now, path, region)
             join_groups(through, results.accepted)
-            if chain.policy == "ACCEPT":
+            if chain.policy == ACCEPT:
                 join_groups(through, results.back)
                 continue
             fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            reason = f"the policy of {frame.hooked.name} {chain.name} is {chain.policy}"
-            reason += ", which netinit does not know" * (fate == UNKNOWN)
             for (now, so_far), left in results.back.items():
-                self.ended.append(Ended(left, Treatment(fate, now, reason), so_far))
+                self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
     def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
@@ -267,7 +254,7 @@ class Walker:
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
         reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
-        undecided = Ended(doubt, Treatment(UNKNOWN, group.condition, reason, by_rule=True), (*group.path, met))
+        undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, met), reason, by_rule=True)
         if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results.on[group.condition, group.path] -= doubt
@@ -280,8 +267,10 @@ class Walker:
     def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
         """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
-        actor = TargetEffects(self._space, condition, place.hooked.effect, self._is_proxy)
+        actor = TargetEffects(self._space.around, condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
+        # Nothing depends on the addresses that sources are translated to; distinguishing them would split packets further.
+        now = actor.now if actor.now.source is KEPT else actor.now.replace(source=None)
         if actor.called:
             back = self._call(place, actor.called, group, results)
             if back is not None:
@@ -289,21 +278,19 @@ class Walker:
             return None if back is None else results
         if actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
-            self.ended.append(Ended(taken, Treatment(actor.fate, actor.now, reason, by_rule=True), path))
+            self.ended.append(Part(taken, actor.fate, now, path, reason, by_rule=True))
             return results
         if verdict == GO_ON and len(met.rules) > 1:
             return None
-        _put(results, verdict, {(actor.now, path): taken})
+        _put(results, verdict, {(now, path): taken})
         return results
 
     def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
         """Send packets through a called chain; None if the rules must be applied one by one."""
-        called = place.hooked.chains.get(chain)
+        called, why = place.hooked.find_called(chain, place.above)
         path = group.path
-        if called is None or called.policy or chain in place.above:
-            known = called is not None and not called.policy
-            reason = f"{path[-1]}: {f'the chain {chain} calls itself' if known else f'nothing is known of {chain}'}"
-            self.ended.append(Ended(group.region, Treatment(UNKNOWN, group.condition, reason, by_rule=True), path))
+        if called is None:
+            self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
         done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
@@ -336,11 +323,11 @@ class Walker:
         return self._joined[key]
 
 
-def _alike(one: Ended, other: Ended) -> bool:
+def _alike(one: Part, other: Part) -> bool:
     """Whether two outcomes of a round are equivalent; dropped and refused packets are gone."""
-    fates = (one.outcome.fate, other.outcome.fate)
+    fates = (one.fate, other.fate)
     if fates == (PASSED, PASSED):
-        return one.outcome.condition == other.outcome.condition
+        return one.condition == other.condition
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
 
 
@@ -351,7 +338,7 @@ def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
 
 def _visible(condition: Condition) -> Condition:
     """The part of a condition that rules can see."""
-    return replace(
-        condition, connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
+    return condition.replace(
+        connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
         transparent=False, translated=False, policy_routed=False, zone=0, unread=(), early=(),
     )  # fmt: skip

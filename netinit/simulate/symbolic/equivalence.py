@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from netinit.simulate.symbolic.condition import ENDS, KEPT, PRIMARY, MarkBits, Treatment
-from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
+from netinit.simulate.symbolic.partition import Partition
+from netinit.simulate.symbolic.parts import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import UNKNOWN
@@ -23,7 +24,7 @@ class Divergence:
     @property
     def known(self) -> bool:
         """False if both sides are unknown and may be equal."""
-        return self.before.outcome.fate != UNKNOWN or self.after.outcome.fate != UNKNOWN
+        return self.before.fate != UNKNOWN or self.after.fate != UNKNOWN
 
 
 def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
@@ -36,11 +37,11 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
     first, second = _by_outcome(before), _by_outcome(after)
     for key, parts in first.items():
         left = unite([part.region for part in parts])
-        outcome = parts[0].outcome
+        outcome = parts[0]
         if outcome.fate != UNKNOWN and not outcome.condition.has_vague_marks and key in second:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
-            if _differing(left & unite([part.region for part in others]), parts[0].outcome, others[0].outcome):
+            if _differing(left & unite([part.region for part in others]), parts[0], others[0]):
                 found += _pieces(parts, others)
     return tuple(found)
 
@@ -48,11 +49,11 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
 def _pieces(befores: list[Part], afters: list[Part]) -> Iterator[Divergence]:
     for first in befores:
         for second in afters:
-            if region := _differing(first.region & second.region, first.outcome, second.outcome):
+            if region := _differing(first.region & second.region, first, second):
                 yield Divergence(region, first, second)
 
 
-def _plain(outcome: Treatment) -> tuple[object, ...]:
+def _plain(outcome: Part) -> tuple[object, ...]:
     """Key under which two outcomes are certainly equal."""
     if outcome.fate in ENDS:
         return (outcome.fate,)
@@ -63,11 +64,11 @@ def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
     """Group parts with the same outcome."""
     found: dict[tuple[object, ...], list[Part]] = {}
     for part in partition.parts:
-        found.setdefault(_plain(part.outcome), []).append(part)
+        found.setdefault(_plain(part), []).append(part)
     return found
 
 
-def _differing(region: Region, one: Treatment, other: Treatment) -> Region:
+def _differing(region: Region, one: Part, other: Part) -> Region:
     """The packets of a region for which two outcomes differ."""
     space = region.space
     if not region or one.fate != other.fate or UNKNOWN in (one.fate, other.fate):

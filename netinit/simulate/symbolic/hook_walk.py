@@ -10,12 +10,13 @@ from netinit.base.net import Network
 from netinit.rules.model import INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
+from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Ended, Groups, Walker, join_groups
-from netinit.simulate.symbolic.condition import ENDS, KEPT, Condition, InitialState, Treatment
+from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
+from netinit.simulate.symbolic.parts import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
@@ -24,7 +25,7 @@ Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
 _BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
-def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Ended]:
+def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Part]:
     """Treat all packets of the space, or of a region. Raises TooManyPartsError."""
     return _PacketSets(space, ruleset).simulate_all(everything(space) if among is None else among)
 
@@ -54,7 +55,7 @@ class _PacketSets:
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
-    def simulate_all(self, region: Region) -> list[Ended]:
+    def simulate_all(self, region: Region) -> list[Part]:
         """Compute the treatment of each packet."""
         if self._space.direction == INBOUND:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
@@ -75,7 +76,7 @@ class _PacketSets:
                 self._end({(condition, path): region}, SENT)
                 continue
             # On lo packets lose their sockets but keep marks and conntrack entries.
-            back = replace(condition, in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
+            back = condition.replace(in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
             join_groups(looped, {(back, path): region})
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
 
@@ -92,7 +93,7 @@ class _PacketSets:
                 if now is None:
                     self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
                 elif now.out_interface == LOOPBACK_DEVICE:
-                    join_groups(ours, {(replace(now, out_interface=""), path): here})
+                    join_groups(ours, {(now.replace(out_interface=""), path): here})
                 else:
                     join_groups(passing, {(now, path): here})
         self._end(self._pass(INPUT, ours), DELIVERED)
@@ -105,7 +106,7 @@ class _PacketSets:
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
         """Split packets into those for this host (as if they left through lo), for others, and unknown."""
         local = SymbolicPackets(self._space, condition).local(source=False)
-        here = replace(condition, out_interface=LOOPBACK_DEVICE)
+        here = condition.replace(out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
             yield self._everything, here
             return
@@ -115,7 +116,7 @@ class _PacketSets:
         yield heard, here
         rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
-        yield rest & routed, replace(here, policy_routed=True)
+        yield rest & routed, here.replace(policy_routed=True)
         yield rest - routed, condition
 
     def _heard(self, condition: Condition) -> Region:
@@ -128,16 +129,16 @@ class _PacketSets:
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""
         local = SymbolicPackets(self._space, condition).local(source=False).possible
-        yield local, replace(condition, out_interface=LOOPBACK_DEVICE)
+        yield local, condition.replace(out_interface=LOOPBACK_DEVICE)
         routed = self._routed_here(condition)
-        yield routed - local, replace(condition, out_interface=LOOPBACK_DEVICE, policy_routed=True)
+        yield routed - local, condition.replace(out_interface=LOOPBACK_DEVICE, policy_routed=True)
         for region, interface in self._ways(condition, free=self._space.free):
-            yield region - local - routed, replace(condition, out_interface=interface)
+            yield region - local - routed, condition.replace(out_interface=interface)
 
     def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route forwarded packets."""
         for region, interface in self._ways(condition, free=False):
-            yield region, replace(condition, out_interface=interface)
+            yield region, condition.replace(out_interface=interface)
 
     def _routed_here(self, condition: Condition) -> Region:
         """Packets whose mark a policy rule routes to this host."""
@@ -171,29 +172,29 @@ class _PacketSets:
 
     def _enter(self, hook: str, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
-        yield self._everything, replace(condition, hook=hook, unread=unread)
+        yield self._everything, condition.replace(hook=hook, unread=unread)
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Assign conntrack states: new, known or belonging to no connection."""
         if condition.connection or not self._tracks:
             yield self._everything, condition
         elif condition.state is not KEPT:
-            yield self._everything, replace(condition, tracked=True)
+            yield self._everything, condition.replace(tracked=True)
         else:
             values = self._space.dimension(Dim.STATE).values
             for states in (_BEGINS, _KNOWN):
                 found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
                 known = states == _KNOWN  # the beginning of the connection was not simulated
-                yield found, replace(condition, tracked=True, connection=True, decided=known, source_decided=known)
+                yield found, condition.replace(tracked=True, connection=True, decided=known, source_decided=known)
             rest = within(self._space, Dim.STATE, [(values.index(CtState.REUSED) + 1, len(values) - 1)])
-            yield rest, replace(condition, tracked=True)
+            yield rest, condition.replace(tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
 
         def decide(condition: Condition) -> Iterator[tuple[Region, Condition]]:
-            yield self._everything, replace(condition, decided=True) if towards else replace(condition, source_decided=True)
+            yield self._everything, condition.replace(decided=True) if towards else condition.replace(source_decided=True)
 
         asked: Groups = {}
         others: Groups = {}
@@ -217,75 +218,73 @@ class _PacketSets:
         """Record where packets end."""
         for (condition, path), region in groups.items():
             if region:
-                self._walker.ended.append(Ended(region, Treatment(fate, condition, reason), path))
+                self._walker.ended.append(Part(region, fate, condition, path, reason))
 
 
-def _settle(ended: list[Ended], doubts: list[Ended]) -> list[Ended]:
+def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
     """Merge the ends of each packet; if they differ, UNKNOWN because of the first doubtful rule."""
     if not doubts:
         return ended
     several = unite([one.region for one in doubts])
     found = [replace(one, region=one.region - several) for one in ended]
-    alike: dict[tuple[object, ...], list[Ended]] = {}
+    alike: dict[tuple[object, ...], list[Part]] = {}
     for one in _restore_states(ended):
-        key = ENDS if one.outcome.fate in ENDS else one.outcome.behaviour_but_source
+        key = ENDS if one.fate in ENDS else one.behaviour_but_source
         alike.setdefault(key, []).append(replace(one, region=one.region & several))
     disputed = seen = risky = kept = nothing(several.space)
     for ends in alike.values():
         here = unite([one.region for one in ends])
         disputed |= seen & here
         seen |= here
-        if ends[0].outcome.fate not in ENDS:
-            risky |= kept & here if ends[0].outcome.condition.redirect_port else here
+        if ends[0].fate not in ENDS:
+            risky |= kept & here if ends[0].condition.redirect_port else here
             kept |= here
     for ends in alike.values():
         left = several - disputed
         for one in sorted(ends, key=_met_doubtful_rule):
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
-            for here, source in ((unsure, None), (left - unsure, one.outcome.condition.source)):
-                known = replace(one.outcome, condition=replace(one.outcome.condition, source=source))
-                unmarked = replace(known, condition=replace(known.condition, has_vague_marks=True))
-                found.append(replace(one, region=one.region & here - vague, outcome=known))
-                found.append(replace(one, region=here & vague, outcome=unmarked))
+            for here, source in ((unsure, None), (left - unsure, one.condition.source)):
+                known = one.condition.replace(source=source)
+                found.append(replace(one, region=one.region & here - vague, condition=known))
+                found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
     for one in sorted(doubts, key=_only_accepts):
-        here, harmless = one.region & disputed, replace(one.outcome, at_worst_dropped=True)
-        found += [replace(one, region=here & risky), replace(one, region=here - risky, outcome=harmless)]
+        here = one.region & disputed
+        found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region
     return [one for one in found if one.region]
 
 
-def _where_different(one: Ended, ends: list[Ended], *names: str) -> Region:
+def _where_different(one: Part, ends: list[Part], *names: str) -> Region:
     """Packets that may also end with other values of these fields."""
-    own = [getattr(one.outcome.condition, name) for name in names]
-    others = [each.region for each in ends if [getattr(each.outcome.condition, name) for name in names] != own]
+    own = [getattr(one.condition, name) for name in names]
+    others = [each.region for each in ends if [getattr(each.condition, name) for name in names] != own]
     return unite([nothing(one.region.space), *others]) & one.region
 
 
-def _restore_states(ended: list[Ended]) -> Iterator[Ended]:
+def _restore_states(ended: list[Part]) -> Iterator[Part]:
     """Restore the initial state of packets that were untracked from the start."""
     for one in ended:
         already = one.region & in_states(one.region.space, (CtState.UNTRACKED,))
-        if one.outcome.condition.state == CtState.UNTRACKED and already:
+        if one.condition.state == CtState.UNTRACKED and already:
             yield replace(one, region=one.region - already)
-            outcome = replace(one.outcome, condition=replace(one.outcome.condition, state=KEPT))
-            yield replace(one, region=already, outcome=outcome)
+            yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
 
 
-def _met_doubtful_rule(one: Ended) -> bool:
+def _met_doubtful_rule(one: Part) -> bool:
     return any(passage.doubtful for passage in one.path)
 
 
-def _only_accepts(doubt: Ended) -> bool:
+def _only_accepts(doubt: Part) -> bool:
     return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
 
 
-def _unless_unread(one: Ended) -> Ended:
+def _unless_unread(one: Part) -> Part:
     """The end, or UNKNOWN if something unreadable decided about the packets as well."""
-    condition = one.outcome.condition
-    if not condition.unread or one.outcome.fate == UNKNOWN:
+    condition = one.condition
+    if not condition.unread or one.fate == UNKNOWN:
         return one
-    return Ended(one.region, Treatment(UNKNOWN, condition, list_unread(condition.unread)), one.path)
+    return Part(one.region, UNKNOWN, condition, one.path, list_unread(condition.unread))

@@ -11,12 +11,12 @@ from netinit.base.net import IPV4, Network
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
-from netinit.rules.model import INPUT, PREROUTING, Rule
+from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_set import Chosen
-from netinit.simulate.hooks import FORWARD
+from netinit.simulate.condition import KEPT, Condition
+from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.condition import KEPT, Condition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     BEGINNINGS,
@@ -81,11 +81,9 @@ class SymbolicPackets:
 
     def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
         """Packets received on (or sent through) one of the interfaces, at hooks where that interface is known."""
-        now = self._now
-        if inbound:
-            interface = now.in_interface if now.hook in (PREROUTING, INPUT, FORWARD) else ""
-        else:
-            interface = "" if now.hook in (PREROUTING, INPUT) else now.out_interface
+        interface = self._now.in_interface if inbound else self._now.out_interface
+        if not shows_interface(self._now.hook, inbound=inbound):
+            interface = ""
         if isinstance(interface, str):
             return self._always(holds=is_named(interface, names))
         return self._named(Dim.INTERFACE, lambda value: is_named(value, names))

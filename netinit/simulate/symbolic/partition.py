@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from netinit.base.net import Family, Network
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.chain_walk import Path
-from netinit.simulate.symbolic.condition import Treatment
 from netinit.simulate.symbolic.hook_walk import simulate_all
 from netinit.simulate.symbolic.match_sets import names_in
+from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Point, Region
 from netinit.simulate.symbolic.space import (
     BEGINNINGS,
@@ -25,38 +23,10 @@ from netinit.simulate.symbolic.space import (
     conntrack_state,
     make_space,
 )
-from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, cause_of, verdict_of
 
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
 DIRECTIONS = (OUTBOUND, INBOUND)
 NO_NAMES = Names()
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Packets that are treated alike."""
-
-    region: Region
-    outcome: Treatment
-    path: Path
-
-    @property
-    def verdict(self) -> str:
-        """captured, direct, dropped or unknown."""
-        return verdict_of(self.outcome.fate, self.outcome.condition.redirect_port)
-
-    @property
-    def source(self) -> str:
-        """The backend whose rule decided; empty if none did, or only one has rules."""
-        return self.cause.source if self.cause else ""
-
-    @property
-    def cause(self) -> RuleHit | None:
-        """The deciding rule, or None."""
-        if self.verdict in (DROPPED, UNKNOWN):
-            return self.path[-1] if self.outcome.by_rule else None
-        ended = self.outcome.condition
-        return cause_of(self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +63,7 @@ def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -
 
     Raises TooManyPartsError.
     """
-    ended = simulate_all(space, ruleset or Ruleset(space.family), among)
-    return Partition(space, tuple(Part(one.region, one.outcome, one.path) for one in ended))
+    return Partition(space, tuple(simulate_all(space, ruleset or Ruleset(space.family), among)))
 
 
 def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:

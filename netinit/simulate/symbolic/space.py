@@ -14,6 +14,7 @@ from functools import cached_property
 from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
 from netinit.rules.matches.packet import is_named
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.condition import CONNECTION_MARK, MARK, UNTRACKED
 from netinit.simulate.symbolic.diagram import Diagram
 
 OUTBOUND, INBOUND = "outbound", "inbound"
@@ -24,13 +25,13 @@ class Dim:
     PROTOCOL, STATE, INTERFACE = "protocol", "state", "interface"
     DESTINATION, DESTINATION_PORT, SOURCE, SOURCE_PORT = "destination", "destination port", "source", "source port"
     SENDER, UID, GID = "sent by a socket", "uid", "gid"
-    SOCKET, MARK, CONNECTION_MARK = "socket open", "mark", "connection mark"
+    SOCKET, MARK, CONNECTION_MARK = "socket open", MARK, CONNECTION_MARK
 
 
 class CtState:
     """Values of the dimension STATE: conntrack states, some of them split further."""
 
-    NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED"
+    NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", UNTRACKED
     # ESTABLISHED alone means the original direction, with an untranslated destination.
     ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
     # A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.

@@ -119,8 +119,8 @@ def test_what_libiptc_says_by_number(number, opening, kind, remedy):
     assert (type(error), str(error)) == (kind, f"said{remedy}")
 
 
-def test_libiptc_names_what_libxtables_has_warned_of():
-    error = explain_number(2, "said", opening=False, modules="ip_tables", said=NO_OWNER)
+def test_libiptc_names_the_modules_of_extensions_that_the_kernel_does_not_list():
+    error = explain_number(2, "said", opening=False, modules="ip_tables", missing=["owner"])
     assert (type(error), str(error)) == (KernelFeatureError, OWNER)
 
 

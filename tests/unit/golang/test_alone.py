@@ -28,7 +28,7 @@ ports:
 
 def test_a_template_renders_plain_data():
     functions = {**FUNCTIONS, "include": lambda chart: f"app: {chart['name']}"}
-    text = Template.parse("chart", CHART, functions).render({"chart": {"name": "shop"}, "ports": [80, 443]})
+    text = Template("chart", CHART, functions).render({"chart": {"name": "shop"}, "ports": [80, 443]})
     assert goyaml.load(text) == {
         "labels": {"app": "shop"},
         "ports": [{"name": "port-0", "port": 80}, {"name": "port-1", "port": 443}],
@@ -37,15 +37,15 @@ def test_a_template_renders_plain_data():
 
 def test_what_a_template_writes_is_read_back_as_its_data():
     data = {"on": "yes", "list": [1, 1.5, None, {"a": "b: c"}], "script": "set -e\nrun\n", "b10": 1, "b9": 2}
-    render = Template.parse("all", "{{ toJson . }}", FUNCTIONS).render
+    render = Template("all", "{{ toJson . }}", FUNCTIONS).render
     assert goyaml.load(render(data)) == goyaml.load(to_yaml(data)) == goyaml.load(goyaml.dump(data)) == data
 
 
 def test_errors_are_in_the_words_of_go():
     with pytest.raises(TemplateError, match=r'^template: t:1: function "nope" not defined$'):
-        Template.parse("t", "{{ nope }}")
+        Template("t", "{{ nope }}")
     with pytest.raises(TemplateError, match=r"template: t:1:3: executing \"t\" at <index .a 7>: error calling index: "):
-        Template.parse("t", "{{ index .a 7 }}").render({"a": [1]})
+        Template("t", "{{ index .a 7 }}").render({"a": [1]})
 
 
 def test_nothing_else_of_netinit_is_imported():

@@ -11,9 +11,8 @@ from netinit.inject import inject_pod, load_config
 from netinit.inject.annotations import problems
 from netinit.inject.containers import Overrides, reorder
 from netinit.inject.istio_functions import append_multus_network, omit_nil
-from netinit.inject.kubernetes_types import ordered_container
-from netinit.inject.manifests import workloads
-from netinit.inject.owner import PodOwner
+from netinit.inject.kubernetes_types import ordered
+from netinit.inject.manifests import PodOwner, workloads
 from netinit.inject.probes import rewrite
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
@@ -97,7 +96,7 @@ def test_overrides_given_by_hand_are_written_anew():
 
 
 def test_quantities_of_overrides_are_spelled_as_the_api_does():
-    written = ordered_container({"name": "c", "resources": {"limits": {"memory": "1024Mi", "cpu": "3000m"}}, "env": [{"name": "A", "value": ""}]})
+    written = ordered("v1.Container", {"name": "c", "resources": {"limits": {"memory": "1024Mi", "cpu": "3000m"}}, "env": [{"name": "A", "value": ""}]})
     assert written["resources"] == {"limits": {"cpu": "3", "memory": "1Gi"}}
     assert written["env"] == [{"name": "A"}]
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from netinit.base.errors import InjectionError
-from netinit.inject.kubernetes_types import encode_json, ordered_container, ordered_handler
+from netinit.inject.kubernetes_types import encode_json, ordered
 
 
 def test_a_container_is_in_the_order_of_its_struct():
@@ -20,7 +20,7 @@ def test_a_container_is_in_the_order_of_its_struct():
         "args": [],
         "tty": False,
     }
-    assert encode_json(ordered_container(container)) == (
+    assert encode_json(ordered("v1.Container", container)) == (
         '{"name":"n","image":"i","env":[{"name":"A","value":"1"}],"resources":{},'
         '"securityContext":{"capabilities":{},"runAsUser":0,"zz":1},"zeta":1}'
     )
@@ -28,7 +28,7 @@ def test_a_container_is_in_the_order_of_its_struct():
 
 def test_a_handler_has_no_empty_fields():
     action = {"httpGet": {"scheme": "", "port": 80, "path": "/", "httpHeaders": []}}
-    assert encode_json(ordered_handler(action)) == '{"httpGet":{"path":"/","port":80}}'
+    assert encode_json(ordered("v1.ProbeHandler", action)) == '{"httpGet":{"path":"/","port":80}}'
 
 
 def test_numbers_and_html_are_as_go_writes_them():

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.cli.inject import command as inject
-from netinit.cli.inject.safe_files import MAX_FILE_BYTES, RefusedFileError, replace
+from netinit.cli.inject.safe_files import MAX_FILE_BYTES, replace
+from netinit.kernel.files import UnsuitableFileError
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -189,7 +190,7 @@ def test_a_stranger_who_swaps_the_temporary_file_for_a_link_gains_nothing(shared
         while time.monotonic() < end:
             try:
                 replace(str(theirs / "out.yaml"), "text\n" * 5000)
-            except (OSError, RefusedFileError):
+            except OSError:
                 told += 1
             assert secret.stat().st_mode & 0o777 == 0o600, "the stranger can read root's file now"
             assert secret.read_text() == "root alone may read this"
@@ -206,18 +207,18 @@ def test_a_link_of_a_stranger_is_not_followed(shared):
     theirs, secret = shared / "theirs", shared / "secret"
     (theirs / "out.yaml").symlink_to(secret)
     os.chown(theirs / "out.yaml", STRANGER, STRANGER, follow_symlinks=False)
-    with pytest.raises(RefusedFileError, match="a symbolic link on the path belongs to the user 65534"):
+    with pytest.raises(UnsuitableFileError, match="a symbolic link on the path belongs to the user 65534"):
         replace(str(theirs / "out.yaml"), "x")
     (theirs / "sub").symlink_to(shared)
     os.chown(theirs / "sub", STRANGER, STRANGER, follow_symlinks=False)
-    with pytest.raises(RefusedFileError, match="belongs to the user 65534"):
+    with pytest.raises(UnsuitableFileError, match="belongs to the user 65534"):
         replace(str(theirs / "sub" / "secret"), "x")
     assert secret.read_text() == "root alone may read this"
     pod = shared / "pod.yaml"
     pod.write_text(POD)
     refused(
         InjectionError,
-        "-o: .*out.yaml: is not written: a symbolic link on the path belongs",
+        "-o: .*out.yaml: cannot be written: a symbolic link on the path belongs",
         "-f",
         pod,
         "-o",
@@ -230,7 +231,7 @@ def test_a_pipe_of_a_stranger_is_not_opened(shared):
     pipe = shared / "theirs" / "out.yaml"
     os.mkfifo(pipe)
     os.chown(pipe, STRANGER, STRANGER)
-    with pytest.raises(RefusedFileError, match="it belongs to the user 65534"):
+    with pytest.raises(UnsuitableFileError, match="it belongs to the user 65534"):
         replace(str(pipe), "x")
 
 
@@ -277,7 +278,7 @@ def test_open_files_and_devices_are_written_to(tmp_path):
 def test_names_that_are_no_file_change_nothing(tmp_path, name):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("before")
-    with pytest.raises((RefusedFileError, OSError)):
+    with pytest.raises(OSError):
         replace(f"{tmp_path}/{name}", "x")
     assert sorted(path.name for path in (tmp_path).iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "before"
@@ -290,3 +291,15 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         replace(str(target), "\ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["out.yaml"]
     assert target.read_text() == "before"
+
+
+@root
+def test_the_folder_that_cannot_be_read_is_named(shared):
+    closed = shared / "in" / "closed"
+    closed.mkdir(parents=True, mode=0o700)
+    (shared / "in" / "a.yaml").write_text(POD)
+    (shared / "in").chmod(0o755)
+    program = f"import sys; sys.path[:0] = {sys.path!r}; from netinit.cli.inject.inputs import read_manifests; read_manifests(sys.argv[1:], recursive=True)"
+    words = [sys.executable, "-c", program, str(shared / "in")]
+    done = subprocess.run(words, user=STRANGER, group=STRANGER, extra_groups=(), capture_output=True, text=True, check=False)
+    assert f"ParseError: {closed}: cannot be read: Permission denied" in done.stderr, done

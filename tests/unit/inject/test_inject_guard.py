@@ -11,7 +11,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
 DATA = Path(os.environ.get("NETINIT_CONFORMANCE") or Path(__file__).parents[4] / "shared" / "conformance")

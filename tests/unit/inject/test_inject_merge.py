@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.errors import InjectionError
+from netinit.base.tree import shown
 from netinit.inject.merge import MERGE_KEYS, merge, only_names
 
 
@@ -136,11 +137,11 @@ def test_a_bad_patch_is_a_clear_error(patch, message):
         merge({}, patch)
 
 
-@pytest.mark.parametrize(("length", "shown"), [(80, "'" + 78 * "x" + "'"), (81, "'" + 76 * "x" + "...")])
-def test_an_error_shows_a_long_item_up_to_80_letters(length, shown):
+def test_an_error_shows_the_begin_of_a_long_item():
     with pytest.raises(InjectionError) as raised:
-        merge({}, {"containers": [(length - 2) * "x"]})
-    assert str(raised.value) == f"containers: every item must be a mapping with name, not {shown}"
+        merge({}, {"containers": [1000 * "x"]})
+    assert str(raised.value) == f"containers: every item must be a mapping with name, not {shown(1000 * 'x')}"
+    assert len(str(raised.value)) < 300
 
 
 def test_several_items_with_a_second_of_their_key_are_all_kept():

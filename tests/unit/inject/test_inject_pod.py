@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,6 +62,16 @@ def test_cluster_and_network_stand_sorted_at_the_end_of_the_environment(values, 
     assert [(item["name"], item["value"]) for item in proxy(result)["env"]] == wanted
     network = dict(wanted).get("ISTIO_META_NETWORK")
     assert result["metadata"]["labels"].get("topology.istio.io/network") == network
+
+
+def test_the_pod_that_is_given_stays_as_it_is():
+    given = pod(labels={"app": "web"})
+    given["metadata"]["annotations"] = {"sidecar.istio.io/rewriteAppHTTPProbers": "true"}
+    given["spec"]["initContainers"] = [{"name": "first", "image": "i", "env": []}]
+    given["spec"]["containers"] = [{"name": "app", "image": "i", "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}]
+    before = copy.deepcopy(given)
+    assert inject_pod(given, config()) != before
+    assert given == before
 
 
 def test_injected_annotations_win():

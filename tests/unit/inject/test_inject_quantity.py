@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.inject.quantity import canonical, round_up
+from netinit.inject.kubernetes_types import canonical, round_up
 
 RECORDED = [
     ("0", "0"), ("1", "1"), ("1.5", "1500m"), ("0.5Gi", "512Mi"), ("1024", "1024"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"),

@@ -11,7 +11,7 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
-from netinit.inject.owner import PodOwner
+from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
 
 HEAD = "spec:\n  containers:\n  - name: istio-proxy\n"

@@ -12,9 +12,9 @@ from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
 from netinit.inject import context, inject_pod, load_config
-from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered_container
+from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered
+from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.owner import PodOwner
 
 RECORDED = json.loads((Path(__file__).parent / "template_fields.json").read_text())
 """A pod, a mesh, and what Go 1.27 gave for templates with both in k8s.io/api 0.37 and istio.io/api 1.31: as for sprig."""
@@ -41,7 +41,7 @@ def template_data(pod, mesh):
 
 
 def render(template, pod=RECORDED["pod"], mesh=RECORDED["mesh"]):
-    return Template.parse("inject", template, sprig.FUNCTIONS).render(template_data(pod, mesh))
+    return Template("inject", template, sprig.FUNCTIONS).render(template_data(pod, mesh))
 
 
 def test_fields_are_what_they_are_in_go():
@@ -84,7 +84,7 @@ def test_saved_containers_are_spelled_as_go_spells_them():
         "volumeMounts": [{"mountPath": "/m", "name": "v", "readOnly": False}],
         "newer": {"b": 1, "a": None},
     }
-    assert encode_json(ordered_container(container)) == (
+    assert encode_json(ordered("v1.Container", container)) == (
         '{"name":"istio-proxy","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu","divisor":"0"}}}],'
         '"resources":{},"volumeMounts":[{"name":"v","mountPath":"/m"}],'
         '"readinessProbe":{"grpc":{"port":9,"service":""}},"newer":{"b":1,"a":null}}'

@@ -15,9 +15,10 @@ from netinit.golang import goyaml
 from netinit.inject.config import default_config
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.pod import inject_pod
+from netinit.inject.values import merge_values
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import take_flags
-from netinit.webhook.chart import merge_values, set_value
+from netinit.webhook.chart import set_value
 from netinit.webhook.settings import ServeSettings
 
 VALUES = (
@@ -149,11 +150,11 @@ def test_the_schema_refuses_what_is_no_value(wrong):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = goyaml.load((CHART / "values.yaml").read_text())
-    assert list(jsonschema.Draft7Validator(schema).iter_errors(merge_values(values, set_value(wrong), "--set", {})))
+    assert list(jsonschema.Draft7Validator(schema).iter_errors(merge_values(values, set_value(wrong))))
     for given in VALUES:
         changed = values
         for text in given:
-            changed = merge_values(changed, set_value(text), "--set", {})
+            changed = merge_values(changed, set_value(text))
         assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(changed)] == []
 
 

@@ -94,6 +94,16 @@ def test_what_is_no_object_of_json_cannot_be_decoded(data):
     assert caught.value.code == CniCode.DECODING
 
 
+@pytest.mark.parametrize("name", [None, "", "a b", "-x", "a/b", 7])
+def test_a_configuration_without_a_usable_name_is_refused(name):
+    assert code_of({"name": name}) == CniCode.CONFIGURATION
+
+
+@pytest.mark.parametrize("previous", [[], "x", 1])
+def test_a_result_before_that_is_no_object_cannot_be_decoded(previous):
+    assert code_of({"prevResult": previous}) == CniCode.DECODING
+
+
 def test_the_arguments_are_pairs():
     request = ask(CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=u;A=b=c;")
     assert (request.pod, request.uid, request.arguments["A"]) == (("shop", "web"), "u", "b=c")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.base.net import HostAddress
 from netinit.base.records import Record
 from netinit.base.snapshot import (
     AttachedProgram,
     Device,
     HeldChain,
     Hop,
-    HostAddress,
     LegacyTable,
     NftElement,
     NftObject,

@@ -7,11 +7,11 @@ import signal
 import pytest
 
 from memory_machine import MemoryMachine
+from netinit.backends import named_pod
 from netinit.backends.iptables import XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
-from netinit.kernel import open_pod as reaching
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.run import Signals
 from netinit.options import Options
@@ -88,7 +88,7 @@ def story(monkeypatch):
 @pytest.mark.parametrize("place", [(), ("--pid", "7")])
 def test_what_is_done_in_the_own_namespace_is_done_in_a_pod(more, called, place, story, monkeypatch):
     visited = []
-    monkeypatch.setattr(reaching, "OpenPod", lambda **named: FakePod(named, visited))
+    monkeypatch.setattr(named_pod, "NamedPod", lambda options, **named: FakePod(options, named, visited))
     options, log = asked("--redirect-dns", *more, *place), Said()
     assert job.main(options, log) == 0
     meant = options.replace(dns_servers=("10.0.0.1",)) if place else options
@@ -97,15 +97,17 @@ def test_what_is_done_in_the_own_namespace_is_done_in_a_pod(more, called, place,
     if place:
         refuses = [] if "--skip-rule-apply" in more and "--cleanup-only" not in more else ["refuse"]
         validates = [("visit", True, (detect.CAP_SETUID, detect.CAP_SETGID))] if "validate" in called else []
-        assert visited == ["open", *refuses, ("lock", options.lock_timeout), ("work", (3, 4)), "unlock", *validates, "close"]
+        assert visited == [*refuses, "open", ("lock", options.lock_timeout), "work", "unlock", *validates, "close"]
 
 
 class FakePod:
     """What a run from outside asks of a pod."""
 
-    def __init__(self, named, story):
-        assert named == {"pid": 7, "netns": ""}
-        self.story = story
+    def __init__(self, options, named, story):
+        assert (options.pid, options.netns) == (7, "")
+        story += ["refuse"] * named.pop("refuses")
+        assert not named
+        self.options, self.story = options.with_servers(lambda: ["10.0.0.1"]), story
 
     def __enter__(self):
         self.story.append("open")
@@ -114,20 +116,14 @@ class FakePod:
     def __exit__(self, *_):
         self.story.append("close")
 
-    def refuse_host(self):
-        self.story.append("refuse")
-
-    def read_name_servers(self):
-        return ["10.0.0.1"]
-
     def lock(self, nanoseconds, warn):
         assert callable(warn)
         self.story.append(("lock", nanoseconds))
         return FakeLock(self.story)
 
-    def modify_inside(self, action, signals, *, holding):
+    def modify_inside(self, action, signals):
         assert isinstance(signals, Signals)
-        self.story.append(("work", holding))
+        self.story.append("work")
         action(Signals())
 
     def run_inside(self, action, *, joins, keep):
@@ -136,8 +132,6 @@ class FakePod:
 
 
 class FakeLock:
-    descriptors = (3, 4)
-
     def __init__(self, story):
         self.story = story
 
@@ -166,7 +160,7 @@ def test_a_run_that_finds_the_kernel_busy_begins_anew_unless_a_signal_was_heard(
 
 def test_the_machines_own_namespace_is_not_refused_where_it_is_meant(story, monkeypatch):
     visited = []
-    monkeypatch.setattr(reaching, "OpenPod", lambda **named: FakePod(named, visited))
+    monkeypatch.setattr(named_pod, "NamedPod", lambda options, **named: FakePod(options, named, visited))
     job.main(asked("--pid", "7", "--host-network"), Said())
     assert "refuse" not in visited
 

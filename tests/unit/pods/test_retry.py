@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from memory_machine import MemoryMachine
@@ -10,10 +12,10 @@ from netinit.backends.failure_causes import explain_iptables, explain_nft, expla
 from netinit.base.errors import ApplyError, BusyError, LockedError, OptionError
 from netinit.base.logs import Log
 from netinit.kernel.netlink import LocalRoute
+from netinit.kernel.run import Signals
 from netinit.options import Options
-from netinit.pods import retry as retrying
-from netinit.pods.apply import apply
-from netinit.pods.retry import retry
+from netinit.pods import apply as retrying
+from netinit.pods.apply import apply, retry
 
 QUICK = {"retry_delay": "1ms", "lock_timeout": "10s"}
 
@@ -51,12 +53,12 @@ def failing(times, error):
 @pytest.mark.parametrize("error", [LockedError("held"), BusyError("busy")])
 def test_a_run_is_begun_anew_as_often_as_was_asked(error, clock, capsys):
     act, calls = failing(2, error)
-    assert retry(act, Options(retries=2, **QUICK), Log("info")) == 3
+    assert retry(act, Options(retries=2, **QUICK), Log("info"), Signals()) == 3
     assert capsys.readouterr().err.count("begins anew in 0.001 s") == 2
 
     act, calls = failing(3, error)
     with pytest.raises(type(error)):
-        retry(act, Options(retries=2, **QUICK), Log("none"))
+        retry(act, Options(retries=2, **QUICK), Log("none"), Signals())
     assert len(calls) == 3
 
 
@@ -64,28 +66,30 @@ def test_a_run_is_begun_anew_as_often_as_was_asked(error, clock, capsys):
 def test_what_would_fail_again_is_not_tried_again(error, clock):
     act, calls = failing(1, error)
     with pytest.raises(type(error)):
-        retry(act, Options(retries=5, **QUICK), Log("none"))
+        retry(act, Options(retries=5, **QUICK), Log("none"), Signals())
     assert len(calls) == 1
 
 
 def test_all_runs_together_take_no_longer_than_the_lock_s_timeout(clock):
     act, calls = failing(99, BusyError("busy"))
     with pytest.raises(BusyError):
-        retry(act, Options(retries=99, retry_delay="3s", lock_timeout="10s"), Log("none"))
+        retry(act, Options(retries=99, retry_delay="3s", lock_timeout="10s"), Log("none"), Signals())
     assert len(calls) == 4
     assert clock.now == 9 * 10**9
 
 
 def test_a_run_waits_for_locks_no_longer_than_what_is_left_of_the_time(clock):
     act, calls = failing(2, LockedError("held"))
-    retry(act, Options(retries=9, retry_delay="3s", lock_timeout="10s"), Log("none"))
+    retry(act, Options(retries=9, retry_delay="3s", lock_timeout="10s"), Log("none"), Signals())
     assert calls == [10 * 10**9, 7 * 10**9, 4 * 10**9]
 
 
 def test_a_run_that_was_told_to_end_is_not_begun_anew(clock):
     act, calls = failing(99, BusyError("busy"))
+    told = Signals()
+    told.heard = signal.SIGTERM
     with pytest.raises(BusyError):
-        retry(act, Options(retries=9, **QUICK), Log("none"), lambda: True)
+        retry(act, Options(retries=9, **QUICK), Log("none"), told)
     assert len(calls) == 1
 
 
@@ -121,6 +125,6 @@ def test_rules_are_programmed_by_the_run_that_the_kernel_has_time_for(clock, mon
         commit(backend, change)
 
     monkeypatch.setattr(kind, "commit", busy_at_first)
-    outcome = retry(lambda meant: apply(meant, machine=machine), options, Log("none"))
+    outcome = retry(lambda meant: apply(meant, machine=machine), options, Log("none"), Signals())
     assert outcome.changed
     assert left == []

@@ -16,6 +16,8 @@ from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.rule_builder import expression
+from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import FOREIGN, NAMES, read
@@ -130,3 +132,16 @@ def test_lengths_that_do_not_add_up_are_malformed(data):
 def test_an_attribute_that_is_there_twice_is_malformed():
     with pytest.raises(MalformedError, match="two attributes of one type"):
         attributes_of(write_attribute(1, b"a") + write_attribute(1, b"b"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "target"),
+    [
+        (0, 3, Reject()), (0, 13, Reject(message="icmp code 13")), (1, 0, Reject(message="tcp-reset")), (2, 1, Reject()),
+        (2, 3, Reject(message="icmpx code 3")), (3, 3, None), (1 << 24, 3, None),
+    ],
+)  # fmt: skip
+def test_a_rejection_of_a_kind_that_the_kernel_has_not_is_unknown(kind, code, target):
+    rejects = expression(b"reject", (1, pack(">I", kind)), (2, bytes((code,))))
+    (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=rejects), NOTHING).rules
+    assert rule.target == target or (target is None and isinstance(rule.target, UnknownTarget))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.rules.iptables.ownership import target_of, without_comment
-from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.ownership import target_of
+from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import unquoted
@@ -173,9 +173,9 @@ def test_comments_and_blank_lines_stand_between_tables_and_policies_are_kept():
 
 def test_what_stands_in_quotes_is_no_target_and_no_comment_of_ours():
     text = '-m comment --comment "x -j ISTIO_OUTPUT " -j LOG --log-prefix "y -j ISTIO_REDIRECT "'
-    assert target_of(text) == "LOG"
-    assert target_of('-m comment --comment "-j ISTIO_OUTPUT"') == ""
-    assert without_comment('-m comment --comment "a\n\\"b" -j ISTIO_OUTPUT') == "-j ISTIO_OUTPUT"
+    assert target_of(normalise(text, IPV4)) == "LOG"
+    assert target_of(normalise('-m comment --comment "-j ISTIO_OUTPUT"', IPV4)) == ""
+    assert part_comment('-m comment --comment "a\n\\"b" -j ISTIO_OUTPUT') == ("-j ISTIO_OUTPUT", 'a\n"b')
 
 
 def test_a_rule_of_ours_with_foreign_text_is_deleted_by_number_and_put_back_without_it():

@@ -30,19 +30,19 @@ def live(*matches, target=None, comment="", sets=None):
 def test_a_name_of_an_interface_or_a_chain_is_read_as_nothing_but_a_name(name):
     for text in (live(OutInterface(names=(name,))), live(target=Jump(chain=name))):
         assert text not in ("-o lo -j RETURN", "-j RETURN", "")
-        assert target_of(text) not in ("ISTIO_OUTPUT", "ACCEPT")
+        assert target_of(normalise(text, IPV4)) not in ("ISTIO_OUTPUT", "ACCEPT")
         if name:
             assert normalise(str(text), IPV4) == normalise(text, IPV4), "iptables reads the quotes as we do"
-    assert target_of(live(InInterface(names=(name,)))) == "RETURN"
+    assert target_of(normalise(live(InInterface(names=(name,))), IPV4)) == "RETURN"
 
 
 def test_what_others_write_into_a_rule_is_no_jump_of_it():
     hostile = 'x" -j ISTIO_OUTPUT "'
-    assert target_of(live(target=LogTarget(prefix=hostile))) == "LOG"
-    assert target_of(live(comment=hostile, target=Accept())) == "ACCEPT"
-    assert target_of(live(UnknownMatch(text="in the set x -j ISTIO_OUTPUT", kept=b"1"), target=Accept())) == "ACCEPT"
-    assert target_of(live(target=UnknownTarget(text="a verdict in the map m -j ISTIO_OUTPUT", kept=b"1"))) != "ISTIO_OUTPUT"
-    assert target_of(live(target=Jump(chain="y -j ISTIO_OUTPUT"))) != "ISTIO_OUTPUT"
+    assert target_of(normalise(live(target=LogTarget(prefix=hostile)), IPV4)) == "LOG"
+    assert target_of(normalise(live(comment=hostile, target=Accept()), IPV4)) == "ACCEPT"
+    assert target_of(normalise(live(UnknownMatch(text="in the set x -j ISTIO_OUTPUT", kept=b"1"), target=Accept()), IPV4)) == "ACCEPT"
+    assert target_of(normalise(live(target=UnknownTarget(text="a verdict in the map m -j ISTIO_OUTPUT", kept=b"1")), IPV4)) != "ISTIO_OUTPUT"
+    assert target_of(normalise(live(target=Jump(chain="y -j ISTIO_OUTPUT")), IPV4)) != "ISTIO_OUTPUT"
 
 
 def test_what_is_not_understood_equals_no_rule_of_a_plan_and_is_never_written():
@@ -62,7 +62,7 @@ def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named
     unknown = live(UnknownMatch(text="payload 0 0 == 07", kept=b"1"), target=Jump(chain="ISTIO_OUTPUT"))
     plain = live(target=Jump(chain="ISTIO_OUTPUT"))
     table = ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": [unknown, plain], "ISTIO_OUTPUT": []})
-    owned = owned_rules({"nat": table}, {}, [{"nat": table}], lambda: pytest.fail("both are known by their jump"))
+    owned = owned_rules(IPV4, {IPV4: {"nat": table}}, {}, lambda: pytest.fail("both are known by their jump"))
     assert owned == {("nat", "OUTPUT"): [0, 1]}
     script = write_transition({}, {"nat": table}, owned)
     assert script.split("\n")[2:4] == ["-D OUTPUT 1", "-D OUTPUT -j ISTIO_OUTPUT"]

@@ -252,7 +252,7 @@ TRUTHS = [
 
 @pytest.mark.parametrize(("text", "changes", "truth"), TRUTHS)
 def test_a_match_is_true_of_these_packets(text, changes, truth):
-    assert listed(text).choose(OnePacket(SYN.replace(**changes), POD)).holds is truth
+    assert listed(text).choose(OnePacket(SYN.replace(**changes), POD, "FORWARD")).holds is truth
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_a_match_is_true_of_these_packets(text, changes, truth):
 )
 def test_tcp_flags_are_compared_under_their_mask(flags, truth):
     (match,) = parse_rule("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", IPV4).matches
-    assert match.choose(OnePacket(SYN.replace(flags=flags), POD)).holds is truth
+    assert match.choose(OnePacket(SYN.replace(flags=flags), POD, "FORWARD")).holds is truth
     (negated,) = parse_rule("-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", IPV4).matches
-    assert negated.choose(OnePacket(SYN.replace(flags=flags), POD)).holds is (None if truth is None else not truth)
-    assert match.choose(OnePacket(SYN.replace(protocol="udp", flags=None), POD)).holds is False
+    assert negated.choose(OnePacket(SYN.replace(flags=flags), POD, "FORWARD")).holds is (None if truth is None else not truth)
+    assert match.choose(OnePacket(SYN.replace(protocol="udp", flags=None), POD, "FORWARD")).holds is False
 
 
 def test_a_list_of_networks_is_one_of_them():
@@ -273,16 +273,16 @@ def test_a_list_of_networks_is_one_of_them():
     assert match.xt().alternatives == ("-d 10.0.0.0/8", "-d 1.2.3.0/24")
     assert match.nft() == "ip daddr { 1.2.3.0/24, 10.0.0.0/8 }"
     assert match.describe() == "it goes to 10.0.0.0/8, 1.2.3.0/24"
-    assert match.choose(OnePacket(SYN, POD)).holds is True
-    assert match.choose(OnePacket(SYN.replace(destination=number_of("1.2.4.1")), POD)).holds is False
-    assert match.replace(negated=True).choose(OnePacket(SYN, POD)).holds is False
+    assert match.choose(OnePacket(SYN, POD, "FORWARD")).holds is True
+    assert match.choose(OnePacket(SYN.replace(destination=number_of("1.2.4.1")), POD, "FORWARD")).holds is False
+    assert match.replace(negated=True).choose(OnePacket(SYN, POD, "FORWARD")).holds is False
 
 
 def test_lists_of_interfaces_and_ports_are_one_of_them():
     interfaces = listed("-i tap1").replace(names=("tap1", "tap0"))
     assert interfaces.xt().alternatives == ("-i tap1", "-i tap0")
     assert interfaces.nft() == 'iifname { "tap0", "tap1" }'
-    assert interfaces.choose(OnePacket(SYN.replace(in_interface="tap0"), POD)).holds is True
+    assert interfaces.choose(OnePacket(SYN.replace(in_interface="tap0"), POD, "FORWARD")).holds is True
     ports = listed("-p tcp -m tcp --dport 80").replace(ports=(443, 80, 443))
     assert ports.nft() == "tcp dport { 80, 443 }"
     assert ports.xt().alternatives == ("-m tcp --dport 443", "-m tcp --dport 80", "-m tcp --dport 443")

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from hosts import Host
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
-from netinit.simulate.engine import Host, simulate
+from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import combine_backends, load_listing, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 
@@ -631,3 +632,13 @@ def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     made = with_plan(combine_backends({"nft": ours, "legacy": theirs}), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED
+
+
+@pytest.mark.parametrize(
+    ("flags", "picks_up", "state"),
+    [(("SYN",), False, "NEW"), (("SYN",), True, "NEW"), (("ACK",), False, "INVALID"), (("ACK",), True, "NEW"), (("SYN", "ACK"), True, "INVALID")],
+)
+def test_a_connection_begins_with_a_syn_and_may_be_picked_up_at_an_ack(flags, picks_up, state):
+    around = POD.replace(picks_up=picks_up)
+    packet = make_inbound(around, "9.9.9.9", "", 80).replace(flags=flags)
+    assert simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW"), around).last.state == state

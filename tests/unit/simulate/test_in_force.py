@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.net import IPV4, IPV6, number_of
+from netinit.base.net import IPV4, IPV6, HostAddress, number_of
 from netinit.base.snapshot import (
     DORMANT,
     AttachedProgram,
     Device,
     Hop,
-    HostAddress,
     RoutingRule,
     TableRoute,
     TrafficControl,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.net import IPV4, number_of
-from netinit.base.snapshot import Device, Hop, HostAddress, RoutingRule, Snapshot, TableRoute
+from netinit.base.net import IPV4, HostAddress, number_of
+from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.routing import LOST, find_devices, find_devices_of_sockets
 

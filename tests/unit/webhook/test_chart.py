@@ -20,9 +20,10 @@ from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
 from netinit.inject.configuration_check import CANARY
+from netinit.inject.values import merge_values
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.options.declare import take_flags
-from netinit.webhook.chart import merge_values, set_value
+from netinit.webhook.chart import set_value
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
 
@@ -338,11 +339,11 @@ def test_the_schema_takes_the_charts_own_values_and_knows_each():
     for given in VALUES:
         changed = values
         for text in given:
-            changed = merge_values(changed, set_value(text), "--set", {})
+            changed = merge_values(changed, set_value(text))
         assert [error.message for error in validator.iter_errors(changed)] == []
     assert set(schema["properties"]) - {"global"} == set(values)
     for wrong in ("replicas=0", "webhook.flavour=new", "webhook.timeoutSeconds=31", "revision=A_B"):
-        assert list(validator.iter_errors(merge_values(values, set_value(wrong), "--set", {}))), wrong
+        assert list(validator.iter_errors(merge_values(values, set_value(wrong)))), wrong
 
 
 @pytest.mark.parametrize(

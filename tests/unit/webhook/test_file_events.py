@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.webhook.file_events import FileEvents
+from netinit.webhook.controller import FileEvents
 from webhook_server import Server, make_pod
 
 

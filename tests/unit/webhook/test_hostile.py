@@ -101,6 +101,18 @@ def test_what_is_no_request_is_refused_or_cut_off(server, text):
     assert server.review(make_pod())["allowed"]
 
 
+@pytest.mark.parametrize("level", ["default:info", "default:error"])
+def test_denied_pods_write_no_more_lines_a_minute_than_the_limit(tmp_path, level):
+    """Who may create pods causes these lines."""
+    refused = make_pod(annotations={"traffic.sidecar.istio.io/includeOutboundPorts": "99999"})
+    with Server(tmp_path, f"--log_output_level={level}") as server:
+        with contextlib.closing(server.connect()) as connection:
+            for _ in range(75):
+                assert not server.review(refused, connection=connection)["allowed"]
+        lines = server.log.read_text().count("decision=denied")
+    assert lines == (60 if level == "default:info" else 0)
+
+
 def test_idle_and_half_open_connections_are_bounded_and_others_are_served(tmp_path):
     with Server(tmp_path, "--maxConnections", "32") as server, contextlib.ExitStack() as stack:
         for _ in range(120):  # more than it takes; the rest waits in the kernel, or is cut off

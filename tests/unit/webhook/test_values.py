@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
-from netinit.webhook.chart import KEYWORDS, find_problems, merge_values
+from netinit.inject.values import merge_values
+from netinit.webhook.chart import KEYWORDS, find_problems
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = goyaml.load((CHART / "values.yaml").read_text())
@@ -40,7 +41,7 @@ def words(schema):
 def changed(path, value):
     for key in reversed(path):
         value = {key: value}
-    return merge_values(VALUES, value, "here", {}) if isinstance(value, dict) else value
+    return merge_values(VALUES, value) if isinstance(value, dict) else value
 
 
 def test_every_word_of_the_schema_is_understood():
@@ -83,3 +84,11 @@ def test_the_judgement_is_that_of_json_schema(path, value):
 def test_what_would_break_the_installation_is_told_before(word, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         objects("mesh", "netinit", (), (word,))
+
+
+def test_what_gave_a_value_that_is_wrong_is_named(tmp_path):
+    (tmp_path / "own.yaml").write_text("replicas: 0\nlogLevel: loud\n")
+    with pytest.raises(ConfigError) as caught:
+        objects("mesh", "netinit", (str(tmp_path / "own.yaml"),), ("image.repository=",))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(': "')[0] for line in lines] == [str(tmp_path / "own.yaml")] * 2 + ["--set"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from netinit.base.errors import ParseError
 from netinit.base.net import Family, Network, bounds_of
 from netinit.base.records import Record
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.decoding.matches import OPTIONS, read_module
 from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import HeldRule
@@ -182,10 +183,12 @@ class _Reader:
         for module in self._modules:
             if module.name == "comment":
                 self.comment = module.words[1].text if len(module.words) > 1 else ""
-            elif module.words or module.name != self._protocol:  # a bare `-m tcp` only repeats `-p tcp`
+            elif module.words or module.name != self._protocol:
                 self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
                     UnknownMatch(text=module.text)
                 ]
+            else:  # a bare `-m tcp` only repeats `-p tcp`
+                self.built_in[4][:] = [one.replace(module=True) for one in self.built_in[4]]
         self.extensions += loose
 
     def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
@@ -220,7 +223,7 @@ class _Reader:
 
     def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
         """Assign an option with its values to its module; return the position after it."""
-        end = at + 1
+        end = at + 1 + (option == "--comment")  # whatever it says
         while end < len(words) and not _begins_option(words[end]):
             end += 1
         own = list(words[first:end])
@@ -272,3 +275,31 @@ def _prefix_length(mask: str, family: Family) -> int | None:
         return None
     length = value.bit_count()
     return length if value == ((1 << length) - 1) << (family.bits - length) else None
+
+
+def part_comment(spec: str) -> tuple[str, str]:
+    """Return the rule without its comments, and these joined with "; "."""
+    if "--comment" not in spec:
+        return spec, ""
+    try:
+        words = split_words(spec)
+    except ParseError:
+        return spec, ""
+    kept: list[str] = []
+    comments: list[str] = []
+    at = 0
+    while at < len(words):
+        head = words[at : at + 4]
+        if [word.raw for word in head[:3]] == ["-m", "comment", "--comment"] and head[3:]:
+            comments.append(head[3].text)
+            at += 4
+        else:
+            kept.append(head[0].raw)
+            at += 1
+    return (" ".join(kept), "; ".join(comments)) if comments else (spec, "")
+
+
+def quote_rule(spec: str) -> str:
+    """Return the rule in backquotes with its comment in quotes, each shortened."""
+    text, comment = part_comment(spec)
+    return f"`{escape(shorten(text, MAX_RULE_LENGTH))}`" + (f" with comment {quote(comment)}" if comment else "")

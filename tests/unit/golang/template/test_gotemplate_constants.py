@@ -26,7 +26,7 @@ def template(text, calls):
         held["value"] = value
         return ""
 
-    return Template.parse("t", text, {"seen": seen, "own": own, "put": put}, constants=("Values", "Mesh"))
+    return Template("t", text, {"seen": seen, "own": own, "put": put}, constants=("Values", "Mesh"))
 
 
 def render(parsed, values=VALUES, mesh="m", pod="web"):

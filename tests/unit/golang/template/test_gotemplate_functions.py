@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from netinit.golang import sprig
 from netinit.golang.goyaml.values import to_yaml
-from netinit.golang.sprig import refused, regexes
+from netinit.golang.sprig import REFUSED, regexes
 from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
@@ -52,7 +52,7 @@ def decode(coded):
 
 
 def call(text, **data):
-    return Template.parse("t", text, FUNCTIONS).render(data)
+    return Template("t", text, FUNCTIONS).render(data)
 
 
 def test_sprig_and_yaml_answer_as_they_do_in_go():
@@ -61,7 +61,7 @@ def test_sprig_and_yaml_answer_as_they_do_in_go():
     for name, coded, wanted in RECORDED:
         args = {f"x{number}": decode(arg) for number, arg in enumerate(coded)}
         text = f"{{{{ $r := {name} {' '.join(f'.{arg}' for arg in args)} }}}}" + '{{ printf "%v|%T|%q" $r $r $r }}'
-        answer = Template.parse("t", text, functions).render(args)
+        answer = Template("t", text, functions).render(args)
         if answer != wanted:
             wrong.append(f"{name} {args}\n  Go:   {wanted!r}\n  ours: {answer!r}")
     assert len(RECORDED) > 400
@@ -72,7 +72,7 @@ def test_templates_that_call_sprig_give_what_they_give_in_go():
     wrong = []
     for template, *wanted in TEMPLATES:
         try:
-            answer = ["output", Template.parse("t", template, sprig.FUNCTIONS).render({})]
+            answer = ["output", Template("t", template, sprig.FUNCTIONS).render({})]
         except TemplateError as error:
             answer = ["error", str(error)]
         # where Go crashes on nil, we have words for it
@@ -85,18 +85,18 @@ def test_templates_that_call_sprig_give_what_they_give_in_go():
 def test_every_function_of_sprig_is_called_in_a_template_that_go_rendered():
     called = {name for template, *_ in TEMPLATES for name in re.findall(r"[A-Za-z_0-9]+", template)}
     called |= {name for name, *_ in RECORDED}
-    assert set(sprig.FUNCTIONS) - set(refused.REFUSED) - called == set()
+    assert set(sprig.FUNCTIONS) - set(REFUSED) - called == set()
 
 
-@pytest.mark.parametrize("name", sorted(refused.REFUSED))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then(name):
     assert (
-        Template.parse("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
+        Template("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
         == "fine"
     )
     with pytest.raises(TemplateError, match=f"{name} is not available in injection: it") as caught:
-        Template.parse("t", f'{{{{ {name} "x" 1 }}}}', sprig.FUNCTIONS).render({})
-    assert refused.REFUSED[name] in str(caught.value)
+        Template("t", f'{{{{ {name} "x" 1 }}}}', sprig.FUNCTIONS).render({})
+    assert REFUSED[name] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then
 def test_what_sprig_would_do_and_an_injector_must_not(template, message):
     data = {"own": {"a": {"b": 1}}, "long": "a" * 200_000}
     with pytest.raises(TemplateError) as caught:
-        Template.parse("t", template, sprig.FUNCTIONS).render(data)
+        Template("t", template, sprig.FUNCTIONS).render(data)
     assert message in str(caught.value)
     assert data["own"] == {"a": {"b": 1}}
 
@@ -134,7 +134,7 @@ def test_what_sprig_would_do_and_an_injector_must_not(template, message):
 def test_merging_copies_the_data_that_it_changes():
     data = {"own": {"a": {"b": 1}}}
     text = '{{ $d := dict "own" .own }}{{ $_ := merge $d (dict "own" (dict "a" (dict "c" 2))) }}{{ $d | toJson }}'
-    assert Template.parse("t", text, sprig.FUNCTIONS).render(data) == '{"own":{"a":{"b":1,"c":2}}}'
+    assert Template("t", text, sprig.FUNCTIONS).render(data) == '{"own":{"a":{"b":1,"c":2}}}'
     assert data == {"own": {"a": {"b": 1}}}
 
 
@@ -142,7 +142,7 @@ def test_regular_expressions_without_their_library_name_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "re2", None)
     regexes._compiled.cache_clear()
     with pytest.raises(TemplateError, match=r"regular expressions need the package google-re2: pip install"):
-        Template.parse("t", '{{ regexMatch "never asked for" "x" }}', sprig.FUNCTIONS).render({})
+        Template("t", '{{ regexMatch "never asked for" "x" }}', sprig.FUNCTIONS).render({})
     regexes._compiled.cache_clear()
 
 
@@ -253,17 +253,17 @@ def test_istios_functions_do_what_their_table_says(text, wanted):
     ],
 )
 def test_sprigs_functions_on_maps_and_lists(text, wanted):
-    assert Template.parse("t", text, sprig.FUNCTIONS).render(None) == wanted
+    assert Template("t", text, sprig.FUNCTIONS).render(None) == wanted
 
 
 def test_ports_of_1_1_hold_udp_too():
     functions = istio_functions.CLASSIC_FUNCTIONS
-    text = Template.parse("t", "{{ includeInboundPorts . }}", functions).render(CONTAINERS)
+    text = Template("t", "{{ includeInboundPorts . }}", functions).render(CONTAINERS)
     assert text == "80,53,9,443,15090"
 
 
 def test_proto_json_takes_the_changes_that_the_value_tells():
-    template = Template.parse("t", "{{ protoToJSON . }}", istio_functions.FUNCTIONS)
+    template = Template("t", "{{ protoToJSON . }}", istio_functions.FUNCTIONS)
     assert template.render(changed_proxy({"drainDuration": "23s"})) == '{"drainDuration":"23s"}'
     with pytest.raises(
         TemplateError, match=r"error calling protoToJSON: protoToJSON: a main\.T does not say what was changed$"

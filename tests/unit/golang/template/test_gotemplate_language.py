@@ -28,7 +28,7 @@ NO_OPERAND = " or ", "{{or", "(or", " and ", "{{and", "(and"
 
 
 def render(text, data=None, **functions):
-    return Template.parse("t", text, functions).render(data)
+    return Template("t", text, functions).render(data)
 
 
 def said(answer):
@@ -40,7 +40,7 @@ def test_templates_give_what_go_recorded_for_them():
     wrong = []
     for text, delimiters, *wanted in ANSWERS:
         try:
-            answer = ["output", Template.parse("t", text, FUNCTIONS, tuple(delimiters)).render(DATA)]
+            answer = ["output", Template("t", text, FUNCTIONS, tuple(delimiters)).render(DATA)]
         except TemplateError as error:
             answer = ["error", str(error)]
         # the operand that and/or stopped at is not told
@@ -106,7 +106,7 @@ def test_an_error_inside_a_defined_template_names_both():
 
 
 def test_a_defined_template_can_be_rendered_alone():
-    template = Template.parse("t", '{{ define "x" }}<{{ . }}>{{ end }}body')
+    template = Template("t", '{{ define "x" }}<{{ . }}>{{ end }}body')
     assert template.names == ("t", "x")
     assert template.render(1, template="x") == "<1>"
     with pytest.raises(TemplateError, match=r'^template: no template "y" associated with template "t"$'):
@@ -155,7 +155,7 @@ def test_functions_see_none_for_what_is_missing_and_no_value_when_they_ask():
         "{{ note .missing }}{{ look .missing }}{{ look .null }}",
         {"null": None},
         note=note,
-        look=Function(note, ["reflect.Value"]),
+        look=Function(note, "reflect.Value"),
     )
     assert seen == [None, NO_VALUE, None]
 
@@ -172,7 +172,7 @@ def test_text_is_counted_in_bytes_as_in_go():
 
 
 def test_templates_are_shared_by_threads():
-    template = Template.parse(
+    template = Template(
         "t",
         '{{ $x := .n }}{{ range $i, $e := .l }}{{ $x = $e }}{{ end }}{{ $x }} {{ .n }}{{ define "d" }}{{ . }}{{ end }}{{ template "d" .n }}',
     )
@@ -196,7 +196,7 @@ def test_values_of_python_that_stand_for_nothing_in_go_are_refused_when_printed(
 
 
 def test_functions_in_the_data_can_be_called_and_not_printed():
-    data = {"twice": Function(lambda n: n * 2, ("int",)), "words": Function(lambda *w: "-".join(w), (), "string")}
+    data = {"twice": Function(lambda n: n * 2, "int"), "words": Function(lambda *w: "-".join(w), variadic="string")}
     assert render('{{ call .twice 4 }} {{ call .words "a" "b" }}{{ call .words }}', data) == "8 a-b"
     for text, message in {
         "{{ call .twice }}": "error calling call: wrong number of args for .twice: got 0 want 1",

@@ -13,7 +13,7 @@ from netinit.inject import istio_functions
 
 
 def render(text, data=None, **limits):
-    return Template.parse("t", text, sprig.FUNCTIONS).render(data, limits=Limits(**limits))
+    return Template("t", text, sprig.FUNCTIONS).render(data, limits=Limits(**limits))
 
 
 def test_recursion_ends_at_the_depth_of_templates():
@@ -100,22 +100,22 @@ def test_blocks_nested_without_end_are_an_error_of_the_template(before, after):
         with pytest.raises(
             TemplateError, match=r"^template: t:1: blocks and parentheses are nested deeper than 100 levels$"
         ):
-            Template.parse("t", before * depth + after * depth)
+            Template("t", before * depth + after * depth)
     if "block" not in before:
-        assert Template.parse("t", before * 90 + after * 90).render(None) == ""
+        assert Template("t", before * 90 + after * 90).render(None) == ""
 
 
 def test_parentheses_nested_without_end_are_an_error_of_the_template():
     for depth in (101, 5000):
         with pytest.raises(TemplateError, match="nested deeper than 100 levels"):
-            Template.parse("t", "{{" + "(" * depth + "1" + ")" * depth + "}}")
-    assert Template.parse("t", "{{" + "(" * 90 + "1" + ")" * 90 + "}}").render(None) == "1"
+            Template("t", "{{" + "(" * depth + "1" + ")" * depth + "}}")
+    assert Template("t", "{{" + "(" * 90 + "1" + ")" * 90 + "}}").render(None) == "1"
 
 
 def test_long_chains_are_no_nesting():
     conditions = "{{ if eq . 0 }}0" + "".join(f"{{{{ else if eq . {n} }}}}{n}" for n in range(1, 1500)) + "{{ end }}"
-    assert Template.parse("t", conditions).render(1499) == "1499"
-    assert Template.parse("t", "{{ " + ".a" * 5000 + " }}").render({}) == "<no value>"
+    assert Template("t", conditions).render(1499) == "1499"
+    assert Template("t", "{{ " + ".a" * 5000 + " }}").render({}) == "<no value>"
 
 
 def test_a_thread_with_a_deep_stack_gets_an_error_and_no_crash():
@@ -126,7 +126,7 @@ def test_a_thread_with_a_deep_stack_gets_an_error_and_no_crash():
             descend(levels - 1)
         else:
             try:
-                Template.parse("t", "{{ if 1 }}" * 90 + "{{ end }}" * 90).render(None)
+                Template("t", "{{ if 1 }}" * 90 + "{{ end }}" * 90).render(None)
             except TemplateError as error:
                 caught.append(str(error))
 
@@ -168,19 +168,19 @@ def test_functions_that_walk_their_arguments_are_charged_for_it(text):
         "map": {"a" * 900 + str(number): 1 for number in range(1000)},
         "containers": [{"ports": [{"containerPort": number} for number in range(20_000)]}],
     }
-    template = Template.parse("greedy", text, functions=istio_functions.FUNCTIONS)
+    template = Template("greedy", text, functions=istio_functions.FUNCTIONS)
     with pytest.raises(TemplateError, match=r"takes more than 1000000 steps|would be longer than|nested deeper"):
         template.render(data)
 
 
 def test_what_real_templates_do_with_lists_stays_cheap():
     text = "{{ len (uniq (until 50000)) }} {{ has 4999 (until 5000) }} {{ first (until 5000) }} {{ len (without (until 5000) 1 2) }}"
-    assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == "50000 true 0 4998"
+    assert Template("t", text, functions=istio_functions.FUNCTIONS).render({}) == "50000 true 0 4998"
     text = '{{ uniq (list 1 1.0 "1" (list 1) (list 1) (dict "a" 1) (dict "a" 1) true) | toJson }}'
-    assert Template.parse("t", text, functions=istio_functions.FUNCTIONS).render({}) == '[1,1,"1",[1],{"a":1},true]'
+    assert Template("t", text, functions=istio_functions.FUNCTIONS).render({}) == '[1,1,"1",[1],{"a":1},true]'
 
 
 def test_indenting_counts_every_line_before_it_builds_a_terabyte():
-    template = Template.parse("t", "{{ indent 1000000 . }}", istio_functions.FUNCTIONS)
+    template = Template("t", "{{ indent 1000000 . }}", istio_functions.FUNCTIONS)
     with pytest.raises(TemplateError, match="the value would be longer than"):
         template.render("\n" * 1_000_000)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from netinit.cli.start import run as run_program
 from netinit.kernel import detect
 from netinit.options import Options
 from netinit.pods.doctor import feature_checks, summarise
+from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import FEATURES, FeatureChecks, needed_features
 from netinit.pods.doctor.findings import (
@@ -253,3 +256,9 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
 def test_a_user_that_does_not_exist_is_named(capsys):
     assert run_program(["netinit", "doctor", "--uid", "nobody-here"], {}) == 2
     assert "--uid: 'nobody-here'" in capsys.readouterr().err
+
+
+def test_every_text_of_a_finding_is_used():
+    package = Path(find.__file__).parents[2]
+    known = json.loads((package / "data" / "doctor-findings.json").read_text())
+    assert set(re.findall(r'symptom\("([a-z0-9-]+)"', Path(find.__file__).read_text())) == set(known)

@@ -30,7 +30,7 @@ FOREIGN = "nat OUTPUT -p tcp -m tcp --dport 9 -j THEIRS\nnat THEIRS -j RETURN\n"
 def differences(text, made=MADE, family=IPV4):
     listing = make_listing(text)
     written = write_plan(made, family)
-    owned = owned_rules(listing, written, [listing], layout_patterns)
+    owned = owned_rules(family, {family: listing}, written, layout_patterns)
     return [one.describe() for one in compare_listing(written, listing, owned, family)]
 
 
@@ -139,7 +139,7 @@ def test_another_spelling_is_no_difference(ours, theirs):
 
 def test_a_table_is_the_same_only_with_the_same_chains_and_rules_in_order():
     listing, written = make_listing(LIVE), write_plan(MADE, IPV4)
-    owned = owned_rules(listing, written, [listing], layout_patterns)
+    owned = owned_rules(IPV4, {IPV4: listing}, written, layout_patterns)
     assert same_table("nat", written, listing, owned, IPV4)
     assert same_table("mangle", written, listing, owned, IPV4)  # neither planned nor there
     assert not same_table("nat", {}, listing, owned, IPV4)
@@ -165,7 +165,7 @@ def shadows(text):
     listing = make_listing(text)
     return [
         (one.kind, one.chain, one.number, one.rule)
-        for one in find_shadows(listing, owned_rules(listing, {}, [listing], layout_patterns), IPV4)
+        for one in find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4)
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
 
 def test_a_shadow_says_all_that_is_known_of_it():
     listing = make_listing('nat OUTPUT -p tcp -m comment --comment "so" -j ACCEPT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT')
-    (found,) = find_shadows(listing, owned_rules(listing, {}, [listing], layout_patterns), IPV4)
+    (found,) = find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4)
     assert found.describe() == (
         'shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
         "  (stands before netinit's rules and may decide first; a foreign rule)"
@@ -210,4 +210,4 @@ def test_jumps_from_chains_of_others_into_ours_are_found():
     listing = make_listing(
         "nat OUTPUT -j ISTIO_OUTPUT\nnat THEIRS -p tcp -j ISTIO_OUTPUT\nnat THEIRS -j ACCEPT\nnat ISTIO_INBOUND -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
     )
-    assert list(find_foreign_jumps(listing)) == [("nat", "THEIRS", "-p tcp -j ISTIO_OUTPUT")]
+    assert list(find_foreign_jumps(listing, IPV4)) == [("nat", "THEIRS", "-p tcp -j ISTIO_OUTPUT")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.sanitize import MAX_RULE_LENGTH, MAX_TEXT_LENGTH
-from netinit.rules.iptables.parse.quotation import part_comment, quote_rule
+from netinit.rules.iptables.parse import part_comment, quote_rule
 
 PARTED = [
     ("-p tcp -j RETURN", "-p tcp -j RETURN", ""),

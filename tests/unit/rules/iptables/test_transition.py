@@ -29,7 +29,7 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 
 def owned_of(listing, made=None):
-    return owned_rules(listing, write_plan(made, IPV4) if made else {}, [listing], layout_patterns)
+    return owned_rules(IPV4, {IPV4: listing}, write_plan(made, IPV4) if made else {}, layout_patterns)
 
 
 def transition(text, made=None, **more):

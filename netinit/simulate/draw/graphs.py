@@ -1,4 +1,4 @@
-"""Renders the chains as a Mermaid flowchart, for READMEs and issues."""
+"""Renders the chains as graphs: in Graphviz' DOT language, and as a Mermaid flowchart for READMEs and issues."""
 
 from __future__ import annotations
 
@@ -70,3 +70,50 @@ def _escape(text: str) -> str:
 
 def _is_plain(letter: str) -> bool:
     return letter.isalnum() or letter in _PLAIN
+
+
+def render_dot(picture: Picture) -> str:
+    """Render a digraph: a cluster per table, a node per chain, an edge per jump or redirection."""
+    lines = [
+        "digraph netinit {",
+        f"  graph [rankdir=LR, labelloc=t, fontname=Helvetica, label={_quote_dot(picture.caption or picture.title)}];",
+        "  node [shape=box, style=filled, fillcolor=white, fontname=Courier, fontsize=10];",
+        "  edge [fontname=Helvetica, fontsize=9, color=slategray];",
+    ]
+    for panel in picture.panels:
+        lines.append(f"  subgraph {_quote_dot(f'cluster_{panel.table}')} {{")
+        lines.append(f"    label={_quote_dot(panel.table)};")
+        lines += [f"    {_quote_dot(f'{panel.table}/{box.name}')} [label={_dot_label(box)}{_colour(box)}];" for box in panel.boxes]
+        lines.append("  }")
+    for port in picture.ports():
+        lines.append(f'  {_quote_dot(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];')
+    for table, chain, row in picture.edges():
+        end = f"{table}/{row.to}" if row.to else f"proxy :{row.port}"
+        lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
+        lines.append(f"  {_quote_dot(f'{table}/{chain}')} -> {_quote_dot(end)} [label={_quote_dot(str(row.number))}{lit}];")
+    return "".join([line + "\n" for line in [*lines, "}"]])
+
+
+def _colour(box: Box) -> str:
+    if box.hit:
+        return ", fillcolor=cornsilk, color=darkorange, penwidth=2"
+    return ", fillcolor=gray92" if box.policy else ""
+
+
+def _dot_label(box: Box) -> str:
+    lines = [box.name + (f" (policy {box.policy})" if box.policy else ""), ""]
+    for row in box.rows:
+        count = f" [{row.packets}]" if row.packets is not None else ""
+        said = f" with comment {quote(row.comment)}" if row.comment else ""
+        number = row.number if not row.more else "..."
+        lines.append(f"{'> ' if row.hit else ''}{number} {row.condition or 'all'} -> {row.target}{said}{count}")
+    return '"' + "".join([_escape_dot(line) + "\\l" for line in lines]) + '"'
+
+
+def _quote_dot(text: str) -> str:
+    return f'"{_escape_dot(text)}"'
+
+
+def _escape_dot(text: str) -> str:
+    """Escape text for a DOT string: quotes, label escapes and HTML entities."""
+    return escape(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -1,0 +1,216 @@
+"""The state of packets at one point of their path, and the effects of rule targets on it.
+
+One packet has plain values; all packets of a set share a state that may be relative to their initial one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from netinit.base.net import FULL_MASK, Network, number_of
+from netinit.rules.foreign_targets import is_of_other_family
+from netinit.rules.model import NAT, OUTPUT, RAW
+from netinit.rules.packet_inputs import Surroundings
+from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
+from netinit.simulate.hooks import TRANSLATES_DESTINATION
+from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netinit.rules.traversal import Verdict
+
+MARK, CONNECTION_MARK = "mark", "connection mark"
+UNTRACKED = "UNTRACKED"
+
+
+class InitialState(Enum):
+    """A value that depends on the packet's initial state."""
+
+    KEPT = "as it began"
+    PRIMARY = "the first address of the interface that it came in through"
+
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is slow
+
+
+KEPT: Final = InitialState.KEPT
+PRIMARY: Final = InitialState.PRIMARY
+
+
+@dataclass(frozen=True, slots=True)
+class MarkBits:
+    """A mark as a function of an initial one: keep the bits in `keep`, then xor `flip`."""
+
+    source: str
+    keep: int = FULL_MASK
+    flip: int = 0
+
+    def set(self, value: int, mask: int) -> MarkBits:
+        """Clear the bits of `mask`, then xor with `value`."""
+        return MarkBits(self.source, self.keep & ~mask, (self.flip & ~mask) ^ value)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The current state of one packet or of all packets of a set. Unknown addresses and ports are None.
+
+    `tracked`: connection tracking has seen them; `connection`: they have a conntrack entry; `decided`: its
+    destination NAT was decided earlier.
+    """
+
+    hook: str = OUTPUT
+    destination: int | InitialState | None = KEPT
+    destination_port: int | InitialState | None = KEPT
+    source: int | InitialState | None = KEPT
+    rewritten: bool = False  # without NAT
+    in_interface: str | InitialState = ""
+    out_interface: str | InitialState = ""
+    sender: bool = False  # a sending socket, if any, is still attached
+    mark: MarkBits = MarkBits(MARK)
+    connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
+    state: str | InitialState = KEPT
+    tracked: bool = False
+    connection: bool = False
+    decided: bool = False
+    source_decided: bool = False
+    redirected: bool = False
+    redirect_port: int = 0
+    transparent: bool = False
+    translated: bool = False
+    policy_routed: bool = False
+    zone: int = 0
+    unread: tuple[str, ...] = ()  # things that decided and cannot be read
+    early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
+    has_vague_marks: bool = False  # their marks are unknown
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Cached, because groups are looked up by condition constantly."""
+        return hash(tuple([getattr(self, field.name) for field in fields(self)]))
+
+    def replace(self, **changes: Any) -> Condition:
+        """A copy with new values; dataclasses.replace takes eight times as long."""
+        made = object.__new__(Condition)
+        made.__dict__.update(self.__dict__, **changes)
+        made.__dict__.pop("_hash", None)
+        return made
+
+    @property
+    def translation(self) -> tuple[object, ...]:
+        """What NAT has done to the packets."""
+        return (self.destination, self.destination_port, self.source, self.redirected, self.translated)
+
+
+class TargetEffects:
+    """Applies a target to one packet, or to packets of one condition (rules.traversal.Traversal).
+
+    Afterwards `now` is their condition, `called` the chain they enter next, and `fate` where they end.
+    """
+
+    def __init__(self, around: Surroundings, condition: Condition, table: str, is_proxy: Callable[[int], bool]) -> None:
+        self.now = condition
+        self.called = ""
+        self.fate = ""
+        self._around = around
+        self._table = table
+        self._is_proxy = is_proxy
+
+    def drop(self) -> Verdict:
+        return self._end(DROPPED)
+
+    def refuse(self) -> Verdict:
+        return self._end(REFUSED)
+
+    def give_up(self) -> Verdict:
+        return self._end(UNKNOWN)
+
+    def call(self, chain: str) -> Verdict:
+        self.called = chain
+        return GO_ON
+
+    def redirect(self, port: int) -> Verdict:
+        now = self.now
+        if self._table != NAT:
+            return self.give_up()
+        if now.connection:
+            known = self._is_proxy(port)
+            taken = now.redirect_port if now.transparent or not known else port  # the socket that TPROXY assigned still gets them
+            self.now = now.replace(redirected=True, redirect_port=taken, translated=now.translated or not known)
+            self._translate(self._own_address(), port)
+        return ACCEPTED
+
+    def _own_address(self) -> int | InitialState | None:
+        if self.now.hook == OUTPUT:
+            return Network.parse(self._around.family.loopback).first
+        interface = self.now.in_interface
+        return PRIMARY if interface is KEPT else self._around.primary_address(str(interface))
+
+    def hand_over(self, port: int, mark: int) -> Verdict:
+        taken = port if self._is_proxy(port) else 0
+        self.now = self.now.replace(mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
+        return ACCEPTED
+
+    def send_to(self, address: str, port: int) -> Verdict:
+        if is_of_other_family(address, self._around.family):
+            return GO_ON
+        if self._table != NAT or not self.now.connection:
+            return self.give_up()
+        self.now = self.now.replace(translated=True)
+        self._translate(number_of(address) if address else self.now.destination, port or self.now.destination_port)
+        return ACCEPTED
+
+    def _translate(self, address: int | InitialState | None, port: int | InitialState | None) -> None:
+        if self.now.hook in TRANSLATES_DESTINATION:
+            self.now = self.now.replace(destination=address, destination_port=port)
+
+    def write_destination(self, address: str, port: int) -> Verdict:
+        """Unknown after connection tracking, where NAT may overwrite it."""
+        now = self.now
+        if now.hook not in TRANSLATES_DESTINATION or now.connection or now.redirect_port:
+            return self.give_up()
+        self.now = now.replace(rewritten=True)
+        self._translate(number_of(address) if address else now.destination, port or now.destination_port)
+        return GO_ON
+
+    def replace_source(self, address: str) -> Verdict:
+        if self._table != NAT:
+            return self.give_up()
+        self.now = self.now.replace(source=number_of(address) if address else None)
+        return ACCEPTED
+
+    def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+        now = self.now
+        if not connection:
+            self.now = now.replace(mark=now.mark.set(value, mask))
+        elif now.connection:
+            self.now = now.replace(connection_mark=now.connection_mark.set(value, mask))
+        return GO_ON
+
+    def save_mark(self) -> Verdict:
+        if self.now.connection:
+            self.now = self.now.replace(connection_mark=self.now.mark)
+        return GO_ON
+
+    def restore_mark(self) -> Verdict:
+        if self.now.connection:
+            self.now = self.now.replace(mark=self.now.connection_mark)
+        return GO_ON
+
+    def track(self, zone: int | None) -> Verdict:
+        """The first such rule wins, and tracked packets keep theirs (xt_CT)."""
+        if self._table != RAW:
+            return self.give_up()
+        now = self.now
+        if not now.connection and not now.zone:
+            self.now = now.replace(state=UNTRACKED) if zone is None else now.replace(zone=zone)
+        return GO_ON
+
+    def _end(self, fate: str) -> Verdict:
+        self.fate = fate
+        return ENDED

@@ -1,0 +1,53 @@
+"""The record of options in a comment: what is written is read back, and a comment that somebody else wrote does no harm."""
+
+from __future__ import annotations
+
+import pytest
+
+from goldens import BEHAVIOURS, options_of
+from netinit.options import Interception, Options
+from netinit.options.record import MAX_LENGTH, read_record, write_record
+
+
+def of_rules(options: Interception) -> dict[str, object]:
+    return {flag.field: getattr(options, flag.field) for flag in Interception.flags}
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_options_of_a_golden_are_read_back_or_too_long(behaviour):
+    options = options_of(behaviour)
+    text = write_record(options)
+    assert len(text) <= MAX_LENGTH
+    found = read_record(text)
+    assert of_rules(found) == of_rules(options) if text else found is None
+
+
+def test_most_goldens_fit():
+    texts = [write_record(options_of(behaviour)) for behaviour in BEHAVIOURS]
+    assert sum(map(bool, texts)) > 0.9 * len(texts)
+
+
+def test_a_record_is_a_command_line_with_variables_before_it():
+    options = Options(inbound_ports="*", exclude_owner_groups=(5, 6), proxy_uids=(7,), exclude_interfaces=("eth1",))
+    text = write_record(options)
+    assert text == "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5,6 netinit apply -u 7 -b * -c eth1"
+    assert of_rules(read_record(text)) == of_rules(options)
+
+
+def test_what_does_not_fit_is_not_recorded():
+    ports = tuple(range(1, 100, 2))
+    assert write_record(Options(inbound_ports=ports)) == ""
+    assert write_record(Options(inbound_ports=ports[:10]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "netinit", "kept by the firewall", "netinit apply -b", "netinit apply -b 0", "netinit apply --nonsense",
+        "netinit apply -b * --network-namespace /proc/1/ns/net", "netinit apply --config /etc/passwd", "netinit apply --cleanup-only",
+        "netinit apply -u 1337 -b * extra", "LD_PRELOAD=x netinit apply -b *", "netinit apply --layout ambient -b *",
+        "netinit apply " + "-b * " * 50, "netinit apply -b *\n-i 10.0.0.0/8\x1b[2J -x", "netinit apply -c \udce4",
+    ],
+)  # fmt: skip
+def test_any_other_comment_is_no_record(text):
+    assert read_record(text) is None
