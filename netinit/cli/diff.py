@@ -213,7 +213,8 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
         rule_source, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in rule_source.surroundings}},
         options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
     )  # fmt: skip
-    left = "the plan" if names_rules(options) or pod else "the plan of the options that the rules show"
+    shown = "the plan of the options that the rules show" if rule_source.wanted is None else "the plan of the recorded options"
+    left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
     return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
 

@@ -231,10 +231,11 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
             by = source_of_given if found.given else "the options recorded in the nft table's comment"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
+    wanted = found.given or next((one.recorded for one in found.options.values() if one.recorded), None)
     origins = facts.origins if facts else {}
     simple = found.routes_known
     return RuleSource(
-        found.rulesets, found.surroundings, made, found.given, origins, notes, warnings, live=simple, has_several_ways=not simple,
+        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, live=simple, has_several_ways=not simple,
         facts=facts, snapshot=found.snapshot,
     )  # fmt: skip
 

@@ -225,6 +225,10 @@ def test_a_deleted_rule_is_missing_from_the_options_that_the_table_records(pod):
     told = json.loads(read(pod, "explain", "--live", "--to", "10.1.1.1:80", "--json").stdout)
     assert told["verdict"] == "captured"
     assert [text for text in told["warnings"] if "--istio-service-exclude-cidr is '' and not '10.0.0.0/8'" in text]
+    assert {"change": "netinit apply --reconcile", "verdict": "direct"} in told["changes"]
+    compared = run_tool(pod, "diff", "--live", "--json")
+    (pair,) = json.loads(compared.stdout)["compared"]
+    assert (compared.returncode, pair["name"], pair["result"]) == (3, "the plan of the recorded options and the live rules", "different")
 
 
 def test_a_record_follows_a_change_that_is_in_another_table(pod):

@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from allpackets import around, check_cover, check_members, divide_all, divide_plan
 from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
+from netinit.rules.iptables.parse.__init__ import parse_rule
+from netinit.rules.model import OUTPUT
+from netinit.simulate.loaded_rules import ACCEPT, BaseChain, LoadedChain, LoadedRule
 from netinit.simulate.ruleset import combine_backends, load_listing
 from randomness import SEED
 from rules_data import read_cases, read_options
@@ -38,7 +41,7 @@ TARGETS = {
     "mangle": ("MARK --set-xmark 0x5/0xffffffff", "MARK --set-xmark 0x2/0x3", "CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff",
                "CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff", "CONNMARK --set-xmark 0x10/0xf0", "RETURN", "DROP", "MINE",
                "LOG", "NOBODYKNOWS"),
-    "nat": ("REDIRECT --to-ports 9000", "DNAT --to-destination 203.0.113.9:99", "DNAT --to-destination 192.0.2.10", "RETURN", "ACCEPT", "MINE"),
+    "nat": ("MARK --set-xmark 0x5/0xffffffff", "REDIRECT --to-ports 9000", "DNAT --to-destination 203.0.113.9:99", "DNAT --to-destination 192.0.2.10", "RETURN", "ACCEPT", "MINE"),
     "filter": ("DROP", "REJECT --reject-with icmp-port-unreachable", "ACCEPT", "MINE", "RETURN"),
 }  # fmt: skip
 HOOKS = {
@@ -115,6 +118,18 @@ def test_parts_of_anybodys_rules_cover_everything_once_and_the_simulator_agrees(
 
     with capsys.disabled():
         hold("all packets of anybody's rules", made_listings(), check, 2 * SETS)
+
+
+def test_a_mark_of_a_nat_rule_does_not_keep_packets_from_later_nat_chains():
+    """Only what NAT translated goes past them."""
+    ours = load_listing(parse_listing("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT\n"), IPV4)
+    marks = LoadedRule(1, "meta mark set 5", parse_rule("-A c -j MARK --set-xmark 0x5/0xffffffff", IPV4))
+    earlier = BaseChain("nft table ip others", "c", "nat", OUTPUT, -110, {"c": LoadedChain("c", (marks,), ACCEPT)})
+    both = replace(ours, foreign=(earlier,))
+    partitions = list(divide_all({IPV4: both}, {IPV4: ROUTED[IPV4]}, free=False))
+    assert {part.condition.redirect_port for partition in partitions for part in partition.parts} == {0, 15001}
+    for partition in partitions:
+        check_members(partition, both, Random(1), members=1)
 
 
 def test_parts_of_rules_in_several_places_cover_everything_once_and_the_simulator_agrees(capsys):

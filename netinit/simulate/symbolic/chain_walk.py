@@ -102,7 +102,8 @@ class Walker:
             through: Groups = {}
             for (condition, path), region in groups.items():
                 for (now, so_far), left in self._ask_round(frames, _Group(condition, path, region)).items():
-                    join_groups(translated if stage.name == NAT and now != condition else through, {(now, so_far): left})
+                    done = stage.name == NAT and now.translation != condition.translation
+                    join_groups(translated if done else through, {(now, so_far): left})
             groups = through
         if translated:
             join_groups(translated, groups)
@@ -163,7 +164,7 @@ class Walker:
         for frame in frames:
             went, waiting = self._ask_one(frame, waiting), {}
             for (now, path), region in went.items():
-                done = frame.hooked.effect == NAT and now != group.condition
+                done = frame.hooked.effect == NAT and now.translation != group.condition.translation
                 join_groups(translated if done else waiting, {(now, path): region})
         join_groups(waiting, translated)
         return waiting
