@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from helm import render_chart
@@ -27,15 +29,16 @@ def of_chart(*given):
     [
         (current_webhooks(), OUTSIDE), (current_webhooks("canary"), OUTSIDE), (current_webhooks(by_default=True), {"refused"}),
         (early_webhook(), OUTSIDE), (early_webhook(by_default=True), {"refused"}),
-        (of_chart(), OUTSIDE), (of_chart("revision=canary"), OUTSIDE), (of_chart("webhook.enableNamespacesByDefault=true"), {"refused"}),
-        (of_chart("webhook.flavour=kubesphere"), OUTSIDE),
+        (partial(of_chart), OUTSIDE), (partial(of_chart, "revision=canary"), OUTSIDE),
+        (partial(of_chart, "webhook.enableNamespacesByDefault=true"), {"refused"}), (partial(of_chart, "webhook.flavour=kubesphere"), OUTSIDE),
         ((*current_webhooks(), *current_webhooks("canary", by_default=True)), OUTSIDE), ((*current_webhooks("canary"), *early_webhook(by_default=True)), {"refused"}),
     ],
     ids=range(11),
 )  # fmt: skip
 def test_what_no_webhook_selects_and_no_label_asks_for_is_outside(webhooks, expected):
-    assert webhooks
-    assert find_outside(NAMESPACES, webhooks) == expected
+    found = webhooks() if callable(webhooks) else webhooks  # a chart is rendered where it is asked for, not by each worker that collects
+    assert found
+    assert find_outside(NAMESPACES, found) == expected
 
 
 def test_a_kubesphere_workspace_is_in_the_mesh():
