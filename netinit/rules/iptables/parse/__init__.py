@@ -279,6 +279,7 @@ def _prefix_length(mask: str, family: Family) -> int | None:
 
 def part_comment(spec: str) -> tuple[str, str]:
     """Return the rule without its comments, and these joined with "; "."""
+    spec = str(spec)  # of a HeldRule the text alone
     if "--comment" not in spec:
         return spec, ""
     try:

@@ -17,6 +17,9 @@ from core import (
     write_plan,
 )
 from listings import listing_of, make_listing
+from netinit.kernel.answers import decode, encode
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.write import HeldRule
 from netinit.rules.rule_patterns import layout_patterns
 
 OPTIONS = Options(
@@ -176,6 +179,14 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
         ("shadowing", "OUTPUT", 1, "-p tcp -j THEIRS")
     ]
     assert shadows(f"{jump}\nnat OUTPUT -p tcp -j ACCEPT") == []
+
+
+def test_a_shadow_in_the_kernel_can_be_the_answer_of_a_child():
+    listing = make_listing("nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT")
+    listing["nat"].rules["OUTPUT"].insert(0, HeldRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4), 7))
+    found = tuple(find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4))
+    assert [one.rule for one in found] == ["-p tcp -j ACCEPT"]
+    assert decode(encode(found)) == found
 
 
 def test_a_shadow_says_all_that_is_known_of_it():
