@@ -4,7 +4,8 @@
 
 mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
 at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
-a pytest of its own by the tests that run its function, the most specific first: those that run the fewest functions.
+a pytest of its own by the tests that run its function, the most specific first: those that run the fewest functions. Survivors
+are tried again in the end, by more tests. A run that was stopped goes on where `mutants/found.json` ends; delete it to begin anew.
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
 else is read-only and /tmp and /run are empty: a changed condition may be the one that keeps the machine alone.
@@ -45,7 +46,7 @@ GO_CACHE = Path(sys.prefix) / "go-cache"
 ELSEWHERE = ("e2e", "cluster", "node", "mesh", "bench")  # folders of tests that want more than a machine
 LEAST = 15  # changes of a room
 AT_ONCE = 2
-FIRST, BUDGET = 12, 30.0  # tests that are tried first, and seconds that all took when they were learned
+FIRST, BUDGETS = 12, (30.0, 150.0)  # tests that are tried first; seconds that those took when they were learned which are tried next, and at last
 SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, and so many times what they took without it
 PATIENCE = 900.0  # seconds for the tests of one change, by the clock
 MEMORY = 4 << 30  # bytes
@@ -96,21 +97,30 @@ class Learned:
         known.functions = {test: found for test, found in known.functions.items() if test in known.seconds.keys() - failed}
         return known
 
-    def find_tests(self, file: str, name: str) -> list[str]:
-        """The tests that run the function, then those that run another of its file, since what runs once is known of one test alone."""
+    def find_tests(self, file: str, name: str) -> tuple[list[str], list[str], list[str]]:
+        """The tests that run the function, then those that run another of its file, since what runs once is known of one test alone.
+
+        In three parts, of which each costs more than the one before.
+        """
         function = f"{file}:{name}"
         own = [test for test, found in self.functions.items() if function in found]
         others = [test for test, found in self.functions.items() if function not in found and any(one.startswith(f"{file}:") for one in found)]
-        left, tests = BUDGET, list[str]()
-        for test in [*self._sort(own), *self._sort(others)]:
-            left -= self.seconds[test]
-            if left < 0 and tests:
+        parts, spent = ([], [], []), 0.0
+        for place, test in enumerate([*self._sort(own), *self._sort(others)]):
+            spent += self.seconds[test]
+            if place and spent > BUDGETS[1]:
                 break
-            tests.append(test)
-        return tests
+            parts[0 if place < FIRST else 1 if spent <= BUDGETS[0] else 2].append(test)
+        return parts
 
     def _sort(self, tests: list[str]) -> list[str]:
-        return sorted(tests, key=lambda test: (len(self.functions[test]), test))
+        """The most specific first, and of a test with many rows one row before the next."""
+        rows = defaultdict[str, int](int)
+        places = {}
+        for test in sorted(tests, key=lambda test: (len(self.functions[test]), test)):
+            places[test] = rows[test.partition("[")[0]]
+            rows[test.partition("[")[0]] += 1
+        return sorted(places, key=places.__getitem__)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -249,14 +259,14 @@ def draw(sources: list[Source], total: int, seed: str) -> Iterator[tuple[Source,
             yield source, dice.random()
 
 
-def attempt(change: Change, learned: Learned) -> tuple[str, str]:
-    """How it ended (killed, survived, untested), and the test that noticed it."""
-    tests = learned.find_tests(change.file, change.function)
-    if not tests:
+def attempt(change: Change, learned: Learned, *, again: bool) -> tuple[str, str]:
+    """How it ended (killed, survived, untested), and the test that noticed it; `again` by the tests that cost more."""
+    quick, more, costly = learned.find_tests(change.file, change.function)
+    if not quick:
         return "untested", ""
     changed = WORK / "tried" / f"{change.file.replace('/', '.')}.{change.number}"
     changed.write_text(change.text)
-    for part in (tests[:FIRST], tests[FIRST:]):
+    for part in [costly] if again else [quick, more]:
         if part and (noticed := run_tests(part, {changed: PACKAGE / change.file}, learned)):
             return "killed", noticed
     return "survived", ""
@@ -272,6 +282,8 @@ def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> s
         return "(time)"
     if done.returncode == 0:
         return ""
+    if done.returncode == pytest.ExitCode.USAGE_ERROR and mounts and not run_tests(tests[:1], {}, learned):
+        return "(cannot be collected)"
     if done.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, MOUNT_FAILED}:
         raise SystemExit(f"{done.stdout[-500:]}{done.stderr[-500:]}\nfiles or tests are not those of {LEARNED}: delete it")
     failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
@@ -298,20 +310,23 @@ def try_all(rooms: list[str], total: int, seed: str) -> dict[str, dict[str, str]
     sources = [Source(path) for path in sorted(PACKAGE.glob("*/**/*.py")) if path.relative_to(PACKAGE).parts[0] != "data"]
     chosen = [one for one in draw(sources, total, seed) if not rooms or one[0].room in rooms]
     random.Random(seed).shuffle(chosen)  # a run that ends early has seen something of all
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = json.loads(FOUND.read_text()) if FOUND.exists() else {}
 
-    def try_one(one: tuple[Source, float]) -> None:
+    def try_one(one: tuple[Source, float], *, again: bool) -> None:
         source, place = one
         if not source.changes[1]:
             return
         change = source.make(int(place * len(source.changes[1])))
-        outcome, test = attempt(change, learned)
+        if found.get(str(change), {}).get("outcome", "") != ("survived" if again else ""):
+            return
+        outcome, test = attempt(change, learned, again=again)
         found[str(change)] = {"room": source.room, "outcome": outcome, "test": test, "diff": change.diff}
         print(f"{len(found)} of {len(chosen)}: {outcome} {change} {test}", file=sys.stderr, flush=True)
-        FOUND.write_text(json.dumps(found, indent=1))
+        FOUND.write_text(json.dumps(dict(found), indent=1))
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(try_one, chosen))
+    for again in (False, True):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(functools.partial(try_one, again=again), chosen))
     for test in sorted({one["test"] for one in found.values() if one["test"].startswith("tests/")}):
         if run_tests([test], {}, learned) and run_tests([test], {}, learned):
             print(f"fails without a change: {test}", file=sys.stderr)
