@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from core import settled
 from netinit.base.net import FAMILIES
 from netinit.lab import Pod
 from netinit.options import Options
@@ -82,4 +83,4 @@ def test_what_is_read_back_of_native_tables_are_the_options(conformance, require
 
                 found = read_live(Options()).options["nftables"]
             assert found.unread == ()
-            assert find_other_values(read_options(case), found.options) == (), case["name"]
+            assert find_other_values(settled(read_options(case)), found.options) == (), case["name"]

@@ -82,12 +82,20 @@ def test_a_change_is_tried_by_the_tests_of_its_function_the_most_specific_first_
         "wide\tm.py:f\nwide\tm.py:g\nwide\tn.py:h\nclose\tm.py:f\nother\tm.py:g\nfar\tn.py:h\nbad\tm.py:f\n"
         "wide\t=passed\t1.0\nclose\t=passed\t2.5\nother\t=passed\t1\nfar\t=passed\t1\nbad\t=passed\t1\nbad\t=failed\t1\n"
     )
-    assert known.find_tests("m.py", "f") == ["close", "wide", "other"]
-    assert known.find_tests("n.py", "h") == ["far", "wide"]
-    assert known.find_tests("k.py", "f") == []
+    assert known.find_tests("m.py", "f") == (["close", "wide", "other"], [], [])
+    assert known.find_tests("n.py", "h") == (["far", "wide"], [], [])
+    assert known.find_tests("k.py", "f") == ([], [], [])
 
 
-def test_slow_tests_are_left_out_once_the_time_is_used_but_one_is_always_tried():
-    lines = [f"t{number}\tm.py:f\nt{number}\t=passed\t{mutants.BUDGET * 0.6}\n" for number in range(3)]
-    assert Learned.read("".join(lines)).find_tests("m.py", "f") == ["t0"]
-    assert Learned.read(f"t\tm.py:f\nt\t=passed\t{mutants.BUDGET * 2}\n").find_tests("m.py", "f") == ["t"]
+def test_one_row_of_each_test_is_tried_before_the_second_of_any():
+    rows = [f"t.py::{name}\tm.py:f\nt.py::{name}\t=passed\t0\n" for name in ("a[1]", "a[2]", "b[1]", "c")]
+    assert Learned.read("".join(rows)).find_tests("m.py", "f")[0] == ["t.py::a[1]", "t.py::b[1]", "t.py::c", "t.py::a[2]"]
+
+
+def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried():
+    quick, more = mutants.BUDGETS
+    number = mutants.FIRST + round(more) + 5
+    lines = [f"t{at:04}\tm.py:f\nt{at:04}\t=passed\t1.0\n" for at in range(number)]
+    parts = Learned.read("".join(lines)).find_tests("m.py", "f")
+    assert list(map(len, parts)) == [mutants.FIRST, round(quick) - mutants.FIRST, round(more) - round(quick)]
+    assert Learned.read(f"t\tm.py:f\nt\t=passed\t{more * 2}\n").find_tests("m.py", "f") == (["t"], [], [])
