@@ -83,8 +83,9 @@ def find_mount():
             folder = Path(line.split()[4])
             try:
                 os.close(load("connect4"))
-                (folder / "netinit-probe").mkdir(exist_ok=True)
-                (folder / "netinit-probe").rmdir()
+                probe = folder / f"netinit-probe-{os.getpid()}"  # another worker looks too
+                probe.mkdir()
+                probe.rmdir()
             except OSError as error:
                 pytest.skip(f"BPF programs cannot be attached to cgroups here: {error}")
             return folder
