@@ -153,6 +153,13 @@ def test_a_terminal_of_few_columns_gets_whole_words_and_whole_options(words, wid
     assert options.findall(text) == options.findall(wide)  # each beside its value
 
 
+@pytest.mark.parametrize(("columns", "widest"), [("60", 58), ("10000", 78), ("none", 78), ("", 78), ("20", 50)])
+def test_help_is_as_wide_as_the_terminal_says_within_limits(run, columns, widest):
+    done = run(["netinit", "--help"], {"COLUMNS": columns})
+    longest = max(len(line) for line in done.out.splitlines())
+    assert widest - 10 < longest <= widest, done.out
+
+
 def test_a_pipe_gets_lines_whole_whatever_the_columns(run):
     assert run(["netinit", *LONG_ANSWERS[0]], {"COLUMNS": "60"}).out == run(["netinit", *LONG_ANSWERS[0]]).out
 

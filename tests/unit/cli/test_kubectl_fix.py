@@ -94,14 +94,14 @@ def test_a_report_has_everything_and_no_name_of_the_cluster(kubectl):
     answers = [
         WEB_POD, *AGENTS, BAD, {"words": "get node worker-1 *", "stdout": json.dumps(node)},
         {"words": f"{ASKED}draw*", "stdout": reply(0, rules)}, {"words": f"{ASKED}audit*", "stdout": reply(0, f"shop/{WEB} on worker-1")},
-        {"words": f"{ASKED}doctor*", "stdout": reply(0, "pods will work")},
+        {"words": f"{ASKED}doctor*", "stdout": reply(0, "pods of web and of web-6d4cf56db6 will work")},
     ]  # fmt: skip
     done = kubectl(f"report {WEB} -n shop", *answers)
     assert done.code == 0, done
     assert re.findall("^## (.*)$", done.out, re.MULTILINE) == ["Versions", "Pod", "Options", "Rules compared", "Traffic", "Rules", "Doctor"]
     for text in (WEB, "shop", "worker-1", "web", "registry.example", "10.9.8.7", "10.244.1.7", "secret-id"):
         assert text not in done.out, text
-    for text in ("netinit 0.", "kernelVersion: 6.18.0", "netinit apply", "ADDRESS-1/32", "-d 127.0.0.1/32", "NAMESPACE/POD on NODE", "pods will work"):
+    for text in ("netinit 0.", "kernelVersion: 6.18.0", "netinit apply", "ADDRESS-1/32", "-d 127.0.0.1/32", "NAMESPACE/POD on NODE", "pods of OWNER and of OWNER will work"):
         assert text in done.out, text
     assert '"CONTAINER-1"' in done.out
     assert '"istio-proxy" of proxyv2:1.27.0: runAsUser: 1337' in done.out
