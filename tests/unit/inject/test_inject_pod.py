@@ -74,6 +74,14 @@ def test_the_pod_that_is_given_stays_as_it_is():
     assert given == before
 
 
+def test_labels_and_annotations_that_are_no_texts_are_left_out():
+    given = pod(labels={"app": "web", "count": 5})
+    given["metadata"]["annotations"] = {"a": "b", "listed": ["x"]}
+    injected = inject_pod(given, config())["metadata"]
+    assert (injected["labels"]["app"], injected["annotations"]["a"]) == ("web", "b")
+    assert all(type(value) is str for key in ("labels", "annotations") for value in injected[key].values())
+
+
 def test_injected_annotations_win():
     extra = {"injectedAnnotations": {"template": "two", "more": 5}}
     annotations = inject_pod(pod(), config(config=extra))["metadata"]["annotations"]

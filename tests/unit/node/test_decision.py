@@ -181,6 +181,16 @@ def test_a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it():
     assert [matches_uid(read_pod(make_pod("web", uid="a")), uid) for uid in ("a", "", "b")] == [True, True, False]
 
 
+@pytest.mark.parametrize(("phase", "metadata", "ended"), [
+    ("Running", {}, False), ("Pending", {}, False), ("Succeeded", {}, True), ("Failed", {}, True), ("Running", {"deletionTimestamp": "2026-03-04T05:06:07Z"}, True),
+])  # fmt: skip
+def test_a_pod_that_is_done_or_being_deleted_has_ended(phase, metadata, ended):
+    tree = make_pod("web")
+    tree["metadata"].update(metadata)
+    tree["status"] = {**tree.get("status", {}), "phase": phase}
+    assert read_pod(tree).ended is ended
+
+
 def test_what_validation_ended_with_is_remembered():
     state = {"name": "istio-validation", "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 126}}}
     assert read_pod(make_pod("web", status={"initContainerStatuses": [state]})).exit_code == 126

@@ -108,6 +108,12 @@ def test_virtual_interfaces_stand_in_the_reverse_of_their_order():
         assert [rule.split(" -j")[0] for rule in chain(listed, "nat PREROUTING", IPV6)] == ["-i b", "-i a"]
 
 
+def test_a_plan_names_the_interfaces_that_it_excludes_and_no_others():
+    options = Options(exclude_interfaces=("a", "b"), inbound_ports="*", virtual_interfaces=("tap0",), ipv6="on")
+    assert plan(options).excluded_interfaces() == {"a", "b"}
+    assert plan(options.replace(exclude_interfaces=())).excluded_interfaces() == frozenset()
+
+
 def test_excluded_interfaces_stand_first_in_every_table_that_captures():
     options = Options(exclude_interfaces=("a", "b"), inbound_ports="*", drop_invalid=True, ipv6="on")
     for mode, tables in (("REDIRECT", ("nat",)), ("NONE", ("nat",)), ("TPROXY", ("nat", "mangle"))):
