@@ -101,6 +101,23 @@ def test_what_is_no_request_is_refused_or_cut_off(server, text):
     assert server.review(make_pod())["allowed"]
 
 
+def test_a_header_that_does_not_end_is_refused_at_the_limit_in_whatever_pieces_it_comes(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as raw, server.context.wrap_socket(raw, server_hostname="localhost") as end:
+        end.settimeout(30)
+        end.sendall(b"POST /inject HTTP/1.1\r\nX-Long: ")
+        sent, answer = 0, b""
+        with contextlib.suppress(OSError):  # it may be cut off while this still sends
+            while not answer and sent < 64 << 10:
+                end.sendall(b"a" * 1024)
+                sent += 1024
+                end.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    answer = end.recv(100)
+                end.settimeout(30)
+    assert answer.startswith(b"HTTP/1.1 431 "), answer
+    assert sent <= 20 << 10, "bytes that were taken before"
+
+
 @pytest.mark.parametrize("level", ["default:info", "default:error"])
 def test_denied_pods_write_no_more_lines_a_minute_than_the_limit(tmp_path, level):
     """Who may create pods causes these lines."""
