@@ -286,6 +286,7 @@ def test_the_command_ends_with_0_126_or_3_and_says_why(pod):
     answer = json.loads(run_tool(pod, "verify", "--live", "--json", *arguments).stdout)
     assert not answer["ok"]
     (row,) = [row for row in answer["probes"] if row["ok"] is False]
+    assert {one["direction"] for one in answer["probes"]} == {"inbound", "outbound"}
     assert (row["family"], row["destination"], row["port"]) == ("IPv4", "10.9.255.254", 80)
     assert answer["wrong"] == 1
 

@@ -55,6 +55,14 @@ def test_a_single_template_in_braces_is_of_the_releases_between():
     assert inject_pod(POD, config)["spec"]["containers"][1] == {"name": "istio-proxy", "image": "p:1.5"}
 
 
+def test_a_single_template_may_want_the_probes_of_the_application_at_the_agent():
+    template = "rewriteAppHTTPProbe: true\ncontainers:\n- name: istio-proxy\n  image: p\n  args: [proxy, --statusPort, '15999']"
+    probed = {"name": "c", "image": "i", "readinessProbe": {"httpGet": {"path": "/ready", "port": 80}}}
+    app, proxy = inject_pod({"metadata": {"name": "p"}, "spec": {"containers": [probed]}}, load_config({"template": template}))["spec"]["containers"]
+    assert app["readinessProbe"]["httpGet"] == {"path": "/app-health/c/readyz", "port": 15999}
+    assert json.loads(proxy["env"][0]["value"]) == {"/app-health/c/readyz": {"httpGet": {"path": "/ready", "port": 80}}}
+
+
 @pytest.mark.parametrize("value", ["", ".GetValue"])  # a number before 1.7, later the pointer to a message
 @pytest.mark.parametrize("threads", [0, 3])
 def test_a_single_template_reads_concurrency_as_its_release_has_it(value, threads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.server
 import json
@@ -99,6 +100,13 @@ def test_an_object_is_read_with_the_token():
     assert found["metadata"]["name"] == "a"
     (method, path, headers, _) = server.asked[0]
     assert (method, path, headers["Authorization"]) == ("GET", "/api/v1/namespaces/ns/configmaps/a", "Bearer t")
+
+
+def test_a_kubeconfigs_user_name_and_password_are_sent():
+    with api([(200, thing("a", 1))]) as server:
+        server.access = Access(server=server.access.server, username="me", password="secret:1")
+        with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns"))
+    assert server.asked[0][2]["Authorization"] == "Basic " + base64.b64encode(b"me:secret:1").decode()
 
 
 def test_a_list_is_read_in_pages():
