@@ -231,6 +231,7 @@ def test_a_cache_lists_and_then_follows(quick):
             ("ADDED", thing("c", 6)),
             ("MODIFIED", thing("a", 7, x="y")),
             ("DELETED", thing("b", 8)),
+            ("DELETED", thing("never-heard-of", 9)),
             ("BOOKMARK", thing("", 20)),
         ],
     )

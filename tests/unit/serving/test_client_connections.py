@@ -108,3 +108,14 @@ def test_a_connection_is_old_after_its_lifetime_and_not_all_at_the_same_time(roo
     assert not any(one.is_old(room.now + 59.0) for one in connections)
     assert all(one.is_old(room.now + 91.0) for one in connections)
     assert len({one.expires for one in connections}) > 1
+
+
+@pytest.mark.parametrize(("stage", "age", "ends"), [
+    (Stage.UNFINISHED, 0.1, False), (Stage.UNFINISHED, 5.0, True), (Stage.IDLE, 0.1, True), (Stage.BUSY, 0.1, True),
+])  # fmt: skip
+def test_a_server_that_stops_ends_each_connection_once_and_leaves_a_new_one_time_for_its_first_request(room, stage, age, ends):
+    connection, said = room.connect("a", stage), []
+    connection.shutdown = lambda: said.append("shut down")
+    for _ in range(2):
+        connection.end(room.now + age)
+    assert said == ["shut down"] * ends

@@ -1,0 +1,11 @@
+"""What a snapshot answers about the machine that it is of."""
+
+from __future__ import annotations
+
+from netinit.base.snapshot import Device, Snapshot
+
+
+def test_devices_are_named_by_their_index_and_sysctls_by_their_path():
+    found = Snapshot(links=(Device(index=1, name="lo"), Device(index=7, name="eth0")), settings=(("ipv4/ip_forward", "1"),))
+    assert (found.name_of(7), found.name_of(8)) == ("eth0", "")
+    assert (found.setting("ipv4/ip_forward"), found.setting("ipv6/nonesuch")) == ("1", "")
