@@ -238,17 +238,21 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
 
 def find_attached(options: Options) -> Options | None:
     """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
-    from netinit.node.settings import ATTACHMENTS, SOCKET
-
-    path, folder = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else ""), Path(SOCKET).parent / ATTACHMENTS
+    path = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else "")
+    if not path:
+        return None
     try:
-        status = Path(path).stat() if path and any(folder.iterdir()) else None
+        from netinit.node.attachments import Attachments
+        from netinit.node.settings import ATTACHMENTS, SOCKET
+    except ModuleNotFoundError:  # the init container's image has no agent's modules
+        return None
+    folder = Path(SOCKET).parent / ATTACHMENTS
+    try:
+        status = Path(path).stat() if any(folder.iterdir()) else None
     except OSError:  # most machines have no agent; what names no namespace is reported where it is entered
         return None
     if status is None:
         return None
-    from netinit.node.attachments import Attachments
-
     identity = status.st_dev, status.st_ino
     return next((one.options for one in Attachments(folder) if (one.device, one.inode) == identity), None)
 

@@ -1,0 +1,19 @@
+"""Which options a live command takes for those of a pod, where none are given."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from netinit.cli.rule_sources import find_attached
+from netinit.options import Options
+
+
+@pytest.mark.parametrize("module", ["netinit.node", "netinit.node.attachments"])
+def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypatch, module):
+    for name in [one for one in sys.modules if one.startswith("netinit.node")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert find_attached(Options()) is None
+    assert find_attached(Options(netns="/proc/self/ns/net")) is None
