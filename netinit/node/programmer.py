@@ -27,12 +27,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netinit.backends.machine import Machine
-from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
-from netinit.kernel.run import Signals
 from netinit.node.jobs import (
     APPLY,
     CHECK_PROBES,
@@ -47,11 +44,9 @@ from netinit.node.jobs import (
     JobResult,
 )
 from netinit.options import Options
-from netinit.pods import host_probe_rules
-from netinit.pods.apply import Outcome, apply, remove
+from netinit.pods import child_jobs, host_probe_rules
 from netinit.pods.judgement import Judgement
-from netinit.pods.verify import find_bypassing, verify
-from netinit.rules.model import EMPTY_PLAN
+from netinit.pods.verify import find_bypassing
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
@@ -239,9 +234,7 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         if job.kind in (APPLY, REMOVE):
             return _program(options)
         if job.kind == VERIFY:
-            machine = Machine()
-            machine.stays, machine.cgroup = True, (job.cgroup_folder, job.cgroup)  # the agent sees none of the pod's processes
-            report = verify(options, machine, known=_read_judgement(known))
+            report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
@@ -251,8 +244,7 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             return JobResult(differences=find_bypassing(options)[:MAX_DIFFERENCES])
         if job.kind in SUBSCRIPTIONS:
             groups = notifications.CHANGES if job.kind == SUBSCRIBE else notifications.CONNECTIONS
-            with NamedPod(options, refuses=True, reads_servers=False, stays=True) as pod:
-                pod.run_inside(lambda: notifications.send_sockets(channel, notifications.subscribe(groups)), holding=(channel,))
+            child_jobs.subscribe(options, groups, channel)
             return JobResult()
     except NamespaceError as error:
         return JobResult(error=str(error), gone=True)
@@ -264,19 +256,8 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
 
 
 def _program(options: Options) -> JobResult:
-    """Program the pod that the options name, or with `cleanup_only` remove our rules; never in the machine's own namespace."""
-    warnings: list[str] = []
-
-    def work(own: Signals) -> Outcome:
-        if options.cleanup_only:
-            outcome = remove(pod.options, locked=True, signals=own)
-        else:
-            outcome = apply(pod.options, final=False, locked=True, signals=own)
-        return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
-
-    with NamedPod(options, refuses=True, stays=True) as pod, pod.lock(options.lock_timeout, warnings.append):
-        done = pod.modify_inside(work, Signals(lasting=True))
-    said = (*warnings, *done.warnings, *done.notes, *([done.unended] if done.unended else []))
+    done = child_jobs.program(options)
+    said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
     return JobResult(backend=done.backend, changed=done.changed, warnings=said)
 
 
