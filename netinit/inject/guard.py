@@ -50,21 +50,20 @@ _MAX_SCALAR = 1 << 10
 """Characters of a scalar that is cached: 256 of them stay below a megabyte."""
 _MAX_OUTLINE = 1 << 16
 """Characters of an outline whose skeleton is cached; real ones have 5,000 to 20,000."""
-_NOT_IN_JSON = "[\x7f-\x9f\ufffe\uffff]"
-"""Characters that JSON does not escape, and that YAML forbids or reads as a line break."""
-_NOT_IN_COMMENTS = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""Line breaks, which end a comment, and characters that YAML forbids."""
+_NOT_ON_A_LINE = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+"""Line breaks, and characters that YAML forbids."""
 
 
 class BreakOut(NetinitError):  # noqa: N818 - a verdict
-    """The parts with these numbers would change more than their scalars. The message says where."""
+    """The parts with these numbers would change more than their scalars. The message says where.
 
-    culprits: Sequence[tuple[str, Action]] = ()
-    """Possible causes: texts and the foreign actions that printed them."""
+    `culprits`: possible causes, texts and the foreign actions that printed them.
+    """
 
     def __init__(self, where: str, numbers: Iterable[int]) -> None:
         super().__init__(where)
         self.numbers = tuple(numbers)
+        self.culprits: Sequence[tuple[str, Action]] = ()
 
 
 def read(rendering: Rendering) -> Any:
@@ -111,29 +110,22 @@ class _Part:
     if a function wrote a whole `tree`, "json", or "mapping" or "list" in YAML; else "".
     """
 
-    word: str | None
-    quoted: str | None
-
     def __init__(self, printed: str) -> None:
-        self.text, self.stand_in, self.outline, self.form, self.tree = printed, "\0", "\0", "", None
-        if isinstance(printed, Shaped):
-            self._read_shape(printed)
-        found = _WORD.fullmatch(self.text) if len(self.text) <= _MAX_WORD else None
-        self.word, self.quoted = found.group(1, 2) if found else (None, None)
-
-    def _read_shape(self, printed: Shaped) -> None:
-        self.text, self.tree, tail = str(printed[len(printed.lead) :]), printed.tree, ""
-        if printed.form == "yaml":
-            blanks = self.text[len(self.text.rstrip(" \n")) :]
-            tail = "\n" + blanks.rpartition("\n")[2] if "\n" in blanks else ""
+        shape = printed if isinstance(printed, Shaped) else Shaped(printed)
+        self.text, self.stand_in, self.form, self.tree, tail = str(printed[len(shape.lead) :]), "\0", "", shape.tree, ""
+        if shape.form == "yaml":
+            tail = found[0] if (found := re.search(r"\n *\Z", self.text)) else ""
             self.text = self.text.removesuffix(tail)
-            if pairs_of(printed.tree):
+            if pairs_of(shape.tree):
                 self.form, self.stand_in = "mapping", "\0: \0"
-            elif isinstance(printed.tree, list | tuple) and printed.tree:
+            elif isinstance(shape.tree, list | tuple) and shape.tree:
                 self.form, self.stand_in = "list", "- \0"
-        if printed.form == "json" or self.text in {"{}", "[]"}:
+        if shape.form == "json" or (shape is printed and self.text in {"{}", "[]"}):
             self.form = "json"
-        self.outline = printed.lead + (self.stand_in + tail if self.text or tail else "")
+        self.outline = shape.lead + (self.stand_in + tail if self.text or tail else "")
+        words = _WORD.fullmatch(self.text) if len(self.text) <= _MAX_WORD else None
+        self.word: str | None = words and words[1]
+        self.quoted: str | None = words and words[2]
 
 
 _part = functools.lru_cache(maxsize=1024)(_Part)
@@ -165,17 +157,18 @@ class _Slot:
 
     def value(self, parts: Sequence[_Part]) -> Any:
         """Return the value with the parts inserted. Raises BreakOut if they would leave this scalar."""
-        if self.event.tag is None:
-            part = parts[self.numbers[0]]
+        part, is_tagged = parts[self.numbers[0]], self.event.tag is not None
+        if not is_tagged:
             if self.is_whole and part.quoted is not None:
                 return part.quoted
-            if self.is_whole and part.form:
-                return self._tree(part)
             words = tuple([parts[number].word for number in self.numbers])
             if None not in words:
                 text = self.form % words
                 return resolve(text) if self.is_plain else text
-        return self._parsed(parts)
+        try:
+            return self._tree(part) if self.is_whole and part.form and not is_tagged else self._parsed(parts)
+        except (FunctionError, ParseError):
+            self.refuse()
 
     def _parsed(self, parts: Sequence[_Part]) -> Any:
         source = self.source
@@ -185,18 +178,12 @@ class _Slot:
         if self.mark in source:  # half of what stands for an entry or item
             self.refuse()
         event = (_parse_once if len(source) <= _MAX_SCALAR else events.parse_alone)(source, *self.context)
-        if event is None or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
-            self.refuse()
-        style = event.style or ""
+        value, style = events.value_of(event), event.style or ""
         if self.is_whole:
             fits = style not in {"|", ">"}
         else:
             fits = style == (self.event.style or "") and self._author.fullmatch(event.value) is not None
-        try:
-            value = events.value_of(event)
-        except ParseError:
-            self.refuse()
-        if not fits or value is MERGE:
+        if not fits or value is MERGE or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
             self.refuse()
         return value
 
@@ -212,20 +199,17 @@ class _Slot:
     def _tree(self, part: _Part) -> Any:
         """Return the tree that a function wrote, if it is written as this place demands."""
         if part.form == "json":
-            if re.search(_NOT_IN_JSON, part.text):
+            if re.search(_NOT_ON_A_LINE, part.text.replace("\n", "")):
                 self.refuse()
             return json.loads(part.text)
         if part.form == "mapping" and not self.is_key:
             return _Entries()  # this is the value of the entry that stands for all
-        try:
-            tree = json.loads(to_json(part.tree))
-            if self.is_in_flow:
-                fits = same(goyaml.load(f"{{{part.text}}}"), tree)
-            else:
-                margin = "\n" + " " * (self.event.start_mark.column - 2 * (part.form == "list"))
-                fits = part.text == to_yaml(part.tree)[:-1].replace("\n", margin)
-        except (FunctionError, ParseError):
-            self.refuse()
+        tree = json.loads(to_json(part.tree))
+        if self.is_in_flow:
+            fits = same(goyaml.load(f"{{{part.text}}}"), tree)
+        else:
+            margin = "\n" + " " * (self.event.start_mark.column - 2 * (part.form == "list"))
+            fits = part.text == to_yaml(part.tree)[:-1].replace("\n", margin)
         if not fits:
             self.refuse()
         return _Entries(tree) if part.form == "mapping" else _Items(tree)
@@ -277,7 +261,7 @@ class Skeleton(events.TreeBuilder):
     def filled(self, parts: Sequence[_Part]) -> Any:
         """Return the tree with these parts in place of the placeholders. Raises BreakOut."""
         for number in self.unseen:
-            if re.search(_NOT_IN_COMMENTS, parts[number].text):
+            if re.search(_NOT_ON_A_LINE, parts[number].text):
                 raise BreakOut("a comment", [number])
         tree = self._fill(self.tree, {name: slot.value(parts) for name, slot in self.slots.items()})
         return clone(tree) if self.aliased else tree
@@ -304,17 +288,14 @@ class Skeleton(events.TreeBuilder):
         owners: dict[str, tuple[_Slot | None, bool]] = {}
         """For each key, its slot if it is foreign, and whether all of its value is foreign."""
         for key, item in node.items():
-            slot = self.slots.get(key)
-            of_item = self.slots.get(item) if isinstance(item, str) else None
-            is_foreign = of_item is not None and of_item.is_foreign
-            entries = values.get(key)
-            if slot is None:
-                entries = {key: self._fill(item, values)}
-            elif not isinstance(entries, _Entries):
-                if entries is None or isinstance(entries, dict | list):
-                    slot.refuse()
+            slot, of_item = self.slots.get(key), self.slots.get(item) if isinstance(item, str) else None
+            is_foreign, entries = of_item is not None and of_item.is_foreign, values.get(key, key)
+            if isinstance(entries, _Entries):
+                fits = of_item is not None and of_item.is_whole and slot is not None and of_item.numbers == slot.numbers
+            else:
+                fits = entries is not None and not isinstance(entries, dict | list)
                 entries = {events.as_key(entries): self._fill(item, values)}
-            elif of_item is None or not of_item.is_whole or of_item.numbers != slot.numbers:
+            if slot and not fits:
                 slot.refuse()
             for name in entries.keys() & found.keys():
                 before, was_foreign = owners[name]

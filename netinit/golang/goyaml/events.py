@@ -220,24 +220,19 @@ def scan(text: str) -> Iterator[Any]:
 def parse_alone(source: str, before: str, after: str) -> Any:
     """Parse a scalar's source as a key (`after` begins with `: `), a value or an item between these texts; return its event.
 
-    None if the source is anything but one whole scalar.
+    Raises ParseError if the source is anything but one whole scalar.
     """
-    text = f"{before}{source}{after}"
-    try:
-        found = list(scan(text))
-    except ParseError:
-        return None
+    text, start = f"{before}{source}{after}", len(before)
+    found = list(scan(text))
     number, total = (3, 7) if after == "]" else (3 if after[0] == ":" else 4, 8)
     event = found[number] if len(found) == total else None
-    if event.__class__ is not yaml.ScalarEvent:
-        return None
-    begin: Any = event.start_mark
-    end: Any = event.end_mark
-    first, last, start = begin.index, end.index, len(before)
-    if after == ": x\n" and first > start:  # a key of a block stands in the column of its mapping
-        return None
-    around = text[start:first] + text[last : start + len(source)]
-    return None if around.strip(BLANKS) else event
+    if isinstance(event, yaml.ScalarEvent) and event.start_mark and event.end_mark:
+        first, last = event.start_mark.index, event.end_mark.index
+        around = text[start:first] + text[last : start + len(source)]
+        is_moved = after == ": x\n" and first > start  # a key of a block stands in the column of its mapping
+        if not is_moved and not around.strip(BLANKS):
+            return event
+    raise ParseError("not one scalar")
 
 
 def build(found: Iterable[Any]) -> TreeBuilder:
