@@ -18,19 +18,7 @@ from netinit.golang.sprig.text import indent_lines
 from netinit.golang.sprig.words import lower
 from netinit.golang.template.limits import measure, measure_all, text_cost
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import (
-    ANY,
-    MAP,
-    SLICE,
-    STRING,
-    Function,
-    FunctionError,
-    Shaped,
-    Struct,
-    TypedMap,
-    kind_of,
-    type_name,
-)
+from netinit.golang.template.values import ANY, Function, FunctionError, Shaped, Struct, TypedMap, kind_of, type_name
 from netinit.golang.times import NANOSECONDS
 from netinit.inject.kubernetes_types import ObjectStruct
 
@@ -133,12 +121,12 @@ def omit_nil(value: Any) -> Any:
 def _without_nil(value: Any) -> Any:
     kind = kind_of(value)
     kept: Any
-    if kind == MAP and value:
+    if kind == "map" and value:
         kept = {
             key: item for key, item in ((key, _without_nil(item)) for key, item in value.items()) if item is not None
         }
         return kept or None
-    if kind == SLICE and value:
+    if kind == "slice" and value:
         kept = [item for item in map(_without_nil, value) if item is not None]
         return kept or None
     return value
@@ -204,7 +192,7 @@ def _nanoseconds(value: Any) -> int:
         return int(_part(value, "Seconds") or 0) * NANOSECONDS + int(_part(value, "Nanos") or 0)
     if value is None:
         return 0
-    if kind_of(value) == STRING:
+    if kind_of(value) == "string":
         found = re.fullmatch(_SECONDS, value)
         if found is None:
             raise FunctionError(f"invalid duration {json.dumps(value)}")

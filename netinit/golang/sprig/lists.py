@@ -9,27 +9,18 @@ from netinit.golang.sprig.numbers import to_int
 from netinit.golang.sprig.reflection import deep_equal
 from netinit.golang.sprig.text import text_of, texts_of
 from netinit.golang.template.limits import check_size, measure, measure_all, size_of
-from netinit.golang.template.values import (
-    FLOAT,
-    MAP,
-    SLICE,
-    Function,
-    FunctionError,
-    Struct,
-    TypedList,
-    kind_of,
-    type_name,
-)
+from netinit.golang.template.values import Function, FunctionError, Struct, TypedList, kind_of, type_name
 
 
 def _items(values: Any, name: str) -> Any:
-    if kind_of(values) != SLICE:
+    if kind_of(values) != "slice":
         raise FunctionError(f"Cannot {name} on type {_kind_word(values)}")
     return values
 
 
 def _kind_word(value: Any) -> str:
-    return {MAP: "map", SLICE: "slice", FLOAT: "float64"}.get(kind_of(value), type_name(value))
+    kind = kind_of(value)
+    return kind if kind in ("map", "slice") else type_name(value)
 
 
 def _is_tree(item: Any) -> bool:
@@ -38,9 +29,9 @@ def _is_tree(item: Any) -> bool:
 
 def concat(*lists: Any) -> list[Any]:
     """Join the lists."""
-    check_size(sum(len(values) for values in lists if kind_of(values) == SLICE))
+    check_size(sum(len(values) for values in lists if kind_of(values) == "slice"))
     for values in lists:
-        if kind_of(values) != SLICE:
+        if kind_of(values) != "slice":
             raise FunctionError(f"Cannot concat type {_kind_word(values)} as list")
     return [item for values in lists for item in values]
 
@@ -65,7 +56,7 @@ def uniq(values: Any) -> list[Any]:
 
 def _uniq_cost(values: Any) -> int:
     """Return the steps of `uniq`: each tree may be compared with every other one."""
-    if kind_of(values) != SLICE:
+    if kind_of(values) != "slice":
         return 1
     trees = [item for item in values if _is_tree(item)]
     return len(values) + measure(trees) * len(trees)
@@ -84,7 +75,7 @@ def without(values: Any, *unwanted: Any) -> list[Any]:
 
 def _comparison_cost(values: Any, *wanted: Any) -> int:
     """Return the steps of comparing each element with each of these values; a comparison ends where either value does."""
-    if kind_of(values) != SLICE:
+    if kind_of(values) != "slice":
         return 1
     if any(map(_is_tree, wanted)):
         return measure(list(values)) * len(wanted) + measure(list(wanted))
@@ -93,13 +84,13 @@ def _comparison_cost(values: Any, *wanted: Any) -> int:
 
 def sort_alpha(values: Any) -> TypedList:
     """Sort the elements as text."""
-    texts = texts_of(values) if kind_of(values) == SLICE else [text_of(values)]
+    texts = texts_of(values) if kind_of(values) == "slice" else [text_of(values)]
     return TypedList(sorted(texts), go_type="[]string")
 
 
 def part(values: Any, *bounds: Any) -> Any:
     """Return the elements from the first bound up to the second."""
-    if kind_of(values) != SLICE:
+    if kind_of(values) != "slice":
         raise FunctionError(f"list should be type of slice or array but {_kind_word(values)}")
     if not values:
         return None
@@ -113,7 +104,7 @@ def part(values: Any, *bounds: Any) -> Any:
 
 def chunk(size: int, values: Any) -> TypedList:
     """Split the list into lists of this size."""
-    if kind_of(values) != SLICE:
+    if kind_of(values) != "slice":
         raise FunctionError(f"Cannot chunk type {_kind_word(values)}")
     if size <= 0:
         raise FunctionError("chunk needs a size of 1 or more")

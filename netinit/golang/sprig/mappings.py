@@ -7,17 +7,7 @@ from typing import Any, Final
 
 from netinit.golang.sprig.text import text_of
 from netinit.golang.template.limits import measure, measure_all
-from netinit.golang.template.values import (
-    MAP,
-    SLICE,
-    Function,
-    FunctionError,
-    OwnMap,
-    TypedList,
-    TypedMap,
-    kind_of,
-    type_name,
-)
+from netinit.golang.template.values import Function, FunctionError, OwnMap, TypedList, TypedMap, kind_of, type_name
 
 _MAP: Final = "map[string]interface {}"
 
@@ -132,7 +122,7 @@ def _merge_into(target: OwnMap, source: dict[str, Any], *, overwrite: bool) -> N
         if value is None:
             if overwrite:
                 target[key] = None
-        elif kind_of(value) == MAP and kind_of(present) == MAP and present:
+        elif kind_of(value) == "map" and kind_of(present) == "map" and present:
             if isinstance(present, TypedMap):
                 raise FunctionError(f"a {type_name(present)} cannot be merged with other maps")
             if not isinstance(present, OwnMap):
@@ -156,7 +146,7 @@ def _copy(value: Any) -> Any:
         return OwnMap((key, _copy(item)) for key, item in value.items())
     if isinstance(value, TypedList):
         return TypedList(map(_copy, value), go_type=value.go_type)
-    if kind_of(value) == SLICE and not isinstance(value, bytes):
+    if kind_of(value) == "slice" and not isinstance(value, bytes):
         return [_copy(item) for item in value]
     return value
 

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import parse_number
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import (
-    FLOAT,
-    INT,
-    STRING,
-    UINT,
-    Function,
-    FunctionError,
-    Int64,
-    TypedList,
-    kind_of,
-)
+from netinit.golang.template.values import Function, FunctionError, Int64, TypedList, kind_of
 
 if TYPE_CHECKING:
     from fractions import Fraction  # takes 3 ms, and few templates need it
@@ -35,12 +25,12 @@ _MAX_BOUNDS: Final = 3
 def to_int64(value: Any) -> Int64:
     """Convert the value to an int64; 0 if it is not a number."""
     kind = kind_of(value)
-    if kind in (INT, UINT):
+    if kind in ("int", "uint"):
         return _int64(value)
-    if kind == FLOAT:
+    if kind == "float":
         # what does not fit becomes the smallest number, as on amd64
         return Int64(int(value) if abs(value) < 1 << 63 else -(1 << 63))
-    if kind == STRING:
+    if kind == "string":
         return Int64(_parse_int(value))
     return Int64(1 if value is True else 0)
 
@@ -70,9 +60,9 @@ def to_int(value: Any) -> int:
 
 def to_float64(value: Any) -> float:
     """Convert the value to a float64; 0 if it is not a number."""
-    if kind_of(value) in (INT, UINT, FLOAT):
+    if kind_of(value) in ("int", "uint", "float"):
         return float(value)
-    if kind_of(value) != STRING:
+    if kind_of(value) != "string":
         return 1.0 if value is True else 0.0
     if len(value) > _MAX_DIGITS or value != value.strip() or not value.isascii():
         return 0.0

@@ -6,17 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.template.limits import measure_all
-from netinit.golang.template.values import (
-    ANY,
-    MAP,
-    NO_VALUE,
-    SLICE,
-    Function,
-    FunctionError,
-    Struct,
-    kind_of,
-    type_name,
-)
+from netinit.golang.template.values import ANY, NO_VALUE, Function, FunctionError, Struct, kind_of, type_name
 
 
 def deep_equal(left: Any, right: Any) -> bool:
@@ -24,9 +14,9 @@ def deep_equal(left: Any, right: Any) -> bool:
     if type_name(left) != type_name(right):
         return False
     kind = kind_of(left)
-    if kind == MAP:
+    if kind == "map":
         return left.keys() == right.keys() and all(deep_equal(item, right[key]) for key, item in left.items())
-    if kind == SLICE:
+    if kind == "slice":
         return len(left) == len(right) and all(map(deep_equal, left, right))
     if isinstance(left, Struct):
         return left is right or (left.nil == right.nil and deep_equal(dict(left.fields), dict(right.fields)))
@@ -38,7 +28,7 @@ def go_kind(value: Any) -> str:
     if value is None or value is NO_VALUE:
         return "invalid"
     kind = kind_of(value)
-    named = {MAP: "map", SLICE: "slice", "struct": "struct", "pointer": "ptr", "func": "func", "string": "string"}
+    named = {"map": "map", "slice": "slice", "struct": "struct", "pointer": "ptr", "func": "func", "string": "string"}
     return named.get(kind, type_name(value))
 
 

@@ -9,7 +9,6 @@ from netinit.golang.template.limits import check_size, measure_all
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
-    SLICE,
     Function,
     FunctionError,
     Shaped,
@@ -30,7 +29,7 @@ def text_of(value: Any) -> str:
 
 def texts_of(values: Any) -> list[str]:
     """Convert the elements of a list to text, without nil; any other value counts as a list of itself."""
-    if kind_of(values) == SLICE and not isinstance(values, bytes):
+    if kind_of(values) == "slice" and not isinstance(values, bytes):
         return [text_of(value) for value in values if value is not None]
     return [] if values is None else [text_of(values)]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from netinit.golang.sprig.reflection import go_kind
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
-from netinit.golang.template.values import STRING, Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes
+from netinit.golang.template.values import Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes
 
 _PLAIN: Final = r"A-Za-z0-9_.~\-"
 _KEPT: Final = {
@@ -131,7 +131,7 @@ def join_url(parts: dict[str, Any] | None) -> str:
 
 def _text(parts: dict[str, Any], name: str) -> str:
     value = parts.get(name, "")
-    if kind_of(value) != STRING:
+    if kind_of(value) != "string":
         raise FunctionError(f"unable to parse {name} key, must be of type string, but {go_kind(value)} found")
     return str(value)
 

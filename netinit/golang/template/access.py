@@ -9,14 +9,7 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.limits import Run
 from netinit.golang.template.values import (
     ANY,
-    INT,
-    MAP,
-    NIL,
     NO_VALUE,
-    POINTER,
-    SLICE,
-    STRING,
-    UINT,
     VALUE,
     Function,
     FunctionError,
@@ -144,7 +137,7 @@ def prepare(value: Any, go_type: str) -> Any:
             return None
         raise FunctionError(f"value is nil; should be of type {go_type}")
     actual = type_name(value)
-    if go_type in (ANY, VALUE, actual) or (kind_of(value) in (INT, UINT) and go_type.startswith(("int", "uint"))):
+    if go_type in (ANY, VALUE, actual) or (kind_of(value) in ("int", "uint") and go_type.startswith(("int", "uint"))):
         return value
     raise FunctionError(f"value has type {actual}; should be {go_type}")
 
@@ -154,16 +147,16 @@ def index(item: Any, *keys: Any) -> Any:
     if item is None or item is NO_VALUE:
         raise FunctionError("index of untyped nil")
     for key in keys:
-        if item is None or (kind_of(item) == POINTER and not item):
+        if item is None or (kind_of(item) == "pointer" and not item):
             raise FunctionError("index of nil pointer")
         kind = kind_of(item)
-        if kind == MAP:
+        if kind == "map":
             item = item.get(prepare(key, key_type(item)), item.zero if isinstance(item, TypedMap) else None)
-        elif kind in (SLICE, STRING):
-            elements = to_bytes(item) if kind == STRING else item
+        elif kind in ("slice", "string"):
+            elements = to_bytes(item) if kind == "string" else item
             position = _position(key, len(elements))
             if position == len(elements):
-                kind_word = "string" if kind == STRING else "slice"
+                kind_word = "string" if kind == "string" else "slice"
                 raise FunctionError(f"reflect: {kind_word} index out of range")
             element = elements[position]
             item = Uint8(element) if isinstance(elements, bytes) else element
@@ -174,9 +167,9 @@ def index(item: Any, *keys: Any) -> Any:
 
 def _position(key: Any, limit: int) -> int:
     kind = kind_of(key)
-    if kind == NIL:
+    if kind == "nil":
         raise FunctionError("cannot index slice/array with nil")
-    if kind not in (INT, UINT):
+    if kind not in ("int", "uint"):
         raise FunctionError(f"cannot index slice/array with type {type_name(key)}")
     if not 0 <= key <= limit:
         raise FunctionError(f"index out of range: {int(key)}")
@@ -188,15 +181,15 @@ def slice_of(item: Any, *bounds: Any) -> Any:
     if item is None or item is NO_VALUE:
         raise FunctionError("slice of untyped nil")
     kind = kind_of(item)
-    if kind == POINTER and not item:
+    if kind == "pointer" and not item:
         raise FunctionError("slice of nil pointer")
     if len(bounds) > 3:  # noqa: PLR2004 - from, to, capacity
         raise FunctionError(f"too many slice indexes: {len(bounds)}")
-    if kind == STRING:
+    if kind == "string":
         if len(bounds) == 3:  # noqa: PLR2004 - from, to, capacity
             raise FunctionError("cannot 3-index slice a string")
         elements: Any = to_bytes(item)
-    elif kind == SLICE:
+    elif kind == "slice":
         elements = item
     else:
         raise FunctionError(f"can't slice item of type {type_name(item)}")
@@ -208,7 +201,7 @@ def slice_of(item: Any, *bounds: Any) -> Any:
     if ends[1] > ends[2]:
         raise FunctionError(f"invalid slice index: {ends[1]} > {ends[2]}")
     part = elements[ends[0] : ends[1]]
-    if kind == STRING:
+    if kind == "string":
         return from_bytes(part)
     return type(item)(part, go_type=item.go_type) if hasattr(item, "go_type") else part
 
@@ -216,13 +209,13 @@ def slice_of(item: Any, *bounds: Any) -> Any:
 def length(item: Any) -> int:
     """Return the number of elements, or of bytes of a text: Go's builtin len. Raises FunctionError."""
     kind = kind_of(item)
-    if kind == STRING:
+    if kind == "string":
         return len(item) if item.isascii() else len(to_bytes(item))
-    if kind in (MAP, SLICE):
+    if kind in ("map", "slice"):
         return len(item)
     if item is NO_VALUE:
         raise FunctionError("reflect: call of reflect.Value.Type on zero Value")
-    if item is None or (kind == POINTER and not item):
+    if item is None or (kind == "pointer" and not item):
         raise FunctionError("len of nil pointer")
     raise FunctionError(f"len of type {type_name(item).removeprefix('*')}")
 

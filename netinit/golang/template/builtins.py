@@ -8,30 +8,11 @@ from typing import Any, Final
 from netinit.golang.template import access
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.printing import printable, sprint, sprintf, sprintln
-from netinit.golang.template.values import (
-    ANY,
-    BOOL,
-    FLOAT,
-    FUNC,
-    INT,
-    MAP,
-    NIL,
-    NO_VALUE,
-    POINTER,
-    SLICE,
-    STRING,
-    UINT,
-    VALUE,
-    Function,
-    FunctionError,
-    kind_of,
-    to_bytes,
-    type_name,
-)
+from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, to_bytes, type_name
 
-_BASIC: Final = frozenset((BOOL, INT, UINT, FLOAT, STRING))
-_WHOLE: Final = frozenset((INT, UINT))
-_ORDERED: Final = frozenset((INT, UINT, FLOAT, STRING))
+_BASIC: Final = frozenset(("bool", "int", "uint", "float", "string"))
+_WHOLE: Final = frozenset(("int", "uint"))
+_ORDERED: Final = frozenset(("int", "uint", "float", "string"))
 
 
 def _decided_elsewhere(*_values: Any) -> Any:
@@ -55,7 +36,7 @@ def _equal(left: Any, right: Any) -> bool:
     if kind in _WHOLE and other in _WHOLE:
         return bool(left == right)
     if kind in _BASIC or other in _BASIC:
-        if NIL in (kind, other):
+        if "nil" in (kind, other):
             return False
         raise FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
     return _equal_others(left, right, kind, other)
@@ -63,19 +44,19 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _equal_others(left: Any, right: Any, kind: str, other: str) -> bool:
     """Compare maps, lists, structs, pointers, functions and nil; most can only be compared with nil."""
-    if kind == other == NIL:
+    if kind == other == "nil":
         return True
-    if NIL in (kind, other):
-        return (kind in (NIL, POINTER) and not left) and (other in (NIL, POINTER) and not right)
+    if "nil" in (kind, other):
+        return (kind in ("nil", "pointer") and not left) and (other in ("nil", "pointer") and not right)
     if kind != other:
         raise FunctionError(
             f"non-comparable types {sprintf('%s', left)}: {type_name(left)}, {type_name(right)}: {sprint(right)}"
         )
-    if kind == POINTER and not (left and right):
+    if kind == "pointer" and not (left and right):
         return not left and not right
-    if kind in (MAP, SLICE, FUNC):
+    if kind in ("map", "slice", "func"):
         raise FunctionError(f"non-comparable type {sprintf('%s', right)}: {type_name(right)}")
-    return left is right or (kind != POINTER and type_name(left) == type_name(right) and left.fields == right.fields)
+    return left is right or (kind != "pointer" and type_name(left) == type_name(right) and left.fields == right.fields)
 
 
 def less(left: Any, right: Any) -> bool:

@@ -11,21 +11,7 @@ from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
 from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, Slot, last_visited
-from netinit.golang.template.values import (
-    FUNC,
-    INT,
-    MAP,
-    NO_VALUE,
-    POINTER,
-    SLICE,
-    UINT,
-    Enum,
-    Function,
-    FunctionError,
-    Uint8,
-    kind_of,
-    type_name,
-)
+from netinit.golang.template.values import NO_VALUE, Enum, Function, FunctionError, Uint8, kind_of, type_name
 
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
@@ -131,7 +117,7 @@ class _Compiler:
         frame = self.frame
 
         def show(value: Any) -> str:
-            if kind_of(value) == FUNC:
+            if kind_of(value) == "func":
                 raise frame.error(node, f"can't print {node} of type {type_name(value)}")
             try:
                 return to_text(value)
@@ -254,18 +240,18 @@ def _pairs(
 ) -> Iterable[tuple[Any, Any]]:
     """Return what a range iterates over: pairs of key or index and element."""
     kind = kind_of(value)
-    if kind == SLICE:
+    if kind == "slice":
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
-    if kind == MAP:
+    if kind == "map":
         run.spend(len(value) >> 3)  # all keys are sorted, however few are gone through
         return [(key, value[key]) for key in sorted(value)]
     if value is NO_VALUE:
         return ()
-    if kind in (INT, UINT):
+    if kind in ("int", "uint"):
         if variables > 1:
             raise fail(value, "can't use {} to iterate over more than one variable")
         return ((NO_VALUE, _same_type(number, value)) for number in range(value))
-    if kind == POINTER:
+    if kind == "pointer":
         value = sprint(value).removeprefix("&")
     raise fail(value, "range can't iterate over {}")
 

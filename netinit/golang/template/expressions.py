@@ -16,18 +16,7 @@ from netinit.golang.template.access import MethodError, NoFieldError, check_argu
 from netinit.golang.template.limits import Run
 from netinit.golang.template.literals import Number
 from netinit.golang.template.scope import Frame, fold, last_visited
-from netinit.golang.template.values import (
-    ANY,
-    MAP,
-    NO_VALUE,
-    POINTER,
-    STRUCT,
-    VALUE,
-    Function,
-    FunctionError,
-    kind_of,
-    type_name,
-)  # fmt: skip
+from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, type_name
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
 
@@ -250,13 +239,13 @@ def _base(frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:
     kind = kind_of(value)
-    if kind == STRUCT and name in value.fields:
+    if kind == "struct" and name in value.fields:
         return f"{name} has arguments but cannot be invoked as function"
-    if kind == POINTER and value and name in value.fields:
+    if kind == "pointer" and value and name in value.fields:
         return f"{name} has arguments but cannot be invoked as function"
-    if kind == MAP and access.key_type(value) == "string":
+    if kind == "map" and access.key_type(value) == "string":
         return f"{name} is not a method but has arguments"
-    nil = value is None or (kind == POINTER and not value and name in value.fields)
+    nil = value is None or (kind == "pointer" and not value and name in value.fields)
     return word_missing_field(NoFieldError(nil=nil), name, value, holder)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from netinit.golang.template.literals import is_identifier_character, quote
 from netinit.golang.template.values import to_bytes
@@ -17,35 +17,19 @@ SPACES: Final = " \t\r\n"
 _TRIMMING: Final = tuple(f"-{space}" for space in SPACES)
 """What follows a left delimiter that trims the space before it."""
 
-TEXT: Final = "text"
-LEFT: Final = "left delimiter"
-RIGHT: Final = "right delimiter"
-ERROR: Final = "error"
-EOF: Final = "EOF"
-BOOL: Final = "bool"
-CHAR: Final = "character"
-CHAR_CONSTANT: Final = "character constant"
-COMPLEX: Final = "complex constant"
-ASSIGN: Final = "="
-DECLARE: Final = ":="
-FIELD: Final = "field"
-IDENTIFIER: Final = "identifier"
-OPEN: Final = "("
-CLOSE: Final = ")"
-NUMBER: Final = "number"
-PIPE: Final = "|"
-RAW_STRING: Final = "raw string"
-STRING: Final = "string"
-VARIABLE: Final = "variable"
-DOT: Final = "dot"
+Keyword: TypeAlias = Literal[
+    "block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with"
+]  # fmt: skip
+"""Words that are a kind of their own."""
+Kind: TypeAlias = Keyword | Literal[
+    "text", "left delimiter", "right delimiter", "error", "EOF", "bool", "character", "character constant",
+    "complex constant", "=", ":=", "field", "identifier", "(", ")", "number", "|", "raw string", "string", "variable", "dot",
+]  # fmt: skip
+KEYWORDS: Final[frozenset[Keyword]] = frozenset(get_args(Keyword))
 
-KEYWORDS: Final = frozenset(
-    ("block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with")
-)
-"""The kind of a keyword's token is the keyword."""
-
-_NAMES: Final = {".": FIELD, "$": VARIABLE}
+_NAMES: Final[dict[str, Kind]] = {".": "field", "$": "variable"}
 """The kind of a name by its first character; other names are identifiers."""
+_SIGNS: Final[dict[str, Kind]] = {"|": "|", "=": "=", ":=": ":=", "(": "(", ")": ")"}
 _FAILING: Final = {
     '"': "unterminated quoted string",
     "`": "unterminated raw quoted string",
@@ -66,15 +50,15 @@ _NUMBER: Final = (
 class Token:
     """A token: kind, position, and text (of an error, the message). `spaced`: it follows space in an action."""
 
-    def __init__(self, kind: str, pos: int, text: str, spaced: bool = False) -> None:
+    def __init__(self, kind: Kind, pos: int, text: str, spaced: bool = False) -> None:
         self.kind, self.pos, self.text, self.spaced = kind, pos, text, spaced
 
     def __str__(self) -> str:
-        if self.kind == EOF:
+        if self.kind == "EOF":
             return "EOF"
-        if self.kind == ERROR:
+        if self.kind == "error":
             return self.text
-        if self.kind in KEYWORDS or self.kind == DOT:
+        if self.kind in KEYWORDS or self.kind == "dot":
             return f"<{self.text}>"
         if len(to_bytes(self.text)) > _LONG:
             return f"{quote(self.text[:_LONG])}..."
@@ -86,7 +70,7 @@ class _LexError(Exception):
 
 
 def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset()) -> list[Token]:
-    """Split the text into tokens, ending in EOF or ERROR.
+    """Split the text into tokens, ending in "EOF" or "error".
 
     `words`: the keywords (break, continue) that are function names instead.
     """
@@ -95,7 +79,7 @@ def tokenize(text: str, left: str, right: str, words: frozenset[str] = frozenset
         lexer.cut()
     except _LexError as problem:
         message, start = problem.args
-        lexer.tokens.append(Token(ERROR, start, message))
+        lexer.tokens.append(Token("error", start, message))
     return lexer.tokens
 
 
@@ -125,7 +109,7 @@ class _Lexer:
         self.text, self.left, self.right = text, left, right
         self.delimiter, self.inside, self.after_name = _patterns(right)
         self.tokens: list[Token] = []
-        self.names = {word: word for word in KEYWORDS - words} | {"true": BOOL, "false": BOOL}
+        self.names: dict[str, Kind] = {"true": "bool", "false": "bool", **{word: word for word in KEYWORDS - words}}
         self.at = 0
         self.spaced = False
         self.depth = 0
@@ -142,16 +126,16 @@ class _Lexer:
                 plain = plain.rstrip(SPACES)
                 inside += 2
             if plain:
-                tokens.append(Token(TEXT, self.at, plain))
+                tokens.append(Token("text", self.at, plain))
             if text.startswith("/*", inside):
                 self.skip_comment(inside)
                 continue
-            tokens.append(Token(LEFT, action, left))
+            tokens.append(Token("left delimiter", action, left))
             self.at = inside
             self.cut_action()
         if self.at < len(text):
-            tokens.append(Token(TEXT, self.at, text[self.at :]))
-        tokens.append(Token(EOF, len(text), "EOF"))
+            tokens.append(Token("text", self.at, text[self.at :]))
+        tokens.append(Token("EOF", len(text), "EOF"))
 
     def skip_comment(self, start: int) -> None:
         end = self.text.find("*/", start + 2)
@@ -179,16 +163,16 @@ class _Lexer:
             start = end - len(value)
             spaced, at = start > at, end
             if group == "name":
-                kind = _NAMES.get(value[0]) or names.get(value, IDENTIFIER)
+                kind = _NAMES.get(value[0]) or names.get(value, "identifier")
                 tokens.append(Token(kind, start, value, spaced))
             elif group == "string":
-                tokens.append(Token(STRING, start, value, spaced))
+                tokens.append(Token("string", start, value, spaced))
             elif group == "raw":
-                tokens.append(Token(RAW_STRING, start, value, spaced))
+                tokens.append(Token("raw string", start, value, spaced))
             elif group == "right":
                 if self.depth:
                     raise _LexError("unclosed left paren", start)
-                tokens.append(Token(RIGHT, end - len(self.right), self.right))
+                tokens.append(Token("right delimiter", end - len(self.right), self.right))
                 self.leave(end, value)
                 return
             else:
@@ -197,25 +181,23 @@ class _Lexer:
                 at = self.at
         raise _LexError("unclosed action", len(text))
 
-    def take(self, kind: str, value: str) -> None:
+    def take(self, kind: Kind, value: str) -> None:
         """Add a token at the current position and advance."""
         self.tokens.append(Token(kind, self.at, value, self.spaced))
         self.at += len(value)
 
     def cut_sign(self, value: str) -> None:
-        if value in ("|", "=", "(", ")"):
+        if sign := _SIGNS.get(value):
             self.depth += (value == "(") - (value == ")")
             if self.depth < 0:
                 raise _LexError("unexpected right paren", self.at)
-            self.take(value, value)
-        elif value == ":=":
-            self.take(DECLARE, value)
+            self.take(sign, value)
         elif value in "+-.":
             self.cut_number(value)
         elif value in _FAILING:
             raise _LexError(_FAILING[value], self.at)
         elif value.isascii() and value.isprintable():
-            self.take(CHAR, value)
+            self.take("character", value)
         else:
             raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
 
@@ -231,26 +213,26 @@ class _Lexer:
         end = self.at + len(value)
         if not self.after_name.match(self.text, end):
             raise _LexError(f"bad character {_show(self.text[end])}", self.at)
-        self.take(DOT if value == "." else _NAMES.get(value[0]) or self.names.get(value, IDENTIFIER), value)
+        self.take("dot" if value == "." else _NAMES.get(value[0]) or self.names.get(value, "identifier"), value)
 
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
             raise _LexError("unterminated character constant", self.at)
-        self.take(CHAR_CONSTANT, value)
+        self.take("character constant", value)
 
     def cut_number(self, value: str) -> None:
         text, at = self.text, self.at
         if value.isdigit() and value.isascii() and text[at + len(value) : at + len(value) + 1] not in _GOES_ON:
-            self.take(NUMBER, value)
+            self.take("number", value)
             return
         end = self.number_end(at, at)
         if text[end : end + 1] in ("+", "-"):
             end = self.number_end(at, end)
             if text[end - 1] != "i":
                 raise _LexError(f"bad number syntax: {quote(text[at:end])}", at)
-            self.take(COMPLEX, text[at:end])
+            self.take("complex constant", text[at:end])
             return
-        self.take(NUMBER, text[at:end])
+        self.take("number", text[at:end])
 
     def number_end(self, start: int, at: int) -> int:
         found = re.compile(_NUMBER).match(self.text, at)

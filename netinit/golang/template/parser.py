@@ -11,18 +11,18 @@ from typing import Any, Final, NoReturn
 from netinit.base.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template import nodes as syntax
-from netinit.golang.template.lexer import Token, tokenize
+from netinit.golang.template.lexer import Kind, Token, tokenize
 from netinit.golang.template.literals import parse_number, quote, unquote
 
 MAX_NESTING: Final = 100
 
 _OPERANDS: Final = frozenset((
-    lexer.BOOL, lexer.CHAR_CONSTANT, lexer.COMPLEX, lexer.DOT, lexer.FIELD, lexer.IDENTIFIER, lexer.NUMBER, "nil",
-    lexer.RAW_STRING, lexer.STRING, lexer.VARIABLE, lexer.OPEN,
+    "bool", "character constant", "complex constant", "dot", "field", "identifier", "nil", "number", "raw string", "string",
+    "variable", "(",
 ))  # fmt: skip
 _CONTROLS: Final = lexer.KEYWORDS - {"nil", "define"}
 _LITERALS: Final = (syntax.Dot, syntax.Literal)
-_LAST: Final = frozenset((lexer.EOF, lexer.ERROR))
+_LAST: Final = frozenset(("EOF", "error"))
 """Kinds of tokens that are never consumed, because no other follows."""
 
 
@@ -84,7 +84,7 @@ class _Parser:
         """Consume the token that `peek` returned."""
         self.at += 1
 
-    def expect(self, kind: str, context: str) -> Token:
+    def expect(self, kind: Kind, context: str) -> Token:
         """Consume the next token. Raises TemplateError if it is of another kind."""
         token = self.next()
         if token.kind != kind:
@@ -101,7 +101,7 @@ class _Parser:
 
     def unexpected(self, token: Token, context: str) -> NoReturn:
         """Raise TemplateError about the token."""
-        if token.kind != lexer.ERROR:
+        if token.kind != "error":
             self.fail(f"unexpected {token} in {context}")
         extra = ""
         action_line = self.line_of(self.action_at)
@@ -123,8 +123,8 @@ class _Parser:
     # --- lists ---
 
     def parse_text(self) -> None:
-        while (token := self.peek()).kind != lexer.EOF:
-            if token.kind == lexer.LEFT:
+        while (token := self.peek()).kind != "EOF":
+            if token.kind == "left delimiter":
                 before = self.at
                 self.skip()
                 if self.next().kind == "define":
@@ -142,7 +142,7 @@ class _Parser:
         outer = self.begin_tree("definition")
         token = self.next()
         self.tree.name = self.template_name(token, context)
-        self.expect(lexer.RIGHT, context)
+        self.expect("right delimiter", context)
         self.tree.body, end = self.item_list()
         if end != "end":
             self.fail(f"unexpected {self.shown(end)} in {context}")
@@ -166,7 +166,7 @@ class _Parser:
         nodes: list[syntax.Node] = []
         while True:
             token = self.peek()
-            if token.kind == lexer.EOF:
+            if token.kind == "EOF":
                 self.fail("unexpected EOF")
             node = self.text_or_action(token)
             if isinstance(node, str):
@@ -176,10 +176,10 @@ class _Parser:
 
     def text_or_action(self, token: Token) -> syntax.Node | str:
         """Parse the node that starts with this token; return "end" or "else" for those."""
-        if token.kind == lexer.TEXT:
+        if token.kind == "text":
             self.skip()
             return syntax.Text(token.pos, token.text)
-        if token.kind != lexer.LEFT:
+        if token.kind != "left delimiter":
             self.unexpected(token, "input")
         self.skip()
         self.action_at = token
@@ -195,12 +195,12 @@ class _Parser:
             self.skip()
             found: syntax.Node | str = getattr(self, f"{token.kind}_control")(token)
             return found
-        return syntax.Action(token.pos, self.pipeline("command", lexer.RIGHT), self.delimiters)
+        return syntax.Action(token.pos, self.pipeline("command", "right delimiter"), self.delimiters)
 
     def break_control(self, token: Token) -> syntax.Break | syntax.Continue:
         word = f"{{{{{token.kind}}}}}"
         closing = self.next()
-        if closing.kind != lexer.RIGHT:
+        if closing.kind != "right delimiter":
             self.unexpected(closing, word)
         if not self.ranges:
             self.fail(f"{word} outside {{{{range}}}}")
@@ -209,12 +209,12 @@ class _Parser:
     continue_control = break_control
 
     def end_control(self, token: Token) -> str:
-        self.expect(lexer.RIGHT, "end")
+        self.expect("right delimiter", "end")
         return token.kind
 
     def else_control(self, token: Token) -> str:
         if self.peek().kind not in ("if", "with"):
-            self.expect(lexer.RIGHT, "else")
+            self.expect("right delimiter", "else")
         return token.kind
 
     def if_control(self, token: Token) -> syntax.If | syntax.With:
@@ -228,7 +228,7 @@ class _Parser:
         found: list[syntax.Branch] = []
         otherwise: list[syntax.Node] = []
         while True:
-            pipe = self.pipeline(word, lexer.RIGHT)
+            pipe = self.pipeline(word, "right delimiter")
             body, end = self.item_list()
             found.append(syntax.Branch(pipe, body))
             if end == "else":
@@ -248,7 +248,7 @@ class _Parser:
 
     def range_control(self, _token: Token) -> syntax.Range:
         mark = len(self.variables)
-        pipe = self.pipeline("range", lexer.RIGHT)
+        pipe = self.pipeline("range", "right delimiter")
         self.ranges += 1
         body, end = self.item_list()
         self.ranges -= 1
@@ -260,7 +260,7 @@ class _Parser:
         context = "block clause"
         token = self.next()
         name = self.template_name(token, context)
-        pipe = self.pipeline(context, lexer.RIGHT)
+        pipe = self.pipeline(context, "right delimiter")
         outer = self.begin_tree(name)
         self.tree.body, end = self.item_list()
         if end == "end":
@@ -275,14 +275,14 @@ class _Parser:
         token = self.next()
         name = self.template_name(token, context)
         pipe = None
-        if self.peek().kind == lexer.RIGHT:
+        if self.peek().kind == "right delimiter":
             self.next()
         else:
-            pipe = self.pipeline(context, lexer.RIGHT)
+            pipe = self.pipeline(context, "right delimiter")
         return syntax.Invoke(token.pos, name, pipe, self.delimiters)
 
     def template_name(self, token: Token, context: str) -> str:
-        if token.kind not in (lexer.STRING, lexer.RAW_STRING):
+        if token.kind not in ("string", "raw string"):
             self.unexpected(token, context)
         return self.unquote(token.text)
 
@@ -294,10 +294,10 @@ class _Parser:
 
     # --- pipelines ---
 
-    def pipeline(self, context: str, end: str) -> syntax.Pipe:
+    def pipeline(self, context: str, end: Kind) -> syntax.Pipe:
         token = self.peek()
         pipe = syntax.Pipe(token.pos)
-        if token.kind == lexer.VARIABLE:
+        if token.kind == "variable":
             self.declarations(pipe, context)
         while True:
             token = self.peek()
@@ -311,23 +311,23 @@ class _Parser:
             pipe.commands.append(self.command(token))
 
     def declarations(self, pipe: syntax.Pipe, context: str) -> None:
-        while (variable := self.peek()).kind == lexer.VARIABLE:
+        while (variable := self.peek()).kind == "variable":
             before = self.at
             self.skip()
             follower = self.peek()
-            comma = follower.kind == lexer.CHAR and follower.text == ","
-            if not comma and follower.kind not in (lexer.ASSIGN, lexer.DECLARE):
+            comma = follower.kind == "character" and follower.text == ","
+            if not comma and follower.kind not in ("=", ":="):
                 self.at = before
                 return
             self.next()
             pipe.variables.append(syntax.Variable(variable.pos, variable.text))
             self.variables.append(variable.text)
             if not comma:
-                pipe.assigns = follower.kind == lexer.ASSIGN
+                pipe.assigns = follower.kind == "="
                 return
             if context != "range" or len(pipe.variables) > 1:
                 self.fail(f"too many declarations in {context}")
-            if self.peek().kind not in (lexer.VARIABLE, lexer.RIGHT, lexer.CLOSE):
+            if self.peek().kind not in ("variable", "right delimiter", ")"):
                 self.fail("range can only initialize variables")
 
     def check_pipeline(self, pipe: syntax.Pipe, context: str) -> None:
@@ -347,9 +347,9 @@ class _Parser:
             token = self.peek()
             if not token.spaced:
                 break
-        if token.kind not in (lexer.RIGHT, lexer.CLOSE):
+        if token.kind not in ("right delimiter", ")"):
             self.next()
-            if token.kind != lexer.PIPE:
+            if token.kind != "|":
                 self.unexpected(token, "operand")
         if not command.args:
             self.fail("empty command")
@@ -360,10 +360,10 @@ class _Parser:
         if token.kind not in _OPERANDS:
             return None
         node = self.term(token)
-        if (field := self.peek()).kind != lexer.FIELD or field.spaced:
+        if (field := self.peek()).kind != "field" or field.spaced:
             return node
         names: list[str] = []
-        while (token := self.peek()).kind == lexer.FIELD and not token.spaced:
+        while (token := self.peek()).kind == "field" and not token.spaced:
             names.append(self.next().text[1:])
         # the node stands at its second field: so do Go's error messages
         if isinstance(node, syntax.Field):
@@ -377,31 +377,31 @@ class _Parser:
     def term(self, token: Token) -> syntax.Expression:
         kind, pos, text = token.kind, token.pos, token.text
         self.skip()
-        if kind == lexer.FIELD:
+        if kind == "field":
             return syntax.Field(pos, (text[1:],))
-        if kind == lexer.IDENTIFIER:
+        if kind == "identifier":
             if text not in self.functions:
                 self.fail(f"function {quote(text)} not defined")
             return syntax.Identifier(pos, text)
-        if kind == lexer.VARIABLE:
+        if kind == "variable":
             if text not in self.variables:
                 self.fail(f"undefined variable {quote(text)}")
             return syntax.Variable(pos, text)
-        if kind == lexer.OPEN:
+        if kind == "(":
             self.enter()
-            pipe = self.pipeline("parenthesized pipeline", lexer.CLOSE)
+            pipe = self.pipeline("parenthesized pipeline", ")")
             self.leave()
             return pipe
         return self.literal(kind, pos, text)
 
-    def literal(self, kind: str, pos: int, text: str) -> syntax.Expression:
-        if kind == lexer.DOT:
+    def literal(self, kind: Kind, pos: int, text: str) -> syntax.Expression:
+        if kind == "dot":
             return syntax.Dot(pos, text)
-        if kind in ("nil", lexer.BOOL):
+        if kind in ("nil", "bool"):
             return syntax.Literal(pos, text, None if kind == "nil" else text == "true")
-        if kind in (lexer.STRING, lexer.RAW_STRING):
+        if kind in ("string", "raw string"):
             return syntax.Literal(pos, text, self.unquote(text))
-        if kind == lexer.COMPLEX or (kind == lexer.NUMBER and text.endswith("i")):
+        if kind == "complex constant" or (kind == "number" and text.endswith("i")):
             self.fail(f"complex constants are not supported: {text}")
         try:
             return syntax.Literal(pos, text, parse_number(text))

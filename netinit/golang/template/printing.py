@@ -13,18 +13,7 @@ from typing import Any, Final, TypeAlias
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import escape, float_text, format_float, quote, quote_rune
 from netinit.golang.template.values import (
-    BOOL,
-    FLOAT,
-    FUNC,
-    INT,
-    MAP,
-    NIL,
     NO_VALUE,
-    POINTER,
-    SLICE,
-    STRING,
-    STRUCT,
-    UINT,
     FunctionError,
     Struct,
     Uint8,
@@ -67,7 +56,7 @@ def sprint(*values: Any) -> str:
     buffer = _Buffer()
     was_text = True
     for value in values:
-        is_text = kind_of(value) == STRING
+        is_text = kind_of(value) == "string"
         buffer.put("" if was_text or is_text else " ")
         _print(buffer.put, value, _V)
         was_text = is_text
@@ -182,9 +171,9 @@ def _print(put: _Put, value: Any, verb: _Verb, depth: int = 0) -> None:
         put(_format_string(from_bytes(value), letter, verb))
     elif kind in _FORMATS:
         put(_format(value, kind, verb))
-    elif kind in (FUNC, NIL):
+    elif kind in ("func", "nil"):
         put("0x0")
-    elif kind == POINTER and (value.nil or depth):
+    elif kind == "pointer" and (value.nil or depth):
         _print_pointer(put, value, verb)
     else:
         _print_container(put, value, kind, verb, depth)
@@ -207,15 +196,15 @@ def _print_pointer(put: _Put, value: Struct, verb: _Verb) -> None:
 
 
 def _print_container(put: _Put, value: Any, kind: str, verb: _Verb, depth: int) -> None:
-    if kind == MAP:
+    if kind == "map":
         _print_items(put, ("map[", "]"), ((key, value[key]) for key in sorted(value)), verb, depth + 1)
-    elif kind == SLICE:
+    elif kind == "slice":
         is_bytes = isinstance(value, bytes)
         items = (("", Uint8(item) if is_bytes else item) for item in value)
         _print_items(put, ("[", "]"), items, verb, depth + 1)
-    elif kind in (STRUCT, POINTER):
+    elif kind in ("struct", "pointer"):
         fields = ((f"{name}:" if verb.names else "", item) for name, item in value.fields.items())
-        _print_items(put, ("&{" if kind == POINTER else "{", "}"), fields, verb, depth + 1)
+        _print_items(put, ("&{" if kind == "pointer" else "{", "}"), fields, verb, depth + 1)
     else:
         raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
 
@@ -241,7 +230,7 @@ def _print_items(
 
 def _format(value: Any, kind: str, verb: _Verb) -> str:
     letter = verb.letter
-    if kind == FLOAT and letter == "x":
+    if kind == "float" and letter == "x":
         raise FunctionError("%x of a floating-point number is not supported: use %g or %f")
     letters, write = _FORMATS[kind]
     return write(value, letter, verb) if letter in letters else f"%!{letter}({type_name(value)}={write(value, 'v', verb)})"
@@ -296,10 +285,10 @@ def _format_float(value: float, letter: str, verb: _Verb) -> str:
 
 
 _FORMATS: Final[dict[str, tuple[str, Callable[[Any, str, _Verb], str]]]] = {
-    BOOL: ("tv", _format_bool),
-    INT: ("vdxcq", _format_integer),
-    UINT: ("vdxcq", _format_integer),
-    FLOAT: ("vgf", _format_float),
-    STRING: ("vsxq", _format_string),
+    "bool": ("tv", _format_bool),
+    "int": ("vdxcq", _format_integer),
+    "uint": ("vdxcq", _format_integer),
+    "float": ("vgf", _format_float),
+    "string": ("vsxq", _format_string),
 }
 """For each kind, its verbs and what writes it."""

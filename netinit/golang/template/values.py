@@ -25,25 +25,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 ANY: Final = "interface {}"
 VALUE: Final = "reflect.Value"
 """The type of parameters that distinguish a missing value from null."""
 
-BOOL: Final = "bool"
-INT: Final = "int"
-UINT: Final = "uint"
-FLOAT: Final = "float"
-STRING: Final = "string"
-MAP: Final = "map"
-SLICE: Final = "slice"
-STRUCT: Final = "struct"
-POINTER: Final = "pointer"
-FUNC: Final = "func"
-NIL: Final = "nil"
-OTHER: Final = "other"
-"""A Python object that represents no Go value and can only be passed to functions."""
+Kind: TypeAlias = Literal[
+    "bool", "int", "uint", "float", "string", "map", "slice", "struct", "pointer", "func", "nil", "other"
+]  # fmt: skip
+"""Go's kinds; `other`: a Python object that represents no Go value and can only be passed to functions."""
 
 
 class Shaped(str):
@@ -70,7 +61,7 @@ class FunctionError(Exception):
 
 
 class _NoValue:
-    go_kind = NIL
+    go_kind = "nil"
 
     def __bool__(self) -> bool:
         return False
@@ -86,37 +77,37 @@ NO_VALUE: Final = _NoValue()
 class Int32(int):
     """An int32."""
 
-    go_kind, go_type = INT, "int32"
+    go_kind, go_type = "int", "int32"
 
 
 class Int64(int):
     """An int64."""
 
-    go_kind, go_type = INT, "int64"
+    go_kind, go_type = "int", "int64"
 
 
 class Uint8(int):
     """A uint8, the type of a string's elements."""
 
-    go_kind, go_type = UINT, "uint8"
+    go_kind, go_type = "uint", "uint8"
 
 
 class Uint32(int):
     """A uint32."""
 
-    go_kind, go_type = UINT, "uint32"
+    go_kind, go_type = "uint", "uint32"
 
 
 class Uint64(int):
     """A uint64."""
 
-    go_kind, go_type = UINT, "uint64"
+    go_kind, go_type = "uint", "uint64"
 
 
 class Enum(int):
     """An enumeration of protobuf: a number that prints as its name."""
 
-    go_kind = INT
+    go_kind = "int"
     go_type: str
     go_methods: Mapping[str, Callable[..., Any]]
 
@@ -131,13 +122,13 @@ class Enum(int):
 class OwnMap(dict[str, Any]):
     """A map created by the rendering, which may modify it: a template's data may be shared by threads."""
 
-    go_kind, go_type = MAP, "map[string]interface {}"
+    go_kind, go_type = "map", "map[string]interface {}"
 
 
 class TypedMap(dict[Any, Any]):
     """A map with values of one type; `zero`: the value of a missing key. A `nil` one is null in JSON."""
 
-    go_kind = MAP
+    go_kind = "map"
 
     def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any, nil: bool = False) -> None:
         super().__init__(data or {})
@@ -161,7 +152,7 @@ class StringMap(TypedMap):
 class TypedList(list[Any]):
     """A slice with elements of one type. A `nil` one is null in JSON."""
 
-    go_kind = SLICE
+    go_kind = "slice"
 
     def __init__(self, items: Iterable[Any] = (), *, go_type: str, nil: bool = False) -> None:
         super().__init__(items)
@@ -202,7 +193,7 @@ class Struct:
     @property
     def go_kind(self) -> str:
         """POINTER or STRUCT."""
-        return POINTER if self.go_type.startswith("*") else STRUCT
+        return "pointer" if self.go_type.startswith("*") else "struct"
 
     def __bool__(self) -> bool:
         return not self.nil
@@ -237,7 +228,7 @@ class Function:
     the steps of a call with these arguments, besides those for long texts; it is called first.
     """
 
-    go_kind = FUNC
+    go_kind = "func"
 
     def __init__(
         self,
@@ -282,33 +273,32 @@ class Function:
 
 _NO_TEXT: Final = "[\ud800-\udc7f\udd00-\udfff]"
 
-_TYPES: Final[dict[type, tuple[str, str]]] = {
-    bool: (BOOL, "bool"),
-    int: (INT, "int"),
-    float: (FLOAT, "float64"),
-    str: (STRING, "string"),
-    Shaped: (STRING, "string"),
-    dict: (MAP, "map[string]interface {}"),
-    OwnMap: (MAP, "map[string]interface {}"),
-    list: (SLICE, "[]interface {}"),
-    tuple: (SLICE, "[]interface {}"),
-    bytes: (SLICE, "[]uint8"),
-    type(None): (NIL, ANY),
-    _NoValue: (NIL, "<nil>"),
+_TYPES: Final[dict[type, tuple[Kind, str]]] = {
+    bool: ("bool", "bool"),
+    int: ("int", "int"),
+    float: ("float", "float64"),
+    str: ("string", "string"),
+    Shaped: ("string", "string"),
+    dict: ("map", "map[string]interface {}"),
+    OwnMap: ("map", "map[string]interface {}"),
+    list: ("slice", "[]interface {}"),
+    tuple: ("slice", "[]interface {}"),
+    bytes: ("slice", "[]uint8"),
+    type(None): ("nil", ANY),
+    _NoValue: ("nil", "<nil>"),
 }
 """The Go kind and type name of Python's types."""
 
 
-def _look_up(value: Any, column: int, own: str) -> str | None:
-    """Return the kind (0) or type name (1) of a value: its own, or that of its Python type."""
-    found: str | None = getattr(value, own, None)
-    return found or next((entry[column] for base, entry in _TYPES.items() if isinstance(value, base)), None)
+def _look_up(value: Any, column: int, own: str) -> Any:
+    """Return the kind (0) or type name (1) of a value: its own, or that of its Python type; None without one."""
+    return getattr(value, own, None) or next((entry[column] for base, entry in _TYPES.items() if isinstance(value, base)), None)
 
 
-def kind_of(value: Any) -> str:
-    """Return the value's Go kind, one of this module's constants."""
+def kind_of(value: Any) -> Kind:
+    """Return the value's Go kind."""
     entry = _TYPES.get(type(value))
-    return entry[0] if entry is not None else _look_up(value, 0, "go_kind") or OTHER
+    return entry[0] if entry is not None else _look_up(value, 0, "go_kind") or "other"
 
 
 def type_name(value: Any) -> str:
