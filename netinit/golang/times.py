@@ -206,7 +206,8 @@ def _unreadable(layout: str, text: str, rest: str, element: str) -> FunctionErro
 
 def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str) -> str:
     if element[0] in "-Z":
-        name, pattern = "offset", "(Z)|" * (element[0] == "Z") + _offset_pattern(element)
+        digits = re.sub("[0-9]{2}", "[0-9]{2}", element[1:])
+        name, pattern = "offset", "(Z)|" * (element[0] == "Z") + f"([+-]{digits})"
     elif element[0] in ".,":
         name, pattern = "fraction", f"[.,]([0-9]{{{len(element) - 1}}})" if element[1] == "0" else "(?:[.,]([0-9]+))?"
     elif element in ("002", "__2"):
@@ -225,10 +226,6 @@ def _take(found: dict[str, Any], element: str, rest: str, layout: str, text: str
         found["fraction"] = fraction[1]
         rest = rest[fraction.end() :]
     return rest
-
-
-def _offset_pattern(element: str) -> str:
-    return "([+-]" + re.sub("[0-9]{2}", "[0-9]{2}", element[1:]) + ")"
 
 
 def _assembled(found: dict[str, Any], text: str) -> Time:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from netinit.golang.sprig import (
+    collections,
     dates,
     encodings,
-    lists,
-    mappings,
     numbers,
     reflection,
     regexes,
@@ -50,7 +49,7 @@ def _refusal(name: str, reason: str) -> Function:
     return Function(refuse, variadic=ANY)
 
 
-_MODULES: Final = (text, words, numbers, lists, mappings, reflection, encodings, regexes, versions, dates, urls)
+_MODULES: Final = (text, words, numbers, collections, reflection, encodings, regexes, versions, dates, urls)
 
 FUNCTIONS: Final = {
     **{name: Function.of(call) for module in _MODULES for name, call in module.FUNCTIONS.items()},

@@ -28,11 +28,6 @@ def date_in_zone(layout: str, moment: Any, place: str) -> str:
     return moment.in_zone(zone(place)).format(layout)
 
 
-def modify(change: str, moment: Any) -> Any:
-    """Add a duration to a time; an invalid duration changes nothing."""
-    return unless("time: ", moment, lambda: moment.moved(parse_duration(change)))
-
-
 def duration(seconds: Any) -> str:
     """Format seconds, a text or an int64, as a Go duration; anything else is 0s."""
     number = from_decimal(seconds) if kind_of(seconds) == "string" else seconds if type(seconds) is Int64 else 0
@@ -53,15 +48,11 @@ def rounded(span: Any) -> str:
     return "0s"
 
 
-def to_date(layout: str, text: str) -> Time:
-    """Parse a time; the start of the year 1 for an invalid text."""
-    found: Time = unless("", Time(), parse_time, layout, text)
-    return found
-
-
 _IN_ZONE: Final = Function.of(date_in_zone, cost=text_cost)
-_MODIFY: Final = Function(modify, "string", _TIME)
 _MUST_MODIFY: Final = Function(lambda change, moment: moment.moved(parse_duration(change)), "string", _TIME)
+_MODIFY: Final = Function(
+    lambda change, moment: unless("time: ", moment, _MUST_MODIFY.call, change, moment), "string", _TIME
+)
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "date": Function(lambda layout, moment: date_in_zone(layout, moment, "UTC"), "string", ANY, cost=text_cost),
@@ -76,6 +67,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "mustDateModify": _MUST_MODIFY,
     "mustToDate": Function.of(parse_time, cost=text_cost),
     "must_date_modify": _MUST_MODIFY,
-    "toDate": Function.of(to_date, cost=text_cost),
+    "toDate": Function(
+        lambda layout, text: unless("", Time(), parse_time, layout, text), "string", "string", cost=text_cost
+    ),
     "unixEpoch": Function(lambda moment: str(moment.seconds), _TIME),
 }

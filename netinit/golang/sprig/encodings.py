@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import binascii
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -43,26 +45,8 @@ def raw_json(value: Any) -> str:
     return Shaped("\\\\".join(parts), form="json", tree=value)
 
 
-def encode_base32(text: str) -> str:
-    """Encode the text in base32."""
-    import base64  # takes 2 ms, and templates rarely need it
-
-    return base64.b32encode(to_bytes(text)).decode()
-
-
-def decode_base32(text: str) -> str:
-    """Decode base32; for an invalid text return Go's error message, as sprig does."""
-    import base64
-
-    return _decoded(text, "base32", base64.b32decode, _BASE32, 8)
-
-
-def decode_base64(text: str) -> str:
-    """Decode base64; for an invalid text return Go's error message, as sprig does."""
-    return _decoded(text, "base64", lambda raw: binascii.a2b_base64(raw, strict_mode=True), _BASE64, 4)
-
-
 def _decoded(text: str, name: str, decode: Callable[[str], bytes], alphabet: frozenset[str], group: int) -> str:
+    """Decode the text; for an invalid one return Go's error message, as sprig does."""
     raw = text.replace("\r", "").replace("\n", "")
     try:
         return from_bytes(decode(raw))
@@ -82,13 +66,6 @@ def _digest(name: str) -> Function:
     return Function.of(digest)
 
 
-def adler32sum(text: str) -> str:
-    """Return the Adler-32 checksum in decimal."""
-    import zlib
-
-    return str(zlib.adler32(to_bytes(text)))
-
-
 _JSON_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "mustToJson": must_json,
     "mustToPrettyJson": lambda value: must_json(value, "  "),
@@ -99,10 +76,12 @@ _JSON_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **{name: Function.of(call, cost=measure_all) for name, call in _JSON_WRITERS.items()},
-    "adler32sum": adler32sum,
-    "b32dec": decode_base32,
-    "b32enc": encode_base32,
-    "b64dec": decode_base64,
+    "adler32sum": Function(lambda text: str(zlib.adler32(to_bytes(text))), "string"),
+    "b32dec": Function(lambda text: _decoded(text, "base32", base64.b32decode, _BASE32, 8), "string"),
+    "b32enc": Function(lambda text: base64.b32encode(to_bytes(text)).decode(), "string"),
+    "b64dec": Function(
+        lambda text: _decoded(text, "base64", lambda raw: binascii.a2b_base64(raw, strict_mode=True), _BASE64, 4), "string"
+    ),
     "b64enc": Function(lambda text: binascii.b2a_base64(to_bytes(text), newline=False).decode(), "string"),
     "fromJson": Function(lambda text: unless("the text is not JSON", None, must_parse_json, text), "string", cost=text_cost),
     "mustFromJson": Function.of(must_parse_json, cost=text_cost),

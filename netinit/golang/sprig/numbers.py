@@ -53,11 +53,6 @@ def _parse_int(text: str) -> int:
         return 0
 
 
-def to_int(value: Any) -> int:
-    """Convert the value to an int; 0 if it is not a number."""
-    return int(to_int64(value))
-
-
 def to_float64(value: Any) -> float:
     """Convert the value to a float64; 0 if it is not a number."""
     if kind_of(value) in ("int", "uint", "float"):
@@ -70,10 +65,6 @@ def to_float64(value: Any) -> float:
         return float.fromhex(value) if re.match("[+-]?0[xX]", value) and "p" in value.lower() else float(value)
     except (ValueError, OverflowError):
         return 0.0
-
-
-def _product(first: Any, *others: Any) -> Int64:
-    return _int64(math.prod(map(to_int64, others), start=int(to_int64(first))))
 
 
 def _divide(left: Any, right: Any) -> tuple[Int64, Int64]:
@@ -121,10 +112,6 @@ def _exact(value: Any) -> Fraction:
 
 def _exact_sum(first: Any, others: tuple[Any, ...], sign: int) -> float:
     return _rounded(sum((sign * _exact(value) for value in others), _exact(first)))
-
-
-def _exact_product(first: Any, *others: Any) -> float:
-    return _rounded(math.prod(map(_exact, others), start=_exact(first)))
 
 
 def _rounded(number: Fraction) -> float:
@@ -207,15 +194,17 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "divf": Function.of(div_floats, cost=_exact_cost),
     "float64": to_float64,
     "floor": lambda value: _whole(math.floor, value),
-    "int": to_int,
+    "int": lambda value: int(to_int64(value)),
     "int64": to_int64,
     "max": _largest,
     "maxf": lambda first, *others: _extreme(max, first, others),
     "min": lambda first, *others: min(map(to_int64, (first, *others))),
     "minf": lambda first, *others: _extreme(min, first, others),
     "mod": lambda left, right: _divide(left, right)[1],
-    "mul": _product,
-    "mulf": Function.of(_exact_product, cost=_exact_cost),
+    "mul": lambda first, *others: _int64(math.prod(map(to_int64, others), start=int(to_int64(first)))),
+    "mulf": Function.of(
+        lambda first, *others: _rounded(math.prod(map(_exact, others), start=_exact(first))), cost=_exact_cost
+    ),
     "round": round_to,
     "seq": sequence,
     "sub": lambda left, right: _int64(to_int64(left) - to_int64(right)),

@@ -140,16 +140,6 @@ def trim(text: str) -> str:
     return Shaped(trimmed, form=text.form, tree=text.tree) if isinstance(text, Shaped) else trimmed
 
 
-def trim_all(cut: str, text: str) -> str:
-    """Remove these characters at both ends."""
-    return text.strip("".join(dict.fromkeys(cut))) if cut else text
-
-
-def _trim_all_cost(cut: str, text: str) -> int:
-    """Return the steps of `trim_all`, which may compare each character of the text with each one of the set."""
-    return (len(cut) >> 4) + (len(set(cut)) * len(text) >> 8)
-
-
 def trim_suffix(suffix: str, text: str) -> str:
     """Remove the suffix once."""
     trimmed = text.removesuffix(suffix)
@@ -158,7 +148,11 @@ def trim_suffix(suffix: str, text: str) -> str:
     return trimmed
 
 
-_TRIM_ALL: Final = Function.of(trim_all, cost=_trim_all_cost)
+_TRIM_ALL: Final = Function(
+    lambda cut, text: text.strip("".join(dict.fromkeys(cut))) if cut else text,
+    *("string", "string"),
+    cost=lambda cut, text: (len(cut) >> 4) + (len(set(cut)) * len(text) >> 8),  # each character with each of the set
+)
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "cat": lambda *values: _spaced(sprint, values),

@@ -127,12 +127,6 @@ class _Constraint:
             return version.numbers[: self.known] > self.version.numbers[: self.known]
         return version.compare(self.version) > 0
 
-    def below(self, version: Version) -> bool:
-        return version.compare(self.version) < 0
-
-    def at_least(self, version: Version) -> bool:
-        return version.compare(self.version) >= 0
-
     def at_most(self, version: Version) -> bool:
         if self.known in (1, 2):
             return version.numbers[: self.known] <= self.version.numbers[: self.known]
@@ -161,9 +155,9 @@ _TESTS: Final[dict[str, Callable[[_Constraint, Version], bool]]] = {
     "=": _Constraint.equal,
     "!=": _Constraint.differs,
     ">": _Constraint.above,
-    "<": _Constraint.below,
-    ">=": _Constraint.at_least,
-    "=>": _Constraint.at_least,
+    "<": lambda wanted, version: version.compare(wanted.version) < 0,
+    ">=": lambda wanted, version: version.compare(wanted.version) >= 0,
+    "=>": lambda wanted, version: version.compare(wanted.version) >= 0,
     "<=": _Constraint.at_most,
     "=<": _Constraint.at_most,
     "~": _Constraint.tilde,
@@ -180,17 +174,14 @@ def _constraints(text: str) -> list[list[_Constraint]]:
     ranges = _RANGE.sub(r">= \1, <= \2 ", text)
     found = []
     for alternative in ranges.split("||"):
+        parts = _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", alternative.strip()))
         try:
-            found.append([_Constraint(part) for part in _parts(alternative)])
+            found.append([_Constraint(part) for part in parts])
         except FunctionError as error:
             if str(error).startswith("improper"):
                 raise FunctionError(f"improper constraint: {alternative}") from None
             raise
     return found
-
-
-def _parts(text: str) -> list[str]:
-    return _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", text.strip()))
 
 
 def satisfies(constraint: str, version: str) -> bool:

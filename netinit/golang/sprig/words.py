@@ -45,11 +45,6 @@ def title(text: str) -> str:
     return re.sub(_AFTER_WORD, lambda found: _one_letter(found[0], found[0].title()), text)
 
 
-def untitle(text: str) -> str:
-    """Convert the first letter of each word to lower case."""
-    return re.sub(_FIRST, lambda found: _one_letter(found[0], found[0].lower()), text)
-
-
 def swapcase(text: str) -> str:
     """Exchange upper and lower case."""
     parts: list[str] = []
@@ -65,11 +60,6 @@ def swapcase(text: str) -> str:
             parts.append(character)
             begins = character in BLANKS
     return "".join(parts)
-
-
-def initials(text: str) -> str:
-    """Return the first byte of each word, as the character with this number."""
-    return "".join(re.findall(_FIRST_BYTE, to_bytes(text).decode("latin-1")))
 
 
 def nospace(text: str) -> str:
@@ -160,12 +150,7 @@ def _joined(text: str, connector: str) -> str:
     return "".join(parts)
 
 
-def abbreviate(width: int, text: str) -> str:
-    """Cut the text to this width; the last three bytes are points."""
-    return text if width < _MIN_WIDTH else from_bytes(_abbreviated(0, width, to_bytes(text)))
-
-
-def abbreviate_both(left: int, width: int, text: str) -> str:
+def abbreviate(left: int, width: int, text: str) -> str:
     """Cut the text to this width from position `left` on, with points where text is missing."""
     if width < _MIN_WIDTH or (left > 0 and width < _MIN_WIDTH_INSIDE):
         return text
@@ -209,24 +194,20 @@ def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
     return from_bytes(b"".join([*parts, raw[at:]]))
 
 
-def _letter_cost(text: str) -> int:
-    return text_cost(text) << 2
-
-
 _CASES: Final = {
     "camelcase": camelcase,
-    "initials": initials,
+    "initials": lambda text: "".join(re.findall(_FIRST_BYTE, to_bytes(text).decode("latin-1"))),  # of bytes as characters
     "kebabcase": lambda text: _joined(text, "-"),
     "nospace": nospace,
     "snakecase": lambda text: _joined(text, "_"),
     "swapcase": swapcase,
     "title": title,
-    "untitle": untitle,
+    "untitle": lambda text: re.sub(_FIRST, lambda found: _one_letter(found[0], found[0].lower()), text),
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
-    **{name: Function(call, "string", cost=_letter_cost) for name, call in _CASES.items()},
-    "abbrev": abbreviate,
-    "abbrevboth": abbreviate_both,
+    **{name: Function(call, "string", cost=lambda text: text_cost(text) << 2) for name, call in _CASES.items()},
+    "abbrev": Function(lambda width, text: abbreviate(0, width, text), "int", "string"),
+    "abbrevboth": abbreviate,
     "lower": lower,
     "plural": Function(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
     "upper": upper,

@@ -31,7 +31,8 @@ class Body:
     def steps(self) -> tuple[Step, ...]:
         """Return the compiled nodes."""
         if self.compiled is None:
-            self.compiled = self.compiler.inner(self.visible, self.dot_holder).compile_list(self.nodes)
+            compiler = self.compiler.inner(self.visible, self.dot_holder)
+            self.compiled = tuple(compiler.compile_node(node) for node in self.nodes)
         return self.compiled
 
 
@@ -76,12 +77,11 @@ def _text(text: str) -> Step:
     return write_text
 
 
-def _break(_run: Run, _dot: Any) -> None:
-    raise _BreakLoop
+def _jump(where: type[Exception]) -> Step:
+    def jump(_run: Run, _dot: Any) -> None:
+        raise where
 
-
-def _continue(_run: Run, _dot: Any) -> None:
-    raise _ContinueLoop
+    return jump
 
 
 class _Compiler:
@@ -89,9 +89,6 @@ class _Compiler:
         self.frame = frame
         self.bodies = bodies
         self.marked = marked
-
-    def compile_list(self, nodes: Iterable[Node]) -> tuple[Step, ...]:
-        return tuple(self.compile_node(node) for node in nodes)
 
     def compile_node(self, node: Node) -> Step:
         if isinstance(node, Text):
@@ -104,7 +101,7 @@ class _Compiler:
             return self.loop(node)
         if isinstance(node, Invoke):
             return self.invocation(node)
-        return _break if isinstance(node, Break) else _continue
+        return _jump(_BreakLoop if isinstance(node, Break) else _ContinueLoop)
 
     def action(self, node: Action) -> Step:
         expr = compile_pipe(self.frame, node.pipe, keep_nil=True)
@@ -174,7 +171,7 @@ class _Compiler:
         source = compile_pipe(frame, node.pipe)
         names = [variable.name for variable in node.pipe.variables]
         if names and not node.pipe.assigns:
-            frame.hold_elements(holder)
+            frame.visible[-1].holder = holder  # the elements' type may be an interface
         slots = [frame.find(name) for name in names]
         places = [slot.place for slot in slots if slot is not None]
         key_place = places[0] if len(places) > 1 else -1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, get_args
 
 from netinit.golang.template.literals import is_identifier_character, quote
@@ -113,9 +112,7 @@ class _Lexer:
         self.at = 0
         self.spaced = False
         self.depth = 0
-        self.cutters: dict[str, Callable[[str], None]] = {
-            "word": self.cut_word, "char": self.cut_char, "sign": self.cut_sign,
-        }  # fmt: skip
+        self.cutters = {"word": self.cut_word, "char": self.cut_char, "sign": self.cut_sign}
 
     def cut(self) -> None:
         text, tokens, left = self.text, self.tokens, self.left

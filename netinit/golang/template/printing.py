@@ -236,10 +236,6 @@ def _format(value: Any, kind: str, verb: _Verb) -> str:
     return write(value, letter, verb) if letter in letters else f"%!{letter}({type_name(value)}={write(value, 'v', verb)})"
 
 
-def _format_bool(value: bool, _letter: str, verb: _Verb) -> str:
-    return verb.pad("true" if value else "false")
-
-
 def _format_string(text: str, letter: str, verb: _Verb) -> str:
     if letter == "x":
         raw = to_bytes(text)[: verb.precision]
@@ -285,7 +281,7 @@ def _format_float(value: float, letter: str, verb: _Verb) -> str:
 
 
 _FORMATS: Final[dict[str, tuple[str, Callable[[Any, str, _Verb], str]]]] = {
-    "bool": ("tv", _format_bool),
+    "bool": ("tv", lambda value, _letter, verb: verb.pad("true" if value else "false")),
     "int": ("vdxcq", _format_integer),
     "uint": ("vdxcq", _format_integer),
     "float": ("vgf", _format_float),

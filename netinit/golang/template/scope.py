@@ -68,16 +68,11 @@ class Frame:
         frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
         return frame
 
-    def declare(self, name: str, holder: int = 0) -> Slot:
+    def declare(self, name: str) -> Slot:
         """Declare a variable."""
-        slot = Slot(name, self.new_place(), holder)
+        slot = Slot(name, self.new_place())
         self.visible.append(slot)
         return slot
-
-    def hold_elements(self, holder: int) -> None:
-        """Mark the last variable as an element of the list or map at this place, whose type may be an interface."""
-        last = self.visible[-1]
-        self.visible[-1] = Slot(last.name, last.place, holder)
 
     def new_place(self) -> int:
         """Return an unused place."""
