@@ -53,8 +53,8 @@ def read_switch(annotations: Mapping[str, str], key: str, *, default: bool) -> b
     return default if asked is None else asked
 
 
-def _mode(value: str) -> str | None:
-    return None if value in INTERCEPTION_MODES else f"it must be one of {', '.join(INTERCEPTION_MODES)}"
+def _must(fits: Callable[[str], object], problem: str) -> Check:
+    return lambda value: None if fits(value) else problem
 
 
 def _port(value: str) -> str | None:
@@ -72,12 +72,6 @@ def _port_or_range(value: str) -> str | None:
     if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= MAX_PORT and int(high):
         return None
     return f"it must be a port from 0 to {MAX_PORT}, or two with a dash between, the lower first"
-
-
-def _unsigned(value: str) -> str | None:
-    if not re.match(_DIGITS, value) or int(value) > _MAX_UINT32:
-        return f"it must be a whole number from 0 to {_MAX_UINT32}"
-    return None
 
 
 def _ports(value: str) -> str | None:
@@ -116,16 +110,11 @@ def _interfaces(value: str) -> str | None:
     return None
 
 
-def _bool(value: str) -> str | None:
-    return None if go_bool(value) is not None else "it must be true or false"
-
-
 def _or_all(check: Check) -> Check:
     return lambda value: None if value == "*" else check(value)
 
 
 def _checked_by(read: Callable[[str], object]) -> Check:
-
     def check(value: str) -> str | None:
         try:
             read(value)
@@ -134,10 +123,6 @@ def _checked_by(read: Callable[[str], object]) -> Check:
         return None
 
     return check
-
-
-def _quantity(value: str) -> str | None:
-    return None if re.match(_QUANTITY, value) else "it must be a quantity, such as 100m or 128Mi"
 
 
 def read_accepted(value: str) -> dict[str, str]:
@@ -166,6 +151,12 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
+_bool = _must(lambda value: go_bool(value) is not None, "it must be true or false")
+_mode = _must(INTERCEPTION_MODES.__contains__, f"it must be one of {', '.join(INTERCEPTION_MODES)}")
+_quantity = _must(lambda value: re.match(_QUANTITY, value), "it must be a quantity, such as 100m or 128Mi")
+_unsigned = _must(
+    lambda value: re.match(_DIGITS, value) and int(value) <= _MAX_UINT32, f"it must be a whole number from 0 to {_MAX_UINT32}"
+)
 _BY_KIND: Mapping[Kind, Check] = {  # annotations that Istio's injector turns into options, with its own syntax
     kinds.NETWORKS_OR_ALL: _or_all(_networks),
     kinds.NETWORKS: _networks,
@@ -201,10 +192,7 @@ _UNCHECKED = (
     OVERRIDES,
     TEMPLATES,
     _READINESS + "applicationPorts",
-    *(
-        f"sidecar.istio.io/{name}"
-        for name in _UNCHECKED_NAMES.split()
-    ),
+    *(f"sidecar.istio.io/{name}" for name in _UNCHECKED_NAMES.split()),
     *(f"prometheus.istio.io/{name}" for name in ("path", "port", "scrape", "scrape-targets", "secure-port")),
 )
 

@@ -21,7 +21,6 @@ from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.inject.context import CONSTANTS, TRUSTED, ProxyStruct, mesh_struct, proxy_struct
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.schema import LazyMapping, read_data
@@ -31,6 +30,15 @@ from netinit.inject.values import merge_values, misfit_texts, set_values
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"
+_FOREIGN_IN_MESH = frozenset(("DefaultConfig", "GetDefaultConfig"))  # depend on a pod's annotation
+_TRUSTED: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("Values", "Revision", "NativeSidecars", "ProxyUID", "ProxyGID"), frozenset()),
+    **dict.fromkeys(("InboundTrafficPolicyMode", "CompliancePolicy"), frozenset()),
+    "MeshConfig": _FOREIGN_IN_MESH,
+}
+"""The fields of a template's data that the operator controls."""
+_CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
+"""Fields that are the same object for most pods."""
 _CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # a plain number in earlier releases
 
 
@@ -54,10 +62,9 @@ class InjectionConfig(Record):
     plain_proxy: bool = False  # for a template from before 1.7: ProxyConfig has plain numbers instead of pointers
 
     @functools.cached_property
-    def mesh_structs(self) -> tuple[ProxyStruct, Struct]:
+    def mesh_structs(self) -> tuple[Struct, Struct]:
         """The mesh's ProxyConfig and MeshConfig as template data."""
-        proxy = proxy_struct(self.mesh.proxy, plain=self.plain_proxy)
-        return proxy, mesh_struct(self.mesh, proxy)
+        return self.mesh.structs(self.mesh.proxy, plain=self.plain_proxy)
 
     def traced(self, name: str) -> Template:
         """Return a template that records which action printed each part of the output."""
@@ -200,11 +207,11 @@ def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...
     return tuple(found)
 
 
-def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = TRUSTED) -> Template:
+def _template(name: str, text: str, delimiters: tuple[str, str], trusted: Trusted = _TRUSTED) -> Template:
     functions = CLASSIC_FUNCTIONS if delimiters == _CLASSIC_DELIMITERS else FUNCTIONS
     try:
         return Template(
-            name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=CONSTANTS
+            name, text, functions=functions, delimiters=delimiters, trusted=trusted, constants=_CONSTANTS
         )
     except TemplateError as error:
         raise ConfigError(f"template {name!r} cannot be parsed: {error}") from error

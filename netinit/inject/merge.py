@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.tree import Tree, shown
+from netinit.base.tree import Tree, mapping, shown
 
 MERGE_KEYS = {
     "containers": "name",
@@ -34,6 +34,7 @@ _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _DELETE_SCALARS = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
+_DIRECTIVES = (_DIRECTIVE, _RETAIN)
 
 
 def merge(original: Tree, patch: Tree) -> Tree:
@@ -66,15 +67,14 @@ def only_names(patch: Tree) -> Tree:
     """Reduce the patch to the spec's lists that are merged by name, and their items to names and directives."""
     result = {key: value for key, value in patch.items() if "$" in key or key == "spec"}
     if isinstance(spec := result.get("spec"), dict):
-        kept = {key: value for key, value in spec.items() if "$" in key or MERGE_KEYS.get(key) == "name"}
-        result["spec"] = {
-            key: [_brief_item(item) for item in value] if isinstance(value, list) else value for key, value in kept.items()
-        }
+        result["spec"] = kept = {key: value for key, value in spec.items() if "$" in key or MERGE_KEYS.get(key) == "name"}
+        for key, items in kept.items():
+            if isinstance(items, list):
+                kept[key] = [
+                    {name: value for name, value in item.items() if name == "name" or "$" in name} if isinstance(item, dict) else item
+                    for item in items
+                ]
     return result
-
-
-def _brief_item(item: Any) -> Any:
-    return {key: value for key, value in item.items() if key == "name" or "$" in key} if isinstance(item, dict) else item
 
 
 def _apply_deletions(original: Tree, patch: Tree) -> Tree:
@@ -191,17 +191,11 @@ def _without_directives(value: Any) -> Any:
         return {
             key: _without_directives(item) if isinstance(item, (dict, list)) else item
             for key, item in value.items()
-            if item is not None and not ("$" in key and _is_directive(key))
+            if item is not None and not ("$" in key and (key in _DIRECTIVES or key.startswith((_DELETE_SCALARS, _ORDER))))
         }
     if isinstance(value, list):
-        kept = [item for item in value if not (isinstance(item, dict) and _is_directive_item(item))]
+        kept = [item for item in value if item != {_DIRECTIVE: "replace"} and mapping(item).get(_DIRECTIVE) != "delete"]
         return [_without_directives(item) if isinstance(item, (dict, list)) else item for item in kept]
     return value
 
 
-def _is_directive(key: str) -> bool:
-    return key in {_DIRECTIVE, _RETAIN} or key.startswith((_DELETE_SCALARS, _ORDER))
-
-
-def _is_directive_item(item: Tree) -> bool:
-    return item.get(_DIRECTIVE) == "delete" or item == {_DIRECTIVE: "replace"}

@@ -15,8 +15,9 @@ from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
 from netinit.golang import goyaml
+from netinit.golang.template.values import Int32
 from netinit.golang.times import NANOSECONDS
-from netinit.inject.protojson import duration, read_message, whole_number
+from netinit.inject.mesh_messages import Message, duration, read_message, whole_number
 
 _BOTH: Mapping[str, Any] = {
     "binaryPath": "/usr/local/bin/envoy",
@@ -240,6 +241,17 @@ class MeshConfig(Record):
         if isinstance(tree, dict) and tree.get("kind") == "ConfigMap":
             return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
         return cls.of(tree, classic=classic)
+
+    def structs(self, config: ProxyConfig, *, plain: bool = False) -> tuple[Message, Message]:
+        """Return a ProxyConfig and this MeshConfig as template data.
+
+        `plain`: concurrency and cluster are plain fields, as before Istio 1.7.
+        """
+        concurrency, cluster = Int32(config.fields.get("concurrency") or 0), string(config.fields.get("serviceCluster"))
+        given = {"Concurrency": concurrency, "ServiceCluster": cluster} if plain else {}
+        proxy = Message("ProxyConfig", config.fields, given)
+        proxy.changed = config.changed()
+        return proxy, Message("MeshConfig", self.fields, {"DefaultConfig": proxy})
 
     @property
     def prometheus_merge(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
@@ -22,13 +22,14 @@ from netinit.inject import guard
 from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import LISTS, named
-from netinit.inject.context import estimate_concurrency, mesh_struct, owner_structs, proxy_struct
-from netinit.inject.kubernetes_types import ObjectStruct, misfits
+from netinit.inject.kubernetes_types import ObjectStruct, misfits, round_up
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
+_CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
+_USUAL_CONCURRENCY = 2
 
 
 class Subject(Record):
@@ -90,11 +91,8 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     deployment, kind = owner_structs(subject.owner)
-    if subject.proxy is config.mesh.proxy:
-        proxy, mesh = config.mesh_structs
-    else:
-        proxy = proxy_struct(subject.proxy, plain=config.plain_proxy)
-        mesh = mesh_struct(config.mesh, proxy)
+    is_usual = subject.proxy is config.mesh.proxy
+    proxy, mesh = config.mesh_structs if is_usual else config.mesh.structs(subject.proxy, plain=config.plain_proxy)
     return Struct(
         "inject.SidecarTemplateData",
         {
@@ -116,6 +114,30 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
     )
+
+
+def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
+    """The workload as DeploymentMeta and TypeMeta."""
+    name = f"{owner.namespace}/{owner.name}"
+    return (
+        Struct("types.NamespacedName", {"Namespace": owner.namespace, "Name": owner.name}, {"String": lambda: name}),
+        Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
+    )
+
+
+def estimate_concurrency(proxy: ProxyConfig, annotations: Mapping[str, str], values: Tree) -> int:
+    """Return the number of proxy threads for the templates of Istio 1.11 to 1.17.
+
+    It is the ProxyConfig's, by default 2. If it is 0: the CPU quantity, rounded up, of the annotation, else of the
+    limit or the request in the values, else 2.
+    """
+    configured = proxy.fields.get("concurrency")
+    if configured is None or configured > 0:
+        return int(configured or _USUAL_CONCURRENCY)
+    resources = mapping(mapping(mapping(values.get("global")).get("proxy")).get("resources"))
+    annotated = next((annotations[name] for name in _CPU_ANNOTATIONS if name in annotations), None)
+    asked = [annotated] if annotated is not None else [mapping(resources.get(part)).get("cpu") for part in ("limits", "requests")]
+    return next((number for text in asked if text is not None and (number := round_up(text)) is not None), _USUAL_CONCURRENCY)
 
 
 def image_of(values: Tree, part: str, image_type: str | None) -> str:

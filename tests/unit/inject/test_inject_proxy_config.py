@@ -8,9 +8,8 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, inject_pod, load_config
+from netinit.inject.mesh_messages import duration, enum_names, fields_of, has_presence, read_message
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.protojson import duration, has_presence, read_message
-from netinit.inject.schema import enum_names, fields_of
 
 CONFIG = load_config(
     {"templates": {"sidecar": "metadata: {annotations: {out: {{ protoToJSON .ProxyConfig | quote }}}}"}}

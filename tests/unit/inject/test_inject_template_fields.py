@@ -11,10 +11,11 @@ from netinit.base.errors import InjectionError
 from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
-from netinit.inject import context, inject_pod, load_config
+from netinit.inject import inject_pod, load_config
 from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.rendering import owner_structs
 
 RECORDED = json.loads((Path(__file__).parent / "template_fields.json").read_text())
 """A pod, a mesh, and what Go 1.27 gave for templates with both in k8s.io/api 0.37 and istio.io/api 1.31: as for sprig."""
@@ -23,15 +24,15 @@ NOTHING = ("<nil>", "<no value>")
 
 def template_data(pod, mesh):
     settings = MeshConfig.of(mesh)
-    proxy = context.proxy_struct(settings.proxy, plain=False)
-    owner, kind = context.owner_structs(PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1"))
+    proxy, mesh = settings.structs(settings.proxy)
+    owner, kind = owner_structs(PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1"))
     return {
         "TypeMeta": kind,
         "DeploymentMeta": owner,
         "ObjectMeta": ObjectStruct("v1.ObjectMeta", pod["metadata"]),
         "Spec": ObjectStruct("v1.PodSpec", pod["spec"]),
         "ProxyConfig": proxy,
-        "MeshConfig": context.mesh_struct(settings, proxy),
+        "MeshConfig": mesh,
         "Values": {"global": {"hub": "h"}},
         "Revision": "",
         "NativeSidecars": False,

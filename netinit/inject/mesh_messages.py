@@ -1,0 +1,349 @@
+"""Messages of Istio's mesh configuration: their fields, as Go structs for templates, and in protobuf's JSON.
+
+As Istio decodes ProxyConfig annotations, names are those of JSON (`statusPort`) or the .proto file (`status_port`); unknown
+ones are ignored, null means not set. Values are normalized: durations in seconds with 0, 3, 6 or 9 decimals, enumerations
+by name, 64-bit numbers as strings, fields in the message's order.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from netinit.base.errors import ConfigError
+from netinit.base.tree import Tree, mapping, sequence, shown, strings
+from netinit.golang.template.literals import quote
+from netinit.golang.template.printing import sprint
+from netinit.golang.template.values import (
+    Enum,
+    FunctionError,
+    Int32,
+    Int64,
+    StringMap,
+    Struct,
+    TypedList,
+    TypedMap,
+)
+from netinit.golang.times import NANOSECONDS, parse_duration
+from netinit.inject.schema import SCALARS, LazyMapping, read_lines
+
+_LINE = "---"
+_INITIAL = "(?:^|_)([a-z])"
+_CAPITAL = "([A-Z])"
+_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint64": (0, 2**64 - 1),
+}
+_WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
+_REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
+_DEFAULTS: tuple[Any, ...] = ("", 0, False)
+
+
+class MessageField(NamedTuple):
+    """A field of a message of Istio's mesh configuration: its type as in the data file, its oneof, and its names."""
+
+    kind: str
+    oneof: str
+    proto_name: str
+    go_name: str
+
+
+@functools.cache
+def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    messages: dict[str, str] = {}
+    enums: dict[str, str] = {}
+    target = messages
+    for line in read_lines("mesh-messages.txt"):
+        if line == _LINE:
+            target = enums
+        else:
+            name, _, rest = line.partition(":")
+            target[name] = rest
+    return messages, enums
+
+
+@functools.cache
+def fields_of(message: str) -> Mapping[str, MessageField] | None:
+    """Return a message's fields by JSON name; None if the name is not a message."""
+    line = _tables()[0].get(message)
+    return None if line is None else dict(_fields(line))
+
+
+def _fields(line: str) -> Iterator[tuple[str, MessageField]]:
+    for entry in line.split():
+        names, _, rest = entry.partition(":")
+        kind, _, oneof = rest.partition("/")
+        name, _, spelled = names.partition("=")
+        proto_name = spelled or re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
+        yield name, MessageField(kind, oneof, proto_name, go_name(proto_name))
+
+
+def go_name(proto_name: str) -> str:
+    """Return the Go name of a field: mesh_mTLS is MeshMTLS."""
+    return re.sub(_INITIAL, lambda found: found[1].upper(), proto_name)
+
+
+def go_type(name: str) -> str:
+    """The Go type of a message or an enumeration."""
+    return name if "." in name else f"v1alpha1.{name}"
+
+
+@functools.cache
+def enum_names(enum: str) -> Mapping[int, str]:
+    """Return an enumeration's names by number; 0 is the default."""
+    pairs = (entry.rpartition("=") for entry in _tables()[1][enum].split())
+    return {int(number): name for name, _, number in pairs}
+
+
+# --- JSON ---
+
+
+def duration(text: Any) -> int | None:
+    """Parse a Go duration (`45s`, `1m30s`, `1.5h`, `-2s`, `0`) into nanoseconds; None for anything else."""
+    try:
+        return parse_duration(text) if isinstance(text, str) else None
+    except FunctionError:
+        return None
+
+
+def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
+    """Return the normalized message. Raises ConfigError.
+
+    `whole`: omit default values of fields without presence; otherwise keep them, so that they can replace another
+    message's.
+    """
+    fields = fields_of(message)
+    if not isinstance(tree, dict) or fields is None:
+        raise ConfigError(f"{path or message}: {shown(tree)} must be a mapping")
+    given: dict[str, Any] = {}
+    for name, field in fields.items():
+        for spelling in (field.proto_name, name):
+            if tree.get(spelling) is not None:
+                given[name] = tree[spelling]
+    result: Tree = {}
+    chosen: dict[str, str] = {}
+    for name, value in given.items():
+        kind, oneof = fields[name][:2]
+        where = f"{path}.{name}" if path else name
+        read = _read(kind, value, where)
+        if oneof:
+            result.pop(chosen.get(oneof, ""), None)
+            chosen[oneof] = name
+        if not whole or has_presence(message, name) or not _is_default(kind, read):
+            result[name] = read
+    return result
+
+
+def has_presence(message: str, name: str) -> bool:
+    """Whether the field distinguishes its default value from no value."""
+    kind, oneof = (fields_of(message) or {})[name][:2]
+    return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
+
+
+def _is_default(kind: str, value: Any) -> bool:
+    if kind.startswith("enum:"):
+        return bool(value == enum_names(kind[5:])[0])
+    return value in _DEFAULTS if isinstance(value, (str, int, float)) else not value
+
+
+def _read(kind: str, value: Any, path: str) -> Any:
+    if kind.startswith("[]"):
+        if not isinstance(value, list):
+            raise ConfigError(f"{path}: {shown(value)} must be a list")
+        return [_read(kind[2:], item, f"{path}[{number}]") for number, item in enumerate(value)]
+    if kind.startswith("map:"):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path}: {shown(value)} must be a map")
+        given = {key: "" if value[key] is None and kind == "map:string" else value[key] for key in sorted(value)}
+        return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
+    if kind.startswith("enum:"):
+        return _read_enum(enum_names(kind[5:]), value, path)
+    if (number := kind.removesuffix("Value").lower()) in _RANGES:
+        return whole_number(number, value, path)
+    if kind == "string" and isinstance(value, str):
+        return value
+    if kind in {"bool", "BoolValue"} and isinstance(value, bool):
+        return value
+    if kind == "double":
+        return _real_number(value, path)
+    if kind == "Duration":
+        return _canonical_duration(value, path)
+    if fields_of(kind) is not None:
+        return read_message(kind, value, path)
+    if kind == "Struct" and isinstance(value, dict):
+        return value
+    wanted = "a text: put it in quotes" if kind == "string" else "true or false"
+    raise ConfigError(f"{path}: {shown(value)} must be {wanted}")
+
+
+def _read_enum(names: Any, value: Any, path: str) -> Any:
+    if isinstance(value, str) and value in names.values():
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31:
+        return names.get(value, value)
+    raise ConfigError(f"{path}: {shown(value)} must be one of {', '.join(names.values())}")
+
+
+def whole_number(kind: str, value: Any, path: str) -> Any:
+    """Return a number of this kind, a text for one of 64 bits. Raises ConfigError."""
+    low, high = _RANGES[kind]
+    spelled = isinstance(value, str) and re.match(_WHOLE, value) is not None
+    number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+        raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")
+    return str(number) if "64" in kind else number
+
+
+def _real_number(value: Any, path: str) -> int | float:
+    number = value
+    if isinstance(value, str) and re.match(_REAL, value):
+        number = float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise ConfigError(f"{path}: {shown(value)} must be a number")
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _canonical_duration(value: Any, path: str) -> str:
+    total = duration(value)
+    if total is None:
+        raise ConfigError(f"{path}: {shown(value)} is no duration such as 1m30s")
+    seconds, rest = divmod(abs(total), NANOSECONDS)
+    sign = "-" if total < 0 else ""
+    digits = f"{rest:09d}"
+    for length in (0, 3, 6, 9):
+        if not digits[length:].strip("0"):
+            return f"{sign}{seconds}{'.' if length else ''}{digits[:length]}s"
+    raise AssertionError(digits)
+
+
+# --- Go structs ---
+
+
+class Message(Struct):
+    """A pointer to a message; nil without a tree. `given`: values of Go fields that replace the tree's.
+
+    `changed`: the fields that differ from the defaults, if known.
+    """
+
+    def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
+        self.name, self.tree, self._given = name, mapping(tree), given or {}
+        self.changed: Tree | None = None
+        described = fields_of(name) or {}
+        self._by_go_name = {field.go_name: (json_name, field) for json_name, field in described.items()}
+        self._oneofs = {go_name(field.oneof): field.oneof for field in described.values() if field.oneof}
+        names = {go_name(field.oneof) if field.oneof else field.go_name: None for field in described.values()}
+        getters = {f"Get{member}": None for member in (*self._by_go_name, *self._oneofs)}
+        super().__init__(
+            f"*{go_type(name)}",
+            LazyMapping({**names, **self._given}, self._field),
+            LazyMapping({**getters, "String": None}, self._method),
+            nil=tree is None,
+        )
+
+    def go_json(self) -> Any:
+        """Return the message in protobuf's JSON."""
+        try:
+            return None if self.nil else read_message(self.name, self.tree)
+        except ConfigError as error:
+            raise FunctionError(f"json: {error}") from None
+
+    def _field(self, name: str) -> Any:
+        if name in self._given:
+            return self._given[name]
+        if name in self._oneofs:
+            return self._chosen(self._oneofs[name])
+        json_name, field = self._by_go_name[name]
+        return _value(field.kind, self.tree.get(json_name, self.tree.get(field.proto_name)))
+
+    def _method(self, name: str) -> Callable[[], Any]:
+        if name == "String":
+            return self._text
+        member = name.removeprefix("Get")
+        value = self.fields[member] if member in self.fields else self._field(member)
+        return lambda: value
+
+    def _chosen(self, oneof: str) -> Any:
+        for name, (json_name, field) in self._by_go_name.items():
+            if field.oneof == oneof and self.tree.get(json_name) is not None:
+                return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
+        return None
+
+    def _text(self) -> str:
+        if self.nil:
+            return "<nil>"
+        written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
+        return " ".join(entry for entry in written if entry)
+
+    def _entry(self, name: str, field: MessageField) -> str:
+        if field.oneof and self.fields[go_name(field.oneof)] is None:
+            return ""
+        value = self._field(name)
+        if isinstance(value, dict):
+            pairs = sorted(value.items())
+            return " ".join(f"{field.proto_name}:{{key:{quote(key)} value:{_scalar(item)}}}" for key, item in pairs)
+        if isinstance(value, list):
+            return " ".join(f"{field.proto_name}:{_scalar(item)}" for item in value)
+        return f"{field.proto_name}:{_scalar(value)}" if value or field.oneof else ""
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    return f"{{{sprint(value)}}}" if isinstance(value, Struct) else sprint(value)
+
+
+def _value(kind: str, raw: Any) -> Any:
+    """Return a field's value; the type's zero value if it is absent or of another type."""
+    if kind in SCALARS:
+        return SCALARS[kind](raw)
+    if kind == "Duration":
+        return _duration(raw)
+    if kind.endswith("Value"):  # a wrapper, such as Int32Value
+        scalar = SCALARS[kind.removesuffix("Value").lower()]
+        return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
+    if kind.startswith("enum:"):
+        return _enum(kind[5:], raw)
+    if kind.startswith("[]"):
+        items = (_value(kind[2:], item) for item in sequence(raw))
+        return TypedList(items, go_type=f"[]{_go_kind(kind[2:])}", nil=raw is None)
+    if kind == "map:string":
+        return StringMap(strings(raw), nil=raw is None)
+    if kind.startswith("map:"):
+        entries = {key: _value(kind[4:], item) for key, item in mapping(raw).items()}
+        return TypedMap(
+            entries, go_type=f"map[string]{_go_kind(kind[4:])}", zero=_value(kind[4:], None), nil=raw is None
+        )
+    if fields_of(kind) is not None:
+        return Message(kind, raw if isinstance(raw, dict) else None)
+    return Struct("*structpb.Struct", {"Fields": mapping(raw)}, nil=not isinstance(raw, dict))
+
+
+def _go_kind(kind: str) -> str:
+    if kind.startswith("enum:"):
+        return go_type(kind[5:])
+    return {"double": "float64"}.get(kind, kind) if kind in SCALARS else f"*{go_type(kind)}"
+
+
+def _enum(name: str, raw: Any) -> Enum:
+    names = enum_names(name)
+    number = raw if isinstance(raw, int) else next((number for number, label in names.items() if label == raw), 0)
+    return Enum(number, names.get(number, str(number)), go_type(name))  # a number without a name is printed as it is
+
+
+def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
+    methods: dict[str, Callable[..., Any]] = {f"Get{field}": lambda value=value: value for field, value in fields.items()}
+    text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
+    methods["String"] = lambda: "<nil>" if nil else text
+    return Struct(f"*{name}", fields, methods, nil=nil)
+
+
+def _duration(raw: Any) -> Struct:
+    total = duration(raw)
+    seconds, nanoseconds = divmod(abs(total or 0), NANOSECONDS)
+    sign = -1 if (total or 0) < 0 else 1
+    fields = {"Seconds": Int64(sign * seconds), "Nanos": Int32(sign * nanoseconds)}
+    return _well_known("durationpb.Duration", fields, nil=total is None)
