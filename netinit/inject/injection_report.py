@@ -11,16 +11,14 @@ from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.author_warnings import known_to, misplaced_annotations, unknown_annotations
 from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named
+from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
 from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
-from netinit.inject.status import Status
-from netinit.inject.warnings import pod_findings
+from netinit.inject.warnings import known_to, misplaced_annotations, pod_findings, unknown_annotations
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
 

@@ -31,8 +31,11 @@ from netinit.inject.containers import (
     INIT,
     LISTS,
     PROXY,
+    TEMPLATE_LISTS,
     VALIDATION,
+    WITHOUT_STATUS,
     Overrides,
+    Status,
     find,
     find_proxy,
     move_to_init,
@@ -49,7 +52,6 @@ from netinit.inject.probes import rewrite, wants_rewrite
 from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
-from netinit.inject.status import TEMPLATE_LISTS, WITHOUT_STATUS, Status
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -106,7 +108,8 @@ def inject_pod(
     for key in ("labels", "annotations"):
         if key in metadata:
             metadata[key] = strings(metadata[key])
-    validate(strings(metadata.get("annotations")), modes=_modes(config))
+    has_none = not config.brackets or any("NONE" in source for source in config.sources.values())  # 1.0 had no such mode
+    validate(strings(metadata.get("annotations")), modes=INTERCEPTION_MODES if has_none else INTERCEPTION_MODES[:2])
     subject = Subject(
         owner=owner,
         proxy=_proxy_config(metadata, namespace.name, config, settings),
@@ -151,12 +154,6 @@ def _parts(pod: Tree) -> tuple[Tree, Tree]:
     return pod["metadata"], pod["spec"]
 
 
-def _modes(config: InjectionConfig) -> tuple[str, ...]:
-    """Return the interception modes that the templates support; those of 1.0 had no NONE."""
-    known = any("NONE" in source for source in config.sources.values()) or not config.brackets
-    return INTERCEPTION_MODES if known else INTERCEPTION_MODES[:2]
-
-
 def _proxy_config(metadata: Tree, namespace: str, config: InjectionConfig, settings: Settings) -> ProxyConfig:
     proxy = config.mesh.proxy
     if config.brackets:
@@ -182,11 +179,6 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
             known = ", ".join(sorted(config.templates))
             raise InjectionError(f"requested template {shown(name)} not found; the configuration has {known}")
     return tuple(chosen)
-
-
-def _of_pod(overlay: Tree) -> Tree:
-    """Return the overlay without top-level fields that a pod does not have, which Go drops."""
-    return {name: value for name, value in overlay.items() if name in POD_FIELDS or name.startswith("$")}
 
 
 class _Injection:
@@ -238,9 +230,13 @@ class _Injection:
         """Render each template, and merge it over the pod and the previous templates."""
         seen = self._stripped()
         chosen = select_templates(self.annotations, self.config)
-        overlays = [_of_pod(render(name, self.config, seen, self.subject)) for name in chosen]
+        overlays = [
+            {field: value for field, value in rendered.items() if field in POD_FIELDS or field.startswith("$")}  # Go drops others
+            for rendered in (render(name, self.config, seen, self.subject) for name in chosen)
+        ]
         native = any(find(mapping(overlay.get("spec")).get("initContainers"), PROXY) for overlay in overlays)
-        if native and self._native():
+        asked = self.annotations.get(NATIVE_SIDECAR)
+        if native and (asked != "false" if asked else self.subject.native_sidecars):
             for part in (self.original, *overlays):
                 move_to_init(mapping(part.get("spec")))
         merged = self.original
@@ -248,10 +244,6 @@ class _Injection:
             merged = merge(merged, overlay)
             self.template = merge(self.template, only_names(overlay))
         self.pod = merged
-
-    def _native(self) -> bool:
-        asked = self.annotations.get(NATIVE_SIDECAR)
-        return self.subject.native_sidecars if not asked else asked != "false"
 
     def _apply_overrides(self) -> None:
         overrides = Overrides.of(self.annotations)

@@ -12,7 +12,6 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.inject.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
-from netinit.inject.author_warnings import misplaced_annotations, unknown_annotations
 from netinit.inject.containers import find_proxy, named
 from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
@@ -20,10 +19,12 @@ from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambien
 from netinit.inject.warnings import (
     PodFinding,
     applications_of,
+    misplaced_annotations,
     only_validates,
     pod_findings,
     runs_as,
     shared_owners,
+    unknown_annotations,
     uses_host_network,
 )
 from netinit.options import Options

@@ -12,11 +12,11 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.inject.author_warnings import advise, known_to
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.warnings import ERROR, advise, known_to, pod_findings
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
@@ -103,19 +103,14 @@ class _Run:
         if not decision.inject:
             self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
             if decision.step is DecisionStep.HOST_NETWORK:
-                self.notices += [f"warning: {workload.title}: {harm}" for harm in _harm_to_the_node(pod)]
+                harm = [finding for finding in pod_findings(pod) if finding.severity == ERROR]
+                self.notices += [f"warning: {workload.title}: {finding}" for finding in harm]
             return None
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
         warnings = [*injection_warnings(pod), *advise(pod, result, self.known, workload)]
         self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
         return None if same(pod, result) else result
-
-
-def _harm_to_the_node(pod: Tree) -> list[str]:
-    from netinit.inject.warnings import ERROR, pod_findings  # rarely needed
-
-    return [str(finding) for finding in pod_findings(pod) if finding.severity == ERROR]
 
 
 def _cause(decision: Decision) -> str:

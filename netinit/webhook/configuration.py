@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject import guard
-from netinit.inject.author_warnings import known_to
 from netinit.inject.config import InjectionConfig, default_config, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
+from netinit.inject.warnings import known_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 from netinit.base.errors import ConfigError, NetinitError, TemplateError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.inject.author_warnings import advise
 from netinit.inject.decision import decide
 from netinit.inject.manifests import PodOwner
 from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, inject_pod
+from netinit.inject.warnings import advise
 from netinit.webhook.configuration import Served
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")

@@ -24,9 +24,8 @@ from inject_data import (
 )
 from netinit.base.errors import InjectionError
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
-from netinit.inject.containers import find
+from netinit.inject.containers import Status, find
 from netinit.inject.manifests import replaced, workloads
-from netinit.inject.status import Status
 from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]

@@ -50,7 +50,7 @@ def check(flags: CheckFlags) -> int:
     metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
     known = {string(item.get("name")): strings(item.get("labels")) for item in metadata}
     given = _parse_labels(flags.labels) if flags.labels is not None else None
-    cluster = inject_inputs.cluster_of(flags) if given is None and flags.uses_cluster else None
+    cluster = inject_inputs.Cluster(flags) if given is None and flags.uses_cluster else None
     webhooks = _webhooks(flags.revision, config, trees, cluster)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from netinit.base.errors import ConfigError, InjectionError, NetinitError, OptionError, ParseError
+from netinit.base.errors import ClusterError, ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
-from netinit.base.tree import mapping, string
+from netinit.base.tree import mapping, string, strings
 from netinit.cli.inject import safe_files
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.cli.inject.safe_files import Spool
@@ -23,11 +23,12 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from netinit.cli.inject.cluster import Cluster
+    from netinit.base.tree import Tree
 
+_NOT_FOUND = 404
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -36,7 +37,7 @@ def settings_of(flags: CheckFlags) -> Settings:
     return Settings(
         revision=flags.revision,
         native_sidecars=flags.native_sidecars is True,
-        kubelets=Kubelets.of(cluster_of(flags).nodes()) if flags.native_sidecars == AUTO else None,
+        kubelets=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else None,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
@@ -46,7 +47,7 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     """ProxyConfig resources from files, or else from the cluster if the configuration comes from one."""
     if not flags.proxy_config_files:
         reads = flags.uses_cluster and not (flags.config_file and flags.mesh_file)
-        return [ProxyConfigResource.parse(tree) for tree in (cluster_of(flags).proxy_configs() if reads else ())]
+        return [ProxyConfigResource.parse(tree) for tree in (Cluster(flags).proxy_configs() if reads else ())]
     found = []
     for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
         try:
@@ -61,13 +62,6 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
         if not trees:
             raise ConfigError(f"--proxyConfigFile: {shorten(name)} has no ProxyConfig of {API_GROUP}")
     return found
-
-
-def cluster_of(flags: CheckFlags) -> Cluster:
-    """Access to the cluster that the flags name. Raises ConfigError."""
-    from netinit.cli.inject.cluster import Cluster  # requires an optional package
-
-    return Cluster(context=flags.context or None, kubeconfig=flags.kubeconfig or None)
 
 
 def in_file(name: str, error: NetinitError) -> str:
@@ -148,7 +142,7 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     mesh = read_text(flags.mesh_file) if flags.mesh_file else None
     values = read_text(flags.values_file) if flags.values_file else None
     if flags.uses_cluster and (source is None or mesh is None):
-        cluster = cluster_of(flags)
+        cluster = Cluster(flags)
         suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""
         if source is None:
             name = flags.config_map or f"istio-sidecar-injector{suffix}"
@@ -230,3 +224,60 @@ def warn(texts: Sequence[str]) -> None:
     from netinit.cli.console import say
 
     say(texts)
+
+
+class Cluster:
+    """The cluster that kubectl would use: by context and kubeconfig, or in-cluster."""
+
+    def __init__(self, flags: CheckFlags) -> None:
+        try:
+            from netinit.kube import api_paths, client
+            from netinit.kube.access import find_access
+        except ImportError as error:
+            raise ConfigError(
+                "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
+                "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
+            ) from error
+        self._ask_once: Any = client.ask_once
+        self._paths: Any = api_paths
+        self._access = find_access(kubeconfig=flags.kubeconfig, context=flags.context)
+
+    def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
+        try:
+            return self._ask_once(self._access, ask)
+        except ClusterError as error:
+            if optional and error.status == _NOT_FOUND:
+                return [], ""
+            if error.status:
+                raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
+            raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
+
+    def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
+        return mapping(self._read(what, lambda client: client.get(resource, name, namespace)))
+
+    def config_map(self, namespace: str, name: str) -> dict[str, str]:
+        """Data of a ConfigMap. Raises ConfigError."""
+        found = self._one(f"the ConfigMap {namespace}/{name}", self._paths.CONFIG_MAPS, name, namespace)
+        return strings(found.get("data"))
+
+    def namespace_labels(self, name: str) -> dict[str, str]:
+        """Labels of a namespace. Raises ConfigError."""
+        found = self._one(f"the namespace {name}", self._paths.NAMESPACES, name)
+        return strings(mapping(found.get("metadata")).get("labels"))
+
+    def nodes(self) -> list[Tree]:
+        """All nodes. Raises ConfigError."""
+        return self._list("the nodes", self._paths.NODES)
+
+    def proxy_configs(self) -> list[Tree]:
+        """The ProxyConfig resources; empty if the cluster does not define them. Raises ConfigError."""
+        return self._list("the ProxyConfig resources", self._paths.PROXY_CONFIGS, optional=True)
+
+    def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
+        found: list[Tree] = self._read(what, lambda client: client.list(resource), optional=optional)[0]
+        return found
+
+    def webhook_configurations(self) -> list[Tree]:
+        """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
+        found = self._list("the webhooks", self._paths.WEBHOOK_CONFIGURATIONS)
+        return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

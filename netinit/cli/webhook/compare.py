@@ -17,8 +17,8 @@ from netinit.cli.console import answer as show_answer
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
-from netinit.inject.author_warnings import known_to
 from netinit.inject.manifests import Selection
+from netinit.inject.warnings import known_to
 from netinit.inject.webhooks import DEFAULT_REVISION
 from netinit.webhook.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
 from netinit.webhook.configuration import Served
