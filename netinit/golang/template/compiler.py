@@ -169,7 +169,7 @@ class _Compiler:
         mark = len(frame.visible)
         holder = frame.new_place()
         source = compile_pipe(frame, node.pipe)
-        names = [variable.name for variable in node.pipe.variables]
+        names = [variable.text for variable in node.pipe.variables]
         if names and not node.pipe.assigns:
             frame.visible[-1].holder = holder  # the elements' type may be an interface
         slots = [frame.find(name) for name in names]

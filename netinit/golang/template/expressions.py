@@ -15,7 +15,7 @@ from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.limits import Run
 from netinit.golang.template.literals import Number
-from netinit.golang.template.scope import Frame, fold, last_visited
+from netinit.golang.template.scope import Frame, Slot, fold, last_visited
 from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, type_name
 
 Expr: TypeAlias = "Callable[[Run, Any], Any]"
@@ -34,9 +34,9 @@ def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> 
         expr = _without_nil(expr)
     expr = fold(expr, pipe, frame.constants)
     for variable in pipe.variables:
-        slot = frame.find(variable.name) if pipe.assigns else frame.declare(variable.name)
+        slot = frame.find(variable.text) if pipe.assigns else frame.declare(variable.text)
         if slot is None:
-            return _after(expr, _failing(frame, last_visited(pipe), f"undefined variable: {variable.name}"))
+            return _after(expr, _failing(frame, last_visited(pipe), f"undefined variable: {variable}"))
         expr = _storing(expr, slot.place)
     return expr
 
@@ -97,10 +97,8 @@ def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, p
     if isinstance(first, syntax.Identifier):
         return compile_call(frame, first, command, arguments, final)
     given = bool(arguments) or final is not None
-    if isinstance(first, (syntax.Field, syntax.FieldChain)) or (isinstance(first, syntax.Variable) and first.names):
-        if given:
-            return _method_call(frame, first, arguments, final)
-        return compile_operand(frame, first)
+    if given and isinstance(first, syntax.Fields):
+        return _method_call(frame, first, arguments, final)
     if given:
         blamed = previous if isinstance(first, syntax.Pipe) else first
         return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
@@ -113,16 +111,15 @@ def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
     """Compile an operand without arguments."""
     if isinstance(node, syntax.Dot):
         return _dot
-    if isinstance(node, syntax.Field):
-        return fold(_chain(frame, node, _dot, node.names, frame.dot_holder), node, frame.constants)
+    if isinstance(node, syntax.Fields):
+        expr = _chain(frame, node)
+        return fold(expr, node, frame.constants) if isinstance(node.base, syntax.Dot) else expr
     if isinstance(node, syntax.Pipe):
         return compile_pipe(frame, node)
-    if isinstance(node, syntax.FieldChain):
-        return _chain(frame, node, compile_operand(frame, node.base), node.names, 0)
     if isinstance(node, syntax.Identifier):
         return compile_call(frame, node, node, [], None)
     if isinstance(node, syntax.Variable):
-        return _variable(frame, node)
+        return _variable(frame, frame.find(node.text), node)
     return _literal(frame, node, ANY)
 
 
@@ -137,17 +134,16 @@ def _dot(_run: Run, dot: Any) -> Any:
     return dot
 
 
-def _variable(frame: Frame, node: syntax.Variable) -> Expr:
-    slot = frame.find(node.name)
+def _variable(frame: Frame, slot: Slot | None, node: syntax.Variable | syntax.Fields) -> Expr:
     if slot is None:
         # visible to the parser, as in {{if}}{{$x := 1}}{{else}}{{$x}}{{end}}, but never set
-        return _failing(frame, node, f"undefined variable: {node.name}")
+        return _failing(frame, node, f"undefined variable: {node.base if isinstance(node, syntax.Fields) else node}")
     place = slot.place
 
     def variable(run: Run, _dot: Any) -> Any:
         return run.vars.get(place, NO_VALUE)
 
-    return _chain(frame, node, variable, node.names, slot.holder) if node.names else variable
+    return variable
 
 
 def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
@@ -161,8 +157,8 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
     return value, holder
 
 
-def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, ...], holder: int) -> Expr:
-    blamed = last_visited(node)
+def _chain(frame: Frame, node: syntax.Fields) -> Expr:
+    (base, holder), names, blamed = _base(frame, node), node.names, last_visited(node)
 
     def explain(run: Run, value: Any) -> TemplateError:
         try:
@@ -185,12 +181,7 @@ def _chain(frame: Frame, node: syntax.Expression, base: Expr, names: tuple[str, 
     return fields
 
 
-def _method_call(
-    frame: Frame,
-    node: syntax.Field | syntax.FieldChain | syntax.Variable,
-    arguments: list[syntax.Expression],
-    final: Expr | None,
-) -> Expr:
+def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expression], final: Expr | None) -> Expr:
     *names, last = node.names
     base, holder = _base(frame, node)
     prepared = [(argument, compile_operand(frame, argument)) for argument in arguments]
@@ -227,14 +218,12 @@ def _method_call(
     return call_method
 
 
-def _base(frame: Frame, node: syntax.Field | syntax.FieldChain | syntax.Variable) -> tuple[Expr, int]:
+def _base(frame: Frame, node: syntax.Fields) -> tuple[Expr, int]:
     """Return the start of the chain, and the slot of its container (0: none)."""
-    if isinstance(node, syntax.Field):
-        return _dot, frame.dot_holder
-    if isinstance(node, syntax.FieldChain):
-        return compile_operand(frame, node.base), 0
-    slot = frame.find(node.name)
-    return _variable(frame, syntax.Variable(node.pos, node.name)), slot.holder if slot else 0
+    if isinstance(node.base, syntax.Variable):
+        slot = frame.find(node.base.text)
+        return _variable(frame, slot, node), slot.holder if slot else 0
+    return compile_operand(frame, node.base), frame.dot_holder if isinstance(node.base, syntax.Dot) else 0
 
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:

@@ -42,35 +42,19 @@ class Literal(_Node):
         self.value = value
 
 
-class Field:
-    """A chain of fields of the cursor: .A.B."""
-
-    def __init__(self, pos: int, names: tuple[str, ...]) -> None:
-        self.pos, self.names = pos, names
-
-    def __str__(self) -> str:
-        return "".join(f".{name}" for name in self.names)
+class Variable(_Node):
+    """The name of a variable, with $."""
 
 
-class Variable:
-    """A variable, and fields of it: $a.B."""
-
-    def __init__(self, pos: int, name: str, names: tuple[str, ...] = ()) -> None:
-        self.pos, self.name, self.names = pos, name, names
-
-    def __str__(self) -> str:
-        return ".".join((self.name, *self.names))
-
-
-class FieldChain:
-    """Fields of the value of a parenthesis or function: (index . 1).A."""
+class Fields:
+    """Fields of the cursor, of a variable, or of the value of a parenthesis or function: .A.B, $x.A, (index . 1).A."""
 
     def __init__(self, pos: int, base: Expression, names: tuple[str, ...]) -> None:
         self.pos, self.base, self.names = pos, base, names
 
     def __str__(self) -> str:
         base = f"({self.base})" if isinstance(self.base, Pipe) else str(self.base)
-        return base + "".join(f".{name}" for name in self.names)
+        return ".".join(("" if isinstance(self.base, Dot) else base, *self.names))
 
 
 class Command:
@@ -100,7 +84,7 @@ class Pipe:
         return head + " | ".join(map(str, self.commands))
 
 
-Expression: TypeAlias = "Literal | Dot | Identifier | Field | Variable | FieldChain | Pipe"
+Expression: TypeAlias = "Literal | Dot | Identifier | Variable | Fields | Pipe"
 
 
 class Action:

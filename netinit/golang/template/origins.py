@@ -105,7 +105,7 @@ class _OriginWalk:
         if elements:
             origin = _within(origin)
         for variable in pipe.variables:
-            cell = self.find(variable.name) if pipe.assigns else variable
+            cell = self.find(variable.text) if pipe.assigns else variable
             if not pipe.assigns:
                 self.visible.append(variable)
             known = _OWN if cell is None else self.variables.get(cell, _OWN)
@@ -122,18 +122,15 @@ class _OriginWalk:
         return _within(any(origins))
 
     def operand(self, node: syntax.Expression, dot: int) -> int:
-        if isinstance(node, syntax.Field):
-            return self.fields(self.held(dot), node.names)
+        if isinstance(node, syntax.Fields):
+            return self.fields(self.operand(node.base, dot), node.names)
         if isinstance(node, syntax.Pipe):
             return self.pipe(node, dot)
         if isinstance(node, syntax.Variable):
-            cell = self.find(node.name)
+            cell = self.find(node.text)
             if cell is not None:
                 self.asked.add(cell)
-            origin = self.root if node.name == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN)
-            return self.fields(self.held(origin), node.names)
-        if isinstance(node, syntax.FieldChain):
-            return self.fields(self.operand(node.base, dot), node.names)
+            return self.held(self.root if node.text == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN))
         return self.held(dot) if isinstance(node, syntax.Dot) else _OWN
 
     def held(self, origin: int) -> int:
@@ -150,7 +147,7 @@ class _OriginWalk:
         return origin & _FOREIGN
 
     def find(self, name: str) -> syntax.Variable | None:
-        return next((variable for variable in reversed(self.visible) if variable.name == name), None)
+        return next((variable for variable in reversed(self.visible) if variable.text == name), None)
 
 
 def _changes(args: Sequence[syntax.Expression]) -> bool:

@@ -365,20 +365,17 @@ class _Parser:
         names: list[str] = []
         while (token := self.peek()).kind == "field" and not token.spaced:
             names.append(self.next().text[1:])
-        # the node stands at its second field: so do Go's error messages
-        if isinstance(node, syntax.Field):
-            return syntax.Field(field.pos, (*node.names, *names))
-        if isinstance(node, syntax.Variable):
-            return syntax.Variable(field.pos, node.name, (*node.names, *names))
         if isinstance(node, _LITERALS):
             self.fail(f"unexpected . after term {quote(str(node))}")
-        return syntax.FieldChain(field.pos, node, tuple(names))
+        # the node stands at its second field: so do Go's error messages
+        base, before = (node.base, node.names) if isinstance(node, syntax.Fields) else (node, ())
+        return syntax.Fields(field.pos, base, (*before, *names))
 
     def term(self, token: Token) -> syntax.Expression:
         kind, pos, text = token.kind, token.pos, token.text
         self.skip()
         if kind == "field":
-            return syntax.Field(pos, (text[1:],))
+            return syntax.Fields(pos, syntax.Dot(pos, "."), (text[1:],))
         if kind == "identifier":
             if text not in self.functions:
                 self.fail(f"function {quote(text)} not defined")

@@ -17,15 +17,16 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import (
     Action,
     Command,
+    Dot,
     Expression,
-    Field,
-    FieldChain,
+    Fields,
     Identifier,
     Invoke,
     Literal,
     Pipe,
     Tree,
-)  # fmt: skip
+    Variable,
+)
 from netinit.golang.template.values import NO_VALUE, Function, Shaped, Struct, to_bytes
 
 _CONSTANTS = (Identifier, Literal)
@@ -102,7 +103,7 @@ def last_visited(node: Expression | Command) -> Expression:
                 node = node.args[-1]
             else:
                 node = node.args[0]
-        elif isinstance(node, FieldChain):
+        elif isinstance(node, Fields) and not isinstance(node.base, Dot | Variable):
             node = node.base
         else:
             return node
@@ -127,11 +128,11 @@ class Constants:
 
 def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset[str] | None:
     """Return the constants that the expression depends on; None if it depends on anything else."""
-    if isinstance(node, Field):
-        return frozenset(node.names[:1]) if node.names[0] in names else None
     if isinstance(node, _CONSTANTS):
         return _NONE
-    if isinstance(node, FieldChain):
+    if isinstance(node, Fields):
+        if isinstance(node.base, Dot):
+            return frozenset(node.names[:1]) if node.names[0] in names else None
         return constants_of(node.base, names)
     if isinstance(node, Pipe) and node.variables:
         return None
@@ -151,7 +152,7 @@ def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str
     needed = constants_of(node, names)
     if not needed:
         return expr
-    is_part = isinstance(node, Field)  # of the constant itself
+    is_part = isinstance(node, Fields)  # of the constant itself
     kept: list[Any] = []
 
     def folded(run: Run, dot: Any) -> Any:
