@@ -117,38 +117,33 @@ def _workloads(label: str, text: str) -> list[Workload]:
         raise ParseError(f"--pod: {label}: {error}") from None
 
 
-def _options(container: Tree | None, annotations: dict[str, str], spec: Tree, base: Options, *, is_ambient: bool) -> Options:
-    if container is not None and not only_validates(container):
-        return options_of(container)
-    if is_ambient:
-        return make_ambient_options(annotations)
-    return _options_of_annotations(spec, annotations, base)
-
-
 def _facts(one: Workload, base: Options) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     known = frozenset(known_keys())
-    container = find_init(pod["spec"])
+    spec = pod["spec"]
+    container = find_init(spec)
     is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
-    options = _options(container, annotations, pod["spec"], base, is_ambient=is_ambient)
-    if programs := container is not None and not only_validates(container):
-        notes = (f"options of its init container {string(mapping(container).get('name'))}",)
+    programs = False
+    if container is not None and not only_validates(container):
+        programs, options = True, options_of(container)
+        note = f"options of its init container {string(container.get('name'))}"
     elif is_ambient:
-        notes = (f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent",)
+        options = make_ambient_options(annotations)
+        note = f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent"
     else:
+        options = _options_of_annotations(spec, annotations, base)
         lacks = "it has no init container of a mesh" if container is None else "its init container only checks the rules"
-        notes = (f"{lacks}: these are the options that a CNI plugin makes of its annotations",)
+        note = f"{lacks}: these are the options that a CNI plugin makes of its annotations"
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
-    spec = pod["spec"]
     return PodFacts(
         name=one.title,
         options=options,
         origins=origins,
         addresses=tuple(address for address in listed if address),
-        notes=notes,
+        notes=(note,),
         findings=(*pod_findings(pod), *unknown_annotations(annotations, known), *misplaced_annotations(one, known)),
         host_network=uses_host_network(pod),
         programs=programs,
@@ -157,7 +152,10 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
-        users=tuple(_users(spec, container)),
+        users=tuple([
+            ContainerUser(string(user.get("name")), runs_as(user, spec, "runAsUser"), runs_as(user, spec, "runAsGroup"))
+            for user in applications_of(spec, container)
+        ]),
         shared_owners=shared_owners(spec, container, options),
         accepted=_accepted(annotations),
     )
@@ -170,12 +168,6 @@ def _accepted(annotations: Mapping[str, str]) -> dict[str, str]:
         raise OptionError(f"annotations: {ACCEPTED}: {error}") from None
 
 
-def _users(spec: Tree, init: Tree | None) -> Iterator[ContainerUser]:
-    for one in applications_of(spec, init):
-        uid, gid = (runs_as(one, spec, key) for key in ("runAsUser", "runAsGroup"))
-        yield ContainerUser(string(one.get("name")), uid, gid)
-
-
 def _addresses(items: object) -> Iterator[str]:
     for item in items if isinstance(items, list) else ():
         with contextlib.suppress(ValueError):
@@ -185,9 +177,9 @@ def _addresses(items: object) -> Iterator[str]:
 def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Options) -> Options:
     proxy = find_proxy(spec) or {}
     environment = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
-    owner = {key: runs_as(proxy, {}, key) for key in ("runAsUser", "runAsGroup")}
+    uid, gid = runs_as(proxy, {}, "runAsUser"), runs_as(proxy, {}, "runAsGroup")
     try:
-        return make_cni_options(annotations, environment, base, uid=owner["runAsUser"], gid=owner["runAsGroup"])
+        return make_cni_options(annotations, environment, base, uid=uid, gid=gid)
     except OptionError as error:
         raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None
 

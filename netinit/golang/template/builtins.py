@@ -15,7 +15,7 @@ _WHOLE: Final = frozenset(("int", "uint"))
 _ORDERED: Final = frozenset(("int", "uint", "float", "string"))
 
 
-def _decided_elsewhere(*_values: Any) -> Any:
+def decided_elsewhere(*_values: Any) -> Any:
     """Placeholder for and/or: their calls are compiled separately, since they do not evaluate every argument."""
     raise FunctionError("and/or cannot be called as values")
 
@@ -148,7 +148,7 @@ def escape_query(*values: Any) -> str:
 
 
 BUILTINS: Final = {
-    "and": Function(_decided_elsewhere, VALUE, variadic=VALUE),
+    "and": Function(decided_elsewhere, VALUE, variadic=VALUE),
     "call": Function(functools.partial(call, None), VALUE, variadic=VALUE),
     "eq": Function(equal, VALUE, variadic=VALUE),
     "ge": Function(lambda left, right: not less(left, right), VALUE, VALUE),
@@ -161,7 +161,7 @@ BUILTINS: Final = {
     "lt": Function(less, VALUE, VALUE),
     "ne": Function(lambda left, right: not _equal(left, right), VALUE, VALUE),
     "not": Function(lambda value: not value, VALUE),
-    "or": Function(_decided_elsewhere, VALUE, variadic=VALUE),
+    "or": Function(decided_elsewhere, VALUE, variadic=VALUE),
     "print": Function(sprint, variadic=ANY),
     "printf": Function(sprintf, "string", variadic=ANY),
     "println": Function(sprintln, variadic=ANY),

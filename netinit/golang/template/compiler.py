@@ -10,7 +10,7 @@ from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Run
 from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
 from netinit.golang.template.printing import sprint, to_text
-from netinit.golang.template.scope import Frame, Slot, last_visited
+from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import NO_VALUE, Enum, Function, FunctionError, Uint8, kind_of, type_name
 
 Step: TypeAlias = "Callable[[Run, Any], None]"
@@ -22,17 +22,15 @@ class Body:
     Two threads may compile it at once, which is harmless.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], compiler: _Compiler, visible: Sequence[Slot], dot_holder: int = 0
-    ) -> None:
-        self.nodes, self.compiler, self.visible, self.dot_holder = nodes, compiler, visible, dot_holder
+    def __init__(self, nodes: Sequence[Node], frame: Frame) -> None:
+        self.nodes, self.frame = nodes, frame
         self.compiled: tuple[Step, ...] | None = None if nodes else ()
 
     def steps(self) -> tuple[Step, ...]:
         """Return the compiled nodes."""
         if self.compiled is None:
-            compiler = self.compiler.inner(self.visible, self.dot_holder)
-            self.compiled = tuple(compiler.compile_node(node) for node in self.nodes)
+            frame = self.frame.inner(self.frame.dot_holder)
+            self.compiled = tuple(_compile(frame, node) for node in self.nodes)
         return self.compiled
 
 
@@ -45,21 +43,16 @@ class _ContinueLoop(Exception):  # noqa: N818 - a jump, not an error
 
 
 def compile_trees(
-    trees: Mapping[str, Tree],
-    functions: Mapping[str, Function],
-    own: frozenset[str],
-    marked: frozenset[Action] = frozenset(),
-    constants: frozenset[str] = frozenset(),
+    trees: Mapping[str, Tree], functions: Mapping[str, Function], marked: frozenset[Action], constants: frozenset[str]
 ) -> dict[str, Body]:
     """Return the compiled templates by name.
 
-    `own`: the caller's functions. `marked`: actions whose output is recorded in the run's marks. `constants`: fields of
-    the root by which values are kept (see `scope`).
+    `marked`: actions whose output is recorded in the run's marks. `constants`: fields of the root by which values are kept
+    (see `scope`).
     """
     bodies: dict[str, Body] = {}
     for name, tree in trees.items():
-        frame = Frame(tree, functions, own, constants)
-        bodies[name] = Body(tree.body, _Compiler(frame, bodies, marked), frame.visible)
+        bodies[name] = Body(tree.body, Frame(tree, functions, constants, marked, bodies))
     return bodies
 
 
@@ -84,152 +77,140 @@ def _jump(where: type[Exception]) -> Step:
     return jump
 
 
-class _Compiler:
-    def __init__(self, frame: Frame, bodies: Mapping[str, Body], marked: frozenset[Action]) -> None:
-        self.frame = frame
-        self.bodies = bodies
-        self.marked = marked
+def _compile(frame: Frame, node: Node) -> Step:
+    if isinstance(node, Text):
+        return _text(node.text)
+    if isinstance(node, Action):
+        return _action(frame, node)
+    if isinstance(node, If | With):
+        return _choice(frame, node)
+    if isinstance(node, Range):
+        return _loop(frame, node)
+    if isinstance(node, Invoke):
+        return _invocation(frame, node)
+    return _jump(_BreakLoop if isinstance(node, Break) else _ContinueLoop)
 
-    def compile_node(self, node: Node) -> Step:
-        if isinstance(node, Text):
-            return _text(node.text)
-        if isinstance(node, Action):
-            return self.action(node)
-        if isinstance(node, If | With):
-            return self.choice(node)
-        if isinstance(node, Range):
-            return self.loop(node)
-        if isinstance(node, Invoke):
-            return self.invocation(node)
-        return _jump(_BreakLoop if isinstance(node, Break) else _ContinueLoop)
 
-    def action(self, node: Action) -> Step:
-        expr = compile_pipe(self.frame, node.pipe, keep_nil=True)
-        if node.pipe.variables:
+def _action(frame: Frame, node: Action) -> Step:
+    expr = compile_pipe(frame, node.pipe, keep_nil=True)
+    if node.pipe.variables:
 
-            def evaluate(run: Run, dot: Any) -> None:
-                expr(run, dot)
+        def evaluate(run: Run, dot: Any) -> None:
+            expr(run, dot)
 
-            return evaluate
-        frame = self.frame
+        return evaluate
 
-        def show(value: Any) -> str:
-            if kind_of(value) == "func":
-                raise frame.error(node, f"can't print {node} of type {type_name(value)}")
-            try:
-                return to_text(value)
-            except (FunctionError, TypeError) as problem:
-                raise frame.error(node, f"can't print {node}: {problem}") from None
+    def show(value: Any) -> str:
+        if kind_of(value) == "func":
+            raise frame.error(node, f"can't print {node} of type {type_name(value)}")
+        try:
+            return to_text(value)
+        except (FunctionError, TypeError) as problem:
+            raise frame.error(node, f"can't print {node}: {problem}") from None
 
-        def print_value(run: Run, dot: Any) -> None:
-            value = expr(run, dot)
-            run.put(value if isinstance(value, str) else show(value))
+    def print_value(run: Run, dot: Any) -> None:
+        value = expr(run, dot)
+        run.put(value if isinstance(value, str) else show(value))
 
-        if node not in self.marked:
-            return print_value
+    if node not in frame.marked:
+        return print_value
 
-        def print_marked(run: Run, dot: Any) -> None:
-            print_value(run, dot)
-            run.marks.append((len(run.parts) - 1, node))
+    def print_marked(run: Run, dot: Any) -> None:
+        print_value(run, dot)
+        run.marks.append((len(run.parts) - 1, node))
 
-        return print_marked
+    return print_marked
 
-    def inner(self, visible: Sequence[Slot], dot_holder: int) -> _Compiler:
-        """Return a compiler for a nested body in which these variables are visible."""
-        return _Compiler(self.frame.inner(visible, dot_holder), self.bodies, self.marked)
 
-    def body(self, nodes: Sequence[Node], dot_holder: int) -> Body:
-        """Return the nodes as a body, to be compiled in the current scope; `dot_holder` as in Frame."""
-        return Body(nodes, self, (*self.frame.visible,), dot_holder)
+def _choice(frame: Frame, node: If | With) -> Step:
+    """{{if}} or {{with}}, whose value becomes the dot."""
+    narrows = isinstance(node, With)
+    mark, holder = len(frame.visible), frame.dot_holder
+    branches = [
+        (compile_pipe(frame, branch.pipe, keep_nil=not narrows), Body(branch.body, frame.inner(0 if narrows else holder)))
+        for branch in node.branches
+    ]
+    otherwise = Body(node.otherwise, frame.inner(holder))
+    del frame.visible[mark:]
 
-    def choice(self, node: If | With) -> Step:
-        """{{if}} or {{with}}, whose value becomes the dot."""
-        frame, narrows = self.frame, isinstance(node, With)
-        mark, holder = len(frame.visible), frame.dot_holder
-        branches = [
-            (compile_pipe(frame, branch.pipe, keep_nil=not narrows), self.body(branch.body, 0 if narrows else holder))
-            for branch in node.branches
-        ]
-        otherwise = self.body(node.otherwise, holder)
-        del frame.visible[mark:]
+    def choose(run: Run, dot: Any) -> None:
+        chosen = otherwise
+        for test, then in branches:
+            if value := test(run, dot):
+                chosen, dot = then, value if narrows else dot
+                break
+        for step in chosen.steps():
+            step(run, dot)
 
-        def choose(run: Run, dot: Any) -> None:
-            chosen = otherwise
-            for test, then in branches:
-                if value := test(run, dot):
-                    chosen, dot = then, value if narrows else dot
-                    break
-            for step in chosen.steps():
+    return choose
+
+
+def _loop(frame: Frame, node: Range) -> Step:
+    mark = len(frame.visible)
+    holder = frame.new_place()
+    source = compile_pipe(frame, node.pipe)
+    names = [variable.text for variable in node.pipe.variables]
+    if names and not node.pipe.assigns:
+        frame.visible[-1].holder = holder  # the elements' type may be an interface
+    slots = [frame.find(name) for name in names]
+    places = [slot.place for slot in slots if slot is not None]
+    key_place = places[0] if len(places) > 1 else -1
+    value_place = places[-1] if places else -1
+    body = Body(node.body, frame.inner(holder))
+    otherwise = Body(node.otherwise, frame.inner(frame.dot_holder))
+    del frame.visible[mark:]
+    cost = len(node.body) + 1
+
+    def fail(value: Any, message: str) -> TemplateError:
+        return frame.error(last_visited(node.pipe), message.format(sprint(value)))
+
+    def repeat(run: Run, dot: Any) -> None:
+        value = source(run, dot)
+        pairs = _pairs(run, value, len(places), fail)
+        variables = run.vars
+        variables[holder] = value
+        empty = True
+        try:
+            for key, element in pairs:
+                empty = False
+                run.spend(cost)
+                if key_place >= 0:
+                    variables[key_place] = key
+                if value_place >= 0:
+                    variables[value_place] = element
+                try:
+                    for step in body.steps():
+                        step(run, element)
+                except _ContinueLoop:
+                    continue
+        except _BreakLoop:
+            pass
+        if empty:
+            for step in otherwise.steps():
                 step(run, dot)
 
-        return choose
+    return repeat
 
-    def loop(self, node: Range) -> Step:
-        frame = self.frame
-        mark = len(frame.visible)
-        holder = frame.new_place()
-        source = compile_pipe(frame, node.pipe)
-        names = [variable.text for variable in node.pipe.variables]
-        if names and not node.pipe.assigns:
-            frame.visible[-1].holder = holder  # the elements' type may be an interface
-        slots = [frame.find(name) for name in names]
-        places = [slot.place for slot in slots if slot is not None]
-        key_place = places[0] if len(places) > 1 else -1
-        value_place = places[-1] if places else -1
-        body = self.body(node.body, holder)
-        otherwise = self.body(node.otherwise, frame.dot_holder)
-        del frame.visible[mark:]
-        cost = len(node.body) + 1
 
-        def fail(value: Any, message: str) -> TemplateError:
-            return frame.error(last_visited(node.pipe), message.format(sprint(value)))
+def _invocation(frame: Frame, node: Invoke) -> Step:
+    bodies, name = frame.bodies, node.name
+    expr = None if node.pipe is None else compile_pipe(frame, node.pipe)
 
-        def repeat(run: Run, dot: Any) -> None:
-            value = source(run, dot)
-            pairs = _pairs(run, value, len(places), fail)
-            variables = run.vars
-            variables[holder] = value
-            empty = True
-            try:
-                for key, element in pairs:
-                    empty = False
-                    run.spend(cost)
-                    if key_place >= 0:
-                        variables[key_place] = key
-                    if value_place >= 0:
-                        variables[value_place] = element
-                    try:
-                        for step in body.steps():
-                            step(run, element)
-                    except _ContinueLoop:
-                        continue
-            except _BreakLoop:
-                pass
-            if empty:
-                for step in otherwise.steps():
-                    step(run, dot)
+    def invoke(run: Run, dot: Any) -> None:
+        body = bodies.get(name)
+        if body is None:
+            raise frame.error(node, f'template "{name}" not defined')
+        if run.depth <= 0:
+            raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
+        value = NO_VALUE if expr is None else expr(run, dot)
+        run.spend(len(body.nodes) + 1)
+        variables = run.vars
+        run.depth -= 1
+        enter(run, body, value)
+        run.depth += 1
+        run.vars = variables
 
-        return repeat
-
-    def invocation(self, node: Invoke) -> Step:
-        frame, bodies, name = self.frame, self.bodies, node.name
-        expr = None if node.pipe is None else compile_pipe(frame, node.pipe)
-
-        def invoke(run: Run, dot: Any) -> None:
-            body = bodies.get(name)
-            if body is None:
-                raise frame.error(node, f'template "{name}" not defined')
-            if run.depth <= 0:
-                raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
-            value = NO_VALUE if expr is None else expr(run, dot)
-            run.spend(len(body.nodes) + 1)
-            variables = run.vars
-            run.depth -= 1
-            enter(run, body, value)
-            run.depth += 1
-            run.vars = variables
-
-        return invoke
+    return invoke
 
 
 def _pairs(
@@ -247,13 +228,10 @@ def _pairs(
     if kind in ("int", "uint"):
         if variables > 1:
             raise fail(value, "can't use {} to iterate over more than one variable")
-        return ((NO_VALUE, _same_type(number, value)) for number in range(value))
+        is_enum = isinstance(value, Enum)
+        return ((NO_VALUE, Enum(at, str(at), value.go_type) if is_enum else type(value)(at)) for at in range(value))
     if kind == "pointer":
         value = sprint(value).removeprefix("&")
     raise fail(value, "range can't iterate over {}")
 
 
-def _same_type(number: int, model: int) -> int:
-    if isinstance(model, Enum):
-        return Enum(number, str(number), model.go_type)
-    return type(model)(number)

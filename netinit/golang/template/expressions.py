@@ -272,7 +272,7 @@ def compile_call(
     """Compile a function call; `blamed`: the node at which failures of the function are reported."""
     function = frame.functions[name.text]
     piped = 0 if final is None else 1
-    if name.text in ("and", "or") and name.text not in frame.own:
+    if function.call is builtins.decided_elsewhere:
         return _short_circuit(frame, name, arguments, final)
     try:
         access.check_count(function, name.text, len(arguments), piped)
@@ -284,7 +284,7 @@ def compile_call(
         at = last_visited(arguments[-1]) if arguments else name
         last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
-    if name.text == "call" and "call" not in frame.own:
+    if function is builtins.BUILTINS["call"]:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
     return access.make_call(called, prepared, last, _failure(frame, blamed, name.text), function.cost)
 

@@ -52,21 +52,19 @@ class Frame:
         self,
         tree: Tree,
         functions: Mapping[str, Function],
-        own: frozenset[str],
-        constants: frozenset[str] = frozenset(),
+        constants: frozenset[str],
+        marked: frozenset[Action],
+        bodies: Mapping[str, Any],
     ) -> None:
-        self.tree = tree
-        self.functions = functions
-        self.own = own
-        self.constants = constants
+        self.tree, self.functions, self.constants, self.marked, self.bodies = tree, functions, constants, marked, bodies
         self.visible = [Slot("$", 0)]
         self.dot_holder = 0
         self.places = itertools.count(1)
 
-    def inner(self, visible: Iterable[Slot], dot_holder: int) -> Frame:
+    def inner(self, dot_holder: int) -> Frame:
         """Return the frame of a nested body; variables that it declares end with it."""
-        frame = Frame(self.tree, self.functions, self.own, self.constants)
-        frame.visible, frame.dot_holder, frame.places = [*visible], dot_holder, self.places
+        frame = Frame.__new__(Frame)
+        vars(frame).update(vars(self), visible=self.visible.copy(), dot_holder=dot_holder)
         return frame
 
     def declare(self, name: str) -> Slot:

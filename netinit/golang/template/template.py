@@ -48,8 +48,8 @@ class Template:
         that are the same object in most renderings (see `scope`). Raises TemplateError with Go's message.
         """
         self.name = name
-        own = {key: Function.of(call) for key, call in (functions or {}).items()}
-        self._functions, self._own, self._trusted = {**BUILTINS, **own}, frozenset(own), trusted
+        self._functions = {**BUILTINS, **{name: Function.of(call) for name, call in (functions or {}).items()}}
+        self._trusted = trusted
         self._constants = Constants(constants)
         self._compiled: Mapping[str, Body] | None = None
         try:
@@ -109,9 +109,7 @@ class Template:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(
-                self._trees, self._functions, self._own, marked, self._constants.names
-            )
+            bodies = self._compiled = compile_trees(self._trees, self._functions, marked, self._constants.names)
         return bodies
 
 
