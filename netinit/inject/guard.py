@@ -233,11 +233,9 @@ class Skeleton(events.TreeBuilder):
     """
 
     def __init__(self, outline: str, mark: str) -> None:
-        super().__init__()
         self.outline, self.mark = outline, mark
         self.slots: dict[str, _Slot] = {}
-        for event in events.scan(outline):
-            self.feed(event)
+        super().__init__(outline)
         self.tree = self.document()
         seen = {number for slot in self.slots.values() for number in slot.numbers}
         self.unseen = {int(number) for number in outline.split(mark)[1::2]} - seen

@@ -16,7 +16,7 @@ from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.sprig.text import indent_lines
 from netinit.golang.sprig.words import lower
-from netinit.golang.template.limits import measure, measure_all, text_cost
+from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import ANY, Function, FunctionError, Shaped, Struct, TypedMap, kind_of, type_name
 from netinit.golang.times import NANOSECONDS
@@ -114,21 +114,11 @@ def omit(mapping: Any, *names: str) -> Any:
 
 def omit_nil(value: Any) -> Any:
     """Remove nulls, and maps and lists that become empty."""
-    measure(value)
-    return _without_nil(value)
-
-
-def _without_nil(value: Any) -> Any:
     kind = kind_of(value)
-    kept: Any
     if kind == "map" and value:
-        kept = {
-            key: item for key, item in ((key, _without_nil(item)) for key, item in value.items()) if item is not None
-        }
-        return kept or None
+        return {key: kept for key, item in value.items() if (kept := omit_nil(item)) is not None} or None
     if kind == "slice" and value:
-        kept = [item for item in map(_without_nil, value) if item is not None]
-        return kept or None
+        return [kept for item in value if (kept := omit_nil(item)) is not None] or None
     return value
 
 
@@ -138,11 +128,6 @@ def _without_nil(value: Any) -> Any:
 def json_of(value: Any) -> str:
     """Encode the value as JSON; `{}` for nil."""
     return "{}" if value is None else Shaped(to_json(value), form="json", tree=value)
-
-
-def yaml_of(value: Any) -> str:
-    """Encode the value as YAML, with a final line feed."""
-    return Shaped(to_yaml(value), form="yaml", tree=value)
 
 
 def json_value(text: str) -> Any:
@@ -261,7 +246,9 @@ def otel_resource_attributes(
     present = list(containers or ())
     version = labels.get("app.kubernetes.io/version") or ""
     if not version and len(present) == 1:
-        version = _version_of(present[0].fields["Image"])
+        name, _, digest = present[0].fields["Image"].partition("@")
+        _, colon, tag = name.rpartition("/")[2].rpartition(":")
+        version = "@".join(filter(None, (colon and tag, digest)))
     known = {
         "service.namespace": namespace,
         "service.version": version,
@@ -269,12 +256,6 @@ def otel_resource_attributes(
     }
     found = {name: annotations.get(_ATTRIBUTES + name) or value for name, value in known.items()}
     return ",".join(f"{name}={value}" for name, value in found.items() if value)
-
-
-def _version_of(image: str) -> str:
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].rpartition(":")
-    return "@".join(part for part in (tag[2] if tag[1] else "", digest) if part)
 
 
 def _port_function(**options: Any) -> Function:
@@ -306,7 +287,7 @@ _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toJSON": Function.of(json_of, cost=measure_all),
     "toJsonMap": lambda *mappings: json_of(merge_maps(*mappings)),
     "toLower": lower,
-    "toYaml": Function.of(yaml_of, cost=measure_all),
+    "toYaml": Function.of(lambda value: Shaped(to_yaml(value), form="yaml", tree=value), cost=measure_all),
     "valueOrDefault": lambda value, fallback: fallback if value is None or value == "" else value,
 }
 FUNCTIONS: Final = {**sprig.FUNCTIONS, **{name: Function.of(call) for name, call in _ISTIOS.items()}}

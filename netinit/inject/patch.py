@@ -97,7 +97,7 @@ def apply_patch(document: Any, operations: list[Tree]) -> Any:
                 target = target[_index(step)] if isinstance(target, list) else target[step]
             if not isinstance(target, (dict, list)):
                 raise TypeError(target)  # noqa: TRY301 - handled below like other bad paths
-            _apply_one(target, last, operation)
+            _apply_one(target, last, kind, operation.get("value"))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ParseError(f"JSON patch: {kind} {shown(path)}: there is no such place") from error
     return result
@@ -138,21 +138,15 @@ def _index(step: str) -> int:
     return int(step)
 
 
-def _apply_one(target: Any, last: str, operation: Tree) -> None:
-    kind = operation["op"]
-    if isinstance(target, list):
-        position = len(target) if last == "-" else _index(last)
-        if kind == "add":
-            if position > len(target):
-                raise IndexError(position)
-            target.insert(position, clone(operation["value"]))
-        elif kind == "remove":
-            del target[position]
-        else:
-            target[position] = clone(operation["value"])
-    elif kind == "remove":
-        del target[last]
+def _apply_one(target: Any, last: str, kind: str, value: Any) -> None:
+    key: Any = last if isinstance(target, dict) else len(target) if last == "-" else _index(last)
+    if kind == "remove":
+        del target[key]
+    elif kind == "add" and isinstance(target, list):
+        if key > len(target):
+            raise IndexError(key)
+        target.insert(key, clone(value))
     else:
-        if kind == "replace" and last not in target:
-            raise KeyError(last)
-        target[last] = clone(operation["value"])
+        if kind == "replace" and isinstance(target, dict) and key not in target:
+            raise KeyError(key)
+        target[key] = clone(value)

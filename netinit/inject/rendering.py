@@ -88,6 +88,9 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
 def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
+    # templates turn all annotations of our domain into flags
+    strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
+    known = {name: text for name, text in annotations.items() if name not in strange}
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     deployment, kind = owner_structs(subject.owner)
@@ -98,7 +101,7 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
         {
             "TypeMeta": kind,
             "DeploymentMeta": deployment,
-            "ObjectMeta": ObjectStruct("v1.ObjectMeta", _drop_unknown_annotations(metadata, annotations)),
+            "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if strange else metadata),
             "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
@@ -154,14 +157,6 @@ def image_of(values: Tree, part: str, image_type: str | None) -> str:
     hub = string(settings.get("hub"))
     image = f"{hub}/{name}" if hub else name
     return f"{image}:{tag}" if tag else image
-
-
-def _drop_unknown_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
-    """Remove unknown annotations of our domain: templates turn all annotations in it into flags."""
-    strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
-    if not strange:
-        return metadata
-    return {**metadata, "annotations": {name: text for name, text in annotations.items() if name not in strange}}
 
 
 # --- errors ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def load_all(text: str) -> list[Any]:
     """Parse all documents of a stream. Raises ParseError with line and column, also for an exceeded limit."""
     from netinit.golang.goyaml import events
 
-    return events.build(events.scan(text)).documents
+    return events.TreeBuilder(text).documents
 
 
 def load(text: str) -> Any:
@@ -33,5 +33,5 @@ def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
     """Parse a single document; also return a sentence for each duplicate key. As in Go, the last one applies."""
     from netinit.golang.goyaml import events
 
-    builder = events.build(events.scan(text))
+    builder = events.TreeBuilder(text)
     return builder.document(), tuple(builder.duplicates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -77,15 +77,18 @@ _UNFINISHED = object()
 
 
 class TreeBuilder:
-    """Builds the trees of a stream from parser events, without recursion."""
+    """Builds the trees of a stream from parser events, without recursion. `duplicates`: a sentence for each duplicate key."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         self.documents: list[Any] = []
         self.duplicates: list[str] = []
         self.nodes = 0
         self.aliased = 0
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Any] = {}
+        feed = self.feed
+        for event in scan(text):
+            feed(event)
 
     def document(self) -> Any:
         """Return the tree of the only document; None without one. Raises ParseError for a second one."""
@@ -233,12 +236,3 @@ def parse_alone(source: str, before: str, after: str) -> Any:
         if not is_moved and not around.strip(BLANKS):
             return event
     raise ParseError("not one scalar")
-
-
-def build(found: Iterable[Any]) -> TreeBuilder:
-    """Process all events and return the builder, with `documents` and `duplicates` (a sentence for each duplicate key)."""
-    builder = TreeBuilder()
-    feed = builder.feed
-    for event in found:
-        feed(event)
-    return builder

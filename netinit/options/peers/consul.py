@@ -18,12 +18,12 @@ from netinit.options.peers.declare import (
     TEXT,
     Draft,
     PeerOptions,
-    all_ports_of,
     lacking,
     needless,
     read,
     same,
 )
+from netinit.options.user_ports import PortsOfUsers
 
 UID = Kind(metavar="UID", read=kinds.read_uid)
 REGISTERED = "Consul's registration has the ports there; give -proxy-inbound-port, -proxy-outbound-port and -exclude-inbound-port"
@@ -74,7 +74,9 @@ class Consul(PeerOptions):
             raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it")
         draft.fields |= {
             "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
-            "exclude_outbound_for_uids": tuple([all_ports_of(uid) for uid in self.uids]), "ipv6": OFF,
+            "exclude_outbound_for_uids": tuple([
+                PortsOfUsers(protocol="tcp", ports=(), first=uid, last=uid) for uid in self.uids
+            ]), "ipv6": OFF,
         }  # fmt: skip
         draft.note_tunnel_port()
         draft.note_group(self.proxy_uid)

@@ -29,6 +29,10 @@ _WORDS_OF_A_KEY = re.compile(r"[A-Z]{2,}s$|[A-Z]+(?=[A-Z][a-z])|[A-Z]+(?![a-z])|
 class PeerFlag(Flag):
     """A flag of a peer: its declaration as a flag, and how it is converted."""
 
+    variables: tuple[str, ...] = ()
+    default: Any = None  # the peer's; None if the flag matters only when given
+    help: str = ""
+    group: str = ""
     fate: str = READ
     to: str = ""  # the field of ours with the same meaning
     why: str = ""  # what a lacking or needless flag means here, or what a read one becomes
@@ -37,32 +41,22 @@ class PeerFlag(Flag):
 
 def same(names: str, kind: Kind, to: str, **more: Any) -> Any:
     """Declare a flag with the same meaning as a field of ours."""
-    return _declare(names, kind, fate=SAME, to=to, **more)
+    return PeerFlag(names=names, kind=kind, fate=SAME, to=to, **more)
 
 
 def lacking(names: str, kind: Kind, why: str, **more: Any) -> Any:
     """Declare a flag without an equivalent; `why` is the end of a sentence, with a remedy if there is one."""
-    return _declare(names, kind, fate=LACKING, why=why, **more)
+    return PeerFlag(names=names, kind=kind, fate=LACKING, why=why, **more)
 
 
 def needless(names: str, kind: Kind, why: str, **more: Any) -> Any:
     """Declare a flag that is not needed here, and why."""
-    return _declare(names, kind, fate=NEEDLESS, why=why, **more)
+    return PeerFlag(names=names, kind=kind, fate=NEEDLESS, why=why, **more)
 
 
 def read(names: str, kind: Kind, why: str, **more: Any) -> Any:
     """Declare a flag that `complete` converts together with others; `why` says into what, for the documentation."""
-    return _declare(names, kind, fate=READ, why=why, **more)
-
-
-def _declare(
-    names: str, kind: Kind, *, fate: str, default: Any = None, variables: tuple[str, ...] = (), repeated: bool = False,
-    **more: Any,
-) -> PeerFlag:
-    """Declare a flag. `default`: the peer's; None if the flag matters only when given."""
-    return PeerFlag(
-        names=names, variables=variables, kind=kind, default=default, help="", group="", repeated=repeated, fate=fate, **more
-    )
+    return PeerFlag(names=names, kind=kind, fate=READ, why=why, **more)
 
 
 class Remark(Record):
@@ -254,11 +248,6 @@ def read_owner(text: str) -> int:
     return 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id")
 
 
-def read_seconds(text: str) -> int:
-    """Read whole seconds, as nanoseconds."""
-    return kinds.read_number(text, 0, 3600, "a number of seconds") * SECOND
-
-
 def read_exceptions(text: str) -> tuple[Any, ...]:
     """Read ports of users in Kuma's format: several protocols, separated by commas."""
     protocols, colon, rest = text.partition(":")
@@ -287,11 +276,6 @@ def read_virtual_network(text: str) -> tuple[str, Network]:
     return name, Network.parse(network)
 
 
-def all_ports_of(user: int) -> user_ports.PortsOfUsers:
-    """Return all TCP ports of one user."""
-    return user_ports.PortsOfUsers(protocol="tcp", ports=(), first=user, last=user)
-
-
 def without(ports: Ports, others: Ports) -> Ports:
     """Return the ports that are not among the others."""
     left: list[tuple[int, int]] = [bounds_of(port) for port in ports]
@@ -304,7 +288,10 @@ def without(ports: Ports, others: Ports) -> Ports:
 COLON_PORTS = Kind(metavar="PORT|FIRST:LAST", read=read_port_with_colons, write=kinds.write_list)
 NETWORKS = Kind(metavar="ADDRESSES|CIDRS", read=read_addresses_or_networks, write=kinds.write_list)
 OWNER = Kind(metavar="ID", read=read_owner)
-SECONDS = Kind(metavar="SECONDS", read=read_seconds, write=lambda value: str(value // SECOND))
+SECONDS = Kind(  # as nanoseconds
+    metavar="SECONDS", read=lambda text: kinds.read_number(text, 0, 3600, "a number of seconds") * SECOND,
+    write=lambda value: str(value // SECOND),
+)  # fmt: skip
 EXCEPTIONS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_exceptions, write=kinds.write_joined)
 VIRTUAL_NETWORK = Kind(metavar="INTERFACE:CIDR", read=read_virtual_network, write=lambda pair: f"{pair[0]}:{pair[1]}")
 USER = Kind(metavar="USER", read=kinds.read_uid)
