@@ -60,7 +60,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
         return {}
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
-    if may_hold_unset(rendering.text):
+    if "<n" in rendering.text or "%!" in rendering.text:  # rare
         try:
             refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
         except InjectionError as error:
@@ -227,11 +227,6 @@ def _without_secrets(text: str, pod: Tree) -> str:
 _UNSET = r"<nil>|<no value>|%![a-zA-Z]?\([^()]*\)?"
 _REMEDY = "a value is missing or unfit: give it with --set KEY=VALUE or --valuesFile, or correct the template"
 _ACTION = 200  # characters of an action that an error shows
-
-
-def may_hold_unset(text: str) -> bool:
-    """Whether a rendered text may contain such output (a quick check)."""
-    return "<n" in text or "%!" in text
 
 
 def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering], source: str) -> None:

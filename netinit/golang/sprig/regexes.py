@@ -87,11 +87,6 @@ def _matches(pattern: Any, text: bytes) -> Iterator[Any]:
         end = match.end()
 
 
-def matches(expression: str, text: str) -> bool:
-    """Whether the expression matches anywhere in the text; False for an invalid expression."""
-    return bool(unless("error parsing", None, must_match, expression, text))
-
-
 def must_match(expression: str, text: str) -> bool:
     """Whether the expression matches anywhere in the text. Raises FunctionError for an invalid expression."""
     return _compiled(expression).search(to_bytes(text)) is not None
@@ -215,6 +210,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **_both("ReplaceAllLiteral", _replace_literal, _TEXT, cost=_cost_of_all),
     **_both("Split", _split, "int", cost=_cost_of_all),
     "mustRegexMatch": Function.of(must_match, cost=_cost),
-    "regexMatch": Function.of(matches, cost=_cost),
+    "regexMatch": Function(
+        lambda expression, text: bool(unless("error parsing", None, must_match, expression, text)),
+        *(_TEXT, _TEXT),
+        cost=_cost,
+    ),
     "regexQuoteMeta": Function(lambda text: _SPECIAL.sub(r"\\\g<0>", text), _TEXT),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.template import access
@@ -98,36 +99,22 @@ def call(written: str | None, target: Any, *args: Any) -> Any:
     return target.call(*checked)
 
 
-def _joined(values: tuple[Any, ...]) -> str:
-    if len(values) == 1 and type(values[0]) is str:
-        return values[0]
-    return sprint(*map(printable, values))
-
-
 _HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _SCRIPT: Final = {
-    "\\": "\\\\",
-    "'": "\\'",
-    '"': '\\"',
-    "<": "\\u003C",
-    ">": "\\u003E",
-    "&": "\\u0026",
-    "=": "\\u003D",
-}
+    "\\": "\\\\", "'": "\\'", '"': '\\"', "<": "\\u003C", ">": "\\u003E", "&": "\\u0026", "=": "\\u003D",
+}  # fmt: skip
 
 
-def escape_html(*values: Any) -> str:
-    """Join the printed values and escape HTML's special characters."""
-    text = _joined(values)
-    check_size(5 * len(text))
-    return text.translate(_HTML)
+def _escaping(escape: Callable[[str], str], growth: int) -> Function:
+    """Return a function that joins the printed values and escapes them; each character becomes `growth` ones at most."""
 
+    def escape_all(*values: Any) -> str:
+        is_text = len(values) == 1 and type(values[0]) is str
+        text = values[0] if is_text else sprint(*map(printable, values))
+        check_size(growth * len(text))
+        return escape(text)
 
-def escape_script(*values: Any) -> str:
-    """Join the printed values and escape them for a JavaScript string."""
-    text = _joined(values)
-    check_size(6 * len(text))
-    return "".join(map(_escape_script, text))
+    return Function(escape_all, variadic=ANY)
 
 
 def _escape_script(character: str) -> str:
@@ -138,10 +125,7 @@ def _escape_script(character: str) -> str:
     return character
 
 
-def escape_query(*values: Any) -> str:
-    """Join the printed values and escape them for a URL's query."""
-    text = _joined(values)
-    check_size(9 * len(text))
+def _escape_query(text: str) -> str:
     from urllib.parse import quote_plus
 
     return quote_plus(to_bytes(text), safe="")
@@ -153,9 +137,9 @@ BUILTINS: Final = {
     "eq": Function(equal, VALUE, variadic=VALUE),
     "ge": Function(lambda left, right: not less(left, right), VALUE, VALUE),
     "gt": Function(lambda left, right: not _less_or_equal(left, right), VALUE, VALUE),
-    "html": Function(escape_html, variadic=ANY),
+    "html": _escaping(lambda text: text.translate(_HTML), 5),
     "index": Function(access.index, VALUE, variadic=VALUE),
-    "js": Function(escape_script, variadic=ANY),
+    "js": _escaping(lambda text: "".join(map(_escape_script, text)), 6),
     "le": Function(_less_or_equal, VALUE, VALUE),
     "len": Function(access.length, VALUE),
     "lt": Function(less, VALUE, VALUE),
@@ -166,5 +150,5 @@ BUILTINS: Final = {
     "printf": Function(sprintf, "string", variadic=ANY),
     "println": Function(sprintln, variadic=ANY),
     "slice": Function(access.slice_of, VALUE, variadic=VALUE),
-    "urlquery": Function(escape_query, variadic=ANY),
+    "urlquery": _escaping(_escape_query, 9),
 }

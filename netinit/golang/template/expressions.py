@@ -286,27 +286,18 @@ def compile_call(
     called = function.call
     if function is builtins.BUILTINS["call"]:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
-    return access.make_call(called, prepared, last, _failure(frame, blamed, name.text), function.cost)
 
-
-def _failure(
-    frame: Frame, blamed: syntax.Command | syntax.Identifier, name: str
-) -> Callable[[Exception], TemplateError]:
     def fail(problem: Exception) -> TemplateError:
         if isinstance(problem, TemplateError):
             return problem
         return frame.error(blamed, f"error calling {name}: {problem}")
 
-    return fail
-
-
-def _unchanged(value: Any) -> Any:
-    return value
+    return access.make_call(called, prepared, last, fail, function.cost)
 
 
 def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Argument:
     if isinstance(node, syntax.Literal):
-        return _literal(frame, node, go_type), None, _unchanged
+        return _literal(frame, node, go_type), None, lambda value: value
     expr = (
         compile_pipe(frame, node, keep_nil=go_type == ANY)
         if isinstance(node, syntax.Pipe)
