@@ -122,9 +122,12 @@ def _fields_of(go_type: str) -> Mapping[str, _Field]:
 
 
 @functools.cache
-def _promoted(go_type: str) -> Mapping[str, str]:
-    embedded = ((name, field.go_type) for name, field in _fields_of(go_type).items() if field.mark == "+")
-    return {inner: name for name, kind in embedded for inner in _fields_of(kind)}
+def _flat_fields_of(go_type: str) -> Mapping[str, _Field]:
+    """Return a struct's fields, with those of an embedded struct instead of it."""
+    found: dict[str, _Field] = {}
+    for name, field in _fields_of(go_type).items():
+        found.update(_flat_fields_of(field.go_type) if field.mark == "+" else {name: field})
+    return found
 
 
 class ObjectStruct(Struct):
@@ -134,7 +137,7 @@ class ObjectStruct(Struct):
         self.tree = mapping(tree)
         plain = go_type.removeprefix("*")
         make = functools.partial(_field_of, plain, self.tree)  # not a method: that would be a reference cycle
-        fields = LazyMapping(_fields_of(plain), make, _promoted(plain))
+        fields = LazyMapping(_fields_of(plain), make, _flat_fields_of(plain))
         super().__init__(go_type, fields, nil=go_type.startswith("*") and not isinstance(tree, dict))
 
     def go_json(self) -> Any:
@@ -148,9 +151,7 @@ class ObjectStruct(Struct):
 
 
 def _field_of(go_type: str, tree: Tree, name: str) -> Any:
-    field = _fields_of(go_type).get(name)
-    if field is None:
-        return _field_of(_fields_of(go_type)[_promoted(go_type)[name]].go_type, tree, name)
+    field = _fields_of(go_type).get(name) or _flat_fields_of(go_type)[name]
     return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
@@ -245,32 +246,21 @@ def _zero_json(go_type: str) -> Any:
 
 def _object_json(go_type: str, tree: Tree) -> Tree:
     found: Tree = {}
-    _put_json(found, go_type, tree)
-    known = json_types(go_type)
-    found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
-    return found
-
-
-def _put_json(found: Tree, go_type: str, tree: Tree) -> None:
-    for field in _fields_of(go_type).values():
-        if field.mark == "+":
-            _put_json(found, field.go_type, tree)
-            continue
+    for field in _flat_fields_of(go_type).values():
         raw = tree.get(field.json_name)
         is_struct = field.go_type in _lines() or field.go_type in _SPECIAL
         is_empty = raw is None or (raw in ("", 0, False, [], {}) and not field.go_type.startswith("*"))
         if not is_empty or field.mark == "!" or (is_struct and not field.mark):
             found[field.json_name] = json_of(field.go_type, raw)
+    known = json_types(go_type)
+    found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
+    return found
 
 
 @functools.cache
 def json_types(go_type: str) -> Mapping[str, str]:
     """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
-    found: dict[str, str] = {}
-    for field in _fields_of(go_type).values():
-        inner = json_types(field.go_type) if field.mark == "+" else {field.json_name: field.go_type.removeprefix("*")}
-        found.update(inner)
-    return found
+    return {field.json_name: field.go_type.removeprefix("*") for field in _flat_fields_of(go_type).values()}
 
 
 def encode_json(value: Any) -> str:

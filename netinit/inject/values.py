@@ -120,15 +120,14 @@ class _Setting:
             raise ValueError(f"a key is empty{f' below {quote(path)}' if path else ''}; write KEY=VALUE, such as a.b=c")
         if depth >= _MAX_DEPTH:
             raise ValueError(f"has more than {_MAX_DEPTH} keys inside each other")
-        if stop == "=":
-            tree[name] = self.value()
-        elif stop == ".":
-            tree[name] = self.inner(tree.get(name), where, depth)
-        else:
-            tree[name] = self.item(tree.get(name), where, depth)
+        tree[name] = self.behind(stop, tree.get(name), where, depth)
 
-    def inner(self, before: Any, where: str, depth: int) -> Tree:
-        """Return the map at `where`, with the following key set in it."""
+    def behind(self, stop: str, before: Any, where: str, depth: int, items: int = 0) -> Any:
+        """Return what is set at `where`: a value, or the map or list there (`before`) with the following key or item set."""
+        if stop == "=":
+            return self.value()
+        if stop == "[":
+            return self.item(before, where, depth + items)
         if before is not None and not isinstance(before, dict):
             raise ValueError(f"{quote(where)} is {_kind(before)}, not a map: there is no key below it")
         below: Tree = before if before is not None else {}
@@ -157,12 +156,7 @@ class _Setting:
             raise ValueError(f"{quote(rest)} stands behind the index of {quote(here)}; write = or . or [ there")
         if stop == _END:
             raise ValueError(f"the key {quote(here)} has no value; write {_example(here)}=VALUE")
-        if stop == "=":
-            items[number] = self.value()
-        elif stop == ".":
-            items[number] = self.inner(items[number], here, depth)
-        else:
-            items[number] = self.item(items[number], here, depth + 1)
+        items[number] = self.behind(stop, items[number], here, depth, 1)
         return items
 
     def value(self) -> Any:

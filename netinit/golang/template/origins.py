@@ -55,7 +55,8 @@ class _OriginWalk:
         while self.todo:
             name = self.todo.pop()
             if name in trees:  # else rendering will fail
-                self.tree(trees[name])
+                self.name, self.root, self.visible = name, self.dots[name], []
+                self.body(trees[name].body, self.root)
 
     def call(self, name: str, dot: int) -> None:
         """Record that a template is called with a dot of this origin."""
@@ -64,26 +65,17 @@ class _OriginWalk:
             self.dots[name] = known | dot
             self.todo.add(name)
 
-    def tree(self, tree: syntax.Tree) -> None:
-        self.name, self.root = tree.name, self.dots[tree.name]
-        self.visible = []
-        self.body(tree.body, self.root)
-
     def body(self, nodes: Iterable[syntax.Node], dot: int) -> None:
         mark = len(self.visible)
         for node in nodes:
-            if not isinstance(node, syntax.Text):
-                self.node(node, dot)
+            if isinstance(node, syntax.Action):
+                if self.pipe(node.pipe, dot) and not node.pipe.variables:
+                    self.found.add(node)
+            elif isinstance(node, (syntax.If, syntax.With, syntax.Range)):
+                self.block(node, dot)
+            elif isinstance(node, syntax.Invoke):
+                self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
         del self.visible[mark:]
-
-    def node(self, node: syntax.Node, dot: int) -> None:
-        if isinstance(node, syntax.Action):
-            if self.pipe(node.pipe, dot) and not node.pipe.variables:
-                self.found.add(node)
-        elif isinstance(node, (syntax.If, syntax.With, syntax.Range)):
-            self.block(node, dot)
-        elif isinstance(node, syntax.Invoke):
-            self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
 
     def block(self, node: syntax.If | syntax.With | syntax.Range, dot: int) -> None:
         mark = len(self.visible)
