@@ -48,10 +48,9 @@ from netinit.inject.manifests import PodOwner
 from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.platforms import Kubelets, proxy_ids
-from netinit.inject.probes import rewrite, wants_rewrite
-from netinit.inject.prometheus import clear_ours, merge_metrics, scrape_target_warnings
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
+from netinit.inject.status_port import clear_ours, merge_metrics, rewrite, scrape_target_warnings, wants_rewrite
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))

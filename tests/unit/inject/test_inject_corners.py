@@ -13,7 +13,7 @@ from netinit.inject.containers import Overrides, reorder
 from netinit.inject.istio_functions import append_multus_network, omit_nil
 from netinit.inject.kubernetes_types import ordered
 from netinit.inject.manifests import PodOwner, workloads
-from netinit.inject.probes import rewrite
+from netinit.inject.status_port import rewrite
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
 

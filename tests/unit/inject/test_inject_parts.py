@@ -11,10 +11,9 @@ from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.containers import Overrides, Status, normalize, reorder
 from netinit.inject.mesh_messages import duration
 from netinit.inject.platforms import proxy_ids
-from netinit.inject.probes import rewrite, wants_rewrite
-from netinit.inject.prometheus import merge_metrics, scrape_target_warnings
 from netinit.inject.rendering import image_of
 from netinit.inject.selectors import Selector
+from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings, wants_rewrite
 
 
 def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
