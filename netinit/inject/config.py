@@ -110,6 +110,10 @@ def load_config(
     else:
         listed = _listed(tree)
         raise ConfigError(f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {listed}")
+    if isinstance(mesh, str):
+        mesh = MeshConfig.load(mesh, classic=fields.get("brackets", False))
+    elif not isinstance(mesh, MeshConfig):
+        mesh = MeshConfig.of(mesh, classic=fields.get("brackets", False))
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -120,7 +124,7 @@ def load_config(
         always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
         injected_annotations=strings(tree.get("injectedAnnotations")),
         values=loaded,
-        mesh=_mesh(mesh, classic=fields.get("brackets", False)),
+        mesh=mesh,
         warnings=tuple(warnings),
     )
 
@@ -185,12 +189,6 @@ def with_floats(value: Any) -> Any:
 
 def _listed(keys: Mapping[str, Any]) -> str:
     return ", ".join(sorted(keys)) or "nothing"
-
-
-def _mesh(mesh: str | Tree | MeshConfig | None, *, classic: bool) -> MeshConfig:
-    if isinstance(mesh, MeshConfig):
-        return mesh
-    return MeshConfig.load(mesh, classic=classic) if isinstance(mesh, str) else MeshConfig.of(mesh, classic=classic)
 
 
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:

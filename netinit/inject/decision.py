@@ -54,7 +54,7 @@ def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
     `namespace`: the request's; the pod's own takes precedence. As in Istio, a policy other than `enabled` and
     `disabled` always means no.
     """
-    if early := _excluded(pod, namespace, classic=config.classic):
+    if early := _excluded(pod, namespace, ignored_namespaces(classic=config.classic)):
         return early
     if config.policy not in {"enabled", "disabled"}:
         return Decision(
@@ -86,26 +86,18 @@ def decide_manually(pod: Tree, namespace: str, config: InjectionConfig) -> Decis
     Classic: only pods on the host network are skipped; current: also system namespaces and pods that opt out. The
     policy counts as enabled, without selectors.
     """
-    if config.classic:
-        return _host_network(pod) or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL)
-    if early := _excluded(pod, namespace, classic=False):
+    if early := _excluded(pod, namespace, () if config.classic else _IGNORED):
         return early
-    asked, warnings = _read_request(pod, classic=False)
+    asked, warnings = (None, ()) if config.classic else _read_request(pod, classic=False)
     return asked or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings)
 
 
-def _host_network(pod: Tree) -> Decision | None:
+def _excluded(pod: Tree, namespace: str, ignored: tuple[str, ...]) -> Decision | None:
     if mapping(pod.get("spec")).get("hostNetwork") is True:
         reason = "the pod uses the host's network: rules made for it would intercept the whole node"
         return Decision(inject=False, reason=reason, step=DecisionStep.HOST_NETWORK)
-    return None
-
-
-def _excluded(pod: Tree, namespace: str, *, classic: bool) -> Decision | None:
-    if host := _host_network(pod):
-        return host
     own = mapping(pod.get("metadata")).get("namespace") or namespace
-    if own in ignored_namespaces(classic=classic):
+    if own in ignored:
         return Decision(inject=False, reason=f"{own} is a system namespace", step=DecisionStep.NAMESPACE)
     return None
 

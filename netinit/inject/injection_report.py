@@ -89,10 +89,11 @@ def judge(
         of_workload |= fields
         injected = fired and decision.inject
         reason = decision.reason if fired else "no webhook selects the pod"
-    findings = (str(one) for one in pod_findings(pod) if one.kind != "no-init-container")
-    changes, outcome = (
-        _outcome(workload, pod, config, namespace, settings) if injected else (False, {"findings": tuple(findings)})
-    )
+    if injected:
+        changes, outcome = _outcome(workload, pod, config, namespace, settings)
+    else:
+        found = tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")
+        changes, outcome = False, {"findings": found}
     if already := Status.of_pod(pod) is not None:
         after = "the injector would change it" if changes else "the injector would change nothing"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"

@@ -115,8 +115,7 @@ class Workload(Record):
     @property
     def bare(self) -> bool:
         """Whether it has no pod spec, such as a patch."""
-        _, _, spec_path = _KINDS[self.kind]
-        return _at(self.tree, spec_path).get("spec") is None
+        return _at(self.tree, self.template_path).get("spec") is None
 
     @property
     def title(self) -> str:
@@ -124,21 +123,22 @@ class Workload(Record):
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind} {quote(full)}"
 
-    def pod(self) -> Tree:
-        """Return a copy of the pod for manual injection; as in Istio, a CronJob's has the job's metadata."""
-        _, metadata_path, spec_path = _KINDS[self.kind]
-        return _pod(_at(self.tree, metadata_path).get("metadata"), _at(self.tree, spec_path).get("spec"))
-
     @property
     def template_path(self) -> tuple[str, ...]:
         """The path of the pod template in the object; empty for a pod."""
         return _KINDS[self.kind][2]
 
+    def pod(self) -> Tree:
+        """Return a copy of the pod for manual injection; as in Istio, a CronJob's has the job's metadata."""
+        return self._pod(_KINDS[self.kind][1])
+
     def created_pod(self) -> Tree:
         """Return a copy of the pod as the API server receives it."""
-        _, _, spec_path = _KINDS[self.kind]
-        holder = _at(self.tree, spec_path)
-        return _pod(holder.get("metadata"), holder.get("spec"))
+        return self._pod(self.template_path)
+
+    def _pod(self, metadata_path: tuple[str, ...]) -> Tree:
+        metadata, spec = _at(self.tree, metadata_path).get("metadata"), _at(self.tree, self.template_path).get("spec")
+        return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
 
     def with_pod(self, pod: Tree) -> Tree:
         """Return a copy of the object with this pod as its template."""
@@ -147,10 +147,6 @@ class Workload(Record):
         for path, key in ((metadata_path, "metadata"), (spec_path, "spec")):
             _place(tree, path, key, pod[key])
         return tree
-
-
-def _pod(metadata: Any, spec: Any) -> Tree:
-    return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
 
 
 def _at(tree: Tree, path: tuple[str, ...]) -> Tree:

@@ -176,7 +176,9 @@ class TreeBuilder:
         if top.value.__class__ is list:
             top.value.append(value)
         elif not top.keyed:
-            top.key = self._key(value, event)
+            if value is None or isinstance(value, (dict, list)):
+                raise ParseError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
+            top.key = as_key(value)
             top.keyed = True
         else:
             top.keyed = False
@@ -188,11 +190,6 @@ class TreeBuilder:
                         f"{place_of(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
                     )
                 top.value[top.key] = value
-
-    def _key(self, value: Any, event: Any) -> Any:
-        if value is None or isinstance(value, (dict, list)):
-            raise ParseError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
-        return as_key(value)
 
     def _sources(self, value: Any, event: Any) -> list[Any]:
         sources = value if isinstance(value, list) else [value]

@@ -183,11 +183,7 @@ class _Writer:
 
 def dump(tree: Any) -> str:
     """Write a tree as block YAML, keys in their order; ambiguous text is quoted."""
-    return write(tree, _pairs, _scalar)
-
-
-def _pairs(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, dict) else []
+    return write(tree, lambda value: list(value.items()) if isinstance(value, dict) else [], _scalar)
 
 
 def _scalar(value: Any, indent: str) -> str:

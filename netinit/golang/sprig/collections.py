@@ -8,7 +8,7 @@ from typing import Any, Final
 from netinit.golang.sprig.numbers import to_int64
 from netinit.golang.sprig.reflection import deep_equal
 from netinit.golang.sprig.text import text_of, texts_of
-from netinit.golang.template.limits import check_size, measure, measure_all, size_of
+from netinit.golang.template.limits import check_size, measure, measure_all
 from netinit.golang.template.values import (
     Function,
     FunctionError,
@@ -261,7 +261,10 @@ def _copy(value: Any) -> Any:
 _WITH_MUST: Final[dict[str, Callable[..., Any] | Function]] = {
     "Append": lambda values, item: [*_items(values, "push"), item],
     "Chunk": chunk,
-    "Compact": Function.of(lambda values: [item for item in _items(values, "compact") if item], cost=size_of),
+    "Compact": Function.of(
+        lambda values: [item for item in _items(values, "compact") if item],
+        cost=lambda values: len(values) >> 4 if kind_of(values) == "slice" else 1,
+    ),
     "DeepCopy": Function.of(deep_copy, cost=measure_all),
     "First": lambda values: next(iter(_items(values, "find first")), None),
     "Has": Function.of(has, cost=lambda needle, values: _comparison_cost(values, needle)),

@@ -24,10 +24,6 @@ _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class _BadURL(Exception):  # noqa: N818 - a verdict
-    """The text is not a URL; the message is Go's."""
-
-
 def _escape(text: str, part: str) -> str:
     escaped = re.sub(
         rf"[^{_KEPT[part]}]".encode(), lambda found: f"%{found[0][0]:02X}".encode(), to_bytes(text), flags=re.DOTALL
@@ -40,9 +36,9 @@ def _unescape(text: str, part: str) -> str:
     for found in re.finditer(rb"%(.{0,2})", raw, re.DOTALL):
         is_escape = re.fullmatch(rb"[0-9A-Fa-f]{2}", found[1])
         if not is_escape or (part == "host" and found[1][0] < ord("8") and found[1] != b"25"):
-            raise _BadURL(f"invalid URL escape {quote(from_bytes(found[0]))}")
+            raise ValueError(f"invalid URL escape {quote(from_bytes(found[0]))}")
     if part == "host" and (bad := re.search(rf"[^{_KEPT['host']}%\x80-\xff]".encode(), raw)):
-        raise _BadURL(f"invalid character {quote(from_bytes(bad[0]))} in host name")
+        raise ValueError(f"invalid character {quote(from_bytes(bad[0]))} in host name")
     return from_bytes(re.sub(rb"%(..)", lambda found: bytes.fromhex(found[1].decode()), raw))
 
 
@@ -50,7 +46,7 @@ def parse_url(text: str) -> OwnMap:
     """Split a URL into its parts, by name. Raises FunctionError for an invalid one."""
     try:
         return OwnMap(_parsed(text))
-    except _BadURL as problem:
+    except ValueError as problem:
         raise FunctionError(f"unable to parse url: parse {quote(text)}: {problem}") from None
 
 
@@ -58,9 +54,9 @@ def _parsed(text: str) -> dict[str, Any]:
     parts = dict.fromkeys(("scheme", "host", "hostname", "path", "query", "opaque", "fragment", "userinfo"), "")
     before, _, fragment = text.partition("#")
     if _CONTROL.search(before):
-        raise _BadURL("net/url: invalid control character in URL")
+        raise ValueError("net/url: invalid control character in URL")
     if before.startswith(":"):
-        raise _BadURL("missing protocol scheme")
+        raise ValueError("missing protocol scheme")
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", before)
     rest = before[found.end() :] if found else before
     parts["scheme"] = scheme = found[1].lower() if found else ""
@@ -70,7 +66,7 @@ def _parsed(text: str) -> dict[str, Any]:
         if scheme:
             return {**parts, "opaque": rest}
         if ":" in rest.partition("/")[0]:
-            raise _BadURL("first path segment in URL cannot contain colon")
+            raise ValueError("first path segment in URL cannot contain colon")
     if rest.startswith("//") and (scheme or not rest.startswith("///")):
         authority, slash, rest = rest[2:].partition("/")
         rest = slash + rest
@@ -84,14 +80,14 @@ def _authority(text: str) -> tuple[str, str]:
     user, at, host = text.rpartition("@")
     port = host[host.rfind("]") + 1 :] if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
     if host.startswith("[") and "]" not in host:
-        raise _BadURL("missing ']' in host")
+        raise ValueError("missing ']' in host")
     if not _PORT.fullmatch(port):
-        raise _BadURL(f"invalid port {quote(port)} after host")
+        raise ValueError(f"invalid port {quote(port)} after host")
     host = _unescape(host, "host")
     if not at:
         return "", host
     if not _USER.fullmatch(user):
-        raise _BadURL("net/url: invalid userinfo")
+        raise ValueError("net/url: invalid userinfo")
     name, colon, password = user.partition(":")
     return _escape(_unescape(name, "user"), "user") + colon + _escape(_unescape(password, "user"), "user"), host
 
@@ -111,7 +107,7 @@ def join_url(parts: dict[str, Any] | None) -> str:
     if userinfo:
         try:
             user = _authority(f"{userinfo}@host")[0] + "@"
-        except _BadURL as problem:
+        except ValueError as problem:
             whole = quote(f"proto://{userinfo}@host")
             raise FunctionError(f"unable to parse userinfo in dict: parse {whole}: {problem}") from None
     text = f"{scheme}:" if scheme else ""

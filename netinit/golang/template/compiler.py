@@ -63,13 +63,6 @@ def enter(run: Run, body: Body, dot: Any) -> None:
         step(run, dot)
 
 
-def _text(text: str) -> Step:
-    def write_text(run: Run, _dot: Any) -> None:
-        run.put(text)
-
-    return write_text
-
-
 def _jump(where: type[Exception]) -> Step:
     def jump(_run: Run, _dot: Any) -> None:
         raise where
@@ -79,7 +72,8 @@ def _jump(where: type[Exception]) -> Step:
 
 def _compile(frame: Frame, node: Node) -> Step:
     if isinstance(node, Text):
-        return _text(node.text)
+        text = node.text
+        return lambda run, _dot: run.put(text)
     if isinstance(node, Action):
         return _action(frame, node)
     if isinstance(node, If | With):
@@ -94,11 +88,7 @@ def _compile(frame: Frame, node: Node) -> Step:
 def _action(frame: Frame, node: Action) -> Step:
     expr = compile_pipe(frame, node.pipe, keep_nil=True)
     if node.pipe.variables:
-
-        def evaluate(run: Run, dot: Any) -> None:
-            expr(run, dot)
-
-        return evaluate
+        return expr
 
     def show(value: Any) -> str:
         if kind_of(value) == "func":

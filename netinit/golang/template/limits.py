@@ -111,11 +111,6 @@ def measure_all(*values: Any) -> int:
     return measure(values) >> 2
 
 
-def size_of(values: Any) -> int:
-    """Return the steps of a function that visits each element of a list."""
-    return len(values) >> 4 if isinstance(values, list | tuple | dict) else 1
-
-
 def text_cost(*texts: Any) -> int:
     """Return the steps of a function that does more than copy texts: one for 16 characters, rounded down."""
     return sum(len(text) for text in texts if isinstance(text, str)) >> 4

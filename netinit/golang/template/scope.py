@@ -8,7 +8,7 @@ that depend on nothing else; a rendering with another object in such a field com
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from netinit.base.errors import TemplateError
@@ -27,7 +27,7 @@ from netinit.golang.template.nodes import (
     Tree,
     Variable,
 )
-from netinit.golang.template.values import NO_VALUE, Function, Shaped, Struct, to_bytes
+from netinit.golang.template.values import NO_VALUE, Function, Shaped, to_bytes
 
 _CONSTANTS = (Identifier, Literal)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
@@ -105,23 +105,6 @@ def last_visited(node: Expression | Command) -> Expression:
             node = node.base
         else:
             return node
-
-
-class Constants:
-    """The names of a template's constants, and their objects in the first rendering."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset(names)
-        self._first: Mapping[str, Any] | None = None
-
-    def begin(self, run: Run, data: Any) -> None:
-        """Set the rendering's root, and the constants that differ from the first rendering's."""
-        if not self.names or not isinstance(data, Struct):
-            return
-        if self._first is None:
-            self._first = {name: data.fields.get(name) for name in self.names}
-        run.root = data
-        run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
 
 
 def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset[str] | None:

@@ -13,8 +13,7 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Identifier
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
-from netinit.golang.template.scope import Constants
-from netinit.golang.template.values import NO_VALUE, Function, from_bytes, to_bytes
+from netinit.golang.template.values import NO_VALUE, Function, Struct, from_bytes, to_bytes
 
 _DEFAULT_LIMITS: Final = Limits()
 
@@ -50,7 +49,9 @@ class Template:
         self.name = name
         self._functions = {**BUILTINS, **{name: Function.of(call) for name, call in (functions or {}).items()}}
         self._trusted = trusted
-        self._constants = Constants(constants)
+        self._constants = frozenset(constants)
+        self._first: Mapping[str, Any] | None = None
+        """The constants' objects in the first rendering."""
         self._compiled: Mapping[str, Body] | None = None
         try:
             self._trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
@@ -95,7 +96,11 @@ class Template:
 
     def _run(self, name: str, data: Any, limits: Limits) -> Run:
         run = Run(self.name, limits)
-        self._constants.begin(run, data)
+        if self._constants and isinstance(data, Struct):
+            if self._first is None:
+                self._first = {name: data.fields.get(name) for name in self._constants}
+            run.root = data
+            run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
         try:
             enter(run, self._bodies()[name], NO_VALUE if data is None else data)
         except RecursionError:
@@ -109,7 +114,7 @@ class Template:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(self._trees, self._functions, marked, self._constants.names)
+            bodies = self._compiled = compile_trees(self._trees, self._functions, marked, self._constants)
         return bodies
 
 
