@@ -155,7 +155,9 @@ def _field_of(go_type: str, tree: Tree, name: str) -> Any:
     return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
 
 
-_ZEROS: Mapping[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "intstr.IntOrString": 0}
+_ZEROS: Mapping[str, Any] = {
+    "string": "", "bool": False, "int32": 0, "int64": 0, "intstr.IntOrString": 0, "resource.Quantity": "0",
+}  # fmt: skip
 
 
 def _value(go_type: str, raw: Any) -> Any:
@@ -226,7 +228,7 @@ def json_of(go_type: str, raw: Any) -> Any:
     A value of a wrong type is kept.
     """
     if raw is None:
-        return _zero_json(go_type)
+        return _object_json(go_type, {}) if go_type in _lines() else _ZEROS.get(go_type)
     plain = go_type.removeprefix("*")
     if plain in _lines():
         return _object_json(plain, raw) if isinstance(raw, dict) else raw
@@ -236,12 +238,6 @@ def json_of(go_type: str, raw: Any) -> Any:
         of_items = plain.partition("]")[2]
         return {key: json_of(of_items, raw[key]) for key in sorted(raw)} if isinstance(raw, dict) else raw
     return canonical(raw) if plain == "resource.Quantity" else raw
-
-
-def _zero_json(go_type: str) -> Any:
-    if go_type in _lines():
-        return _object_json(go_type, {})
-    return "0" if go_type == "resource.Quantity" else _ZEROS.get(go_type)
 
 
 def _object_json(go_type: str, tree: Tree) -> Tree:

@@ -185,16 +185,6 @@ class ProxyConfig(Record):
         return int(self.fields.get("statusPort") or 0)
 
     @property
-    def interception_mode(self) -> str:
-        """REDIRECT, TPROXY or NONE."""
-        return str(self.fields.get("interceptionMode") or "REDIRECT")
-
-    @property
-    def holds_application(self) -> bool:
-        """Whether the application starts after the proxy is ready."""
-        return self.fields.get("holdApplicationUntilProxyStarts") is True
-
-    @property
     def image_type(self) -> str:
         """The type of the proxy's image (`debug`, `distroless`, `default`); "" if not set."""
         return string(mapping(self.fields.get("image")).get("imageType"))
@@ -252,11 +242,6 @@ class MeshConfig(Record):
         proxy = Message("ProxyConfig", config.fields, given)
         proxy.changed = config.changed()
         return proxy, Message("MeshConfig", self.fields, {"DefaultConfig": proxy})
-
-    @property
-    def prometheus_merge(self) -> bool:
-        """Whether the pod's metrics are merged with the proxy's."""
-        return self.fields.get("enablePrometheusMerge") is not False
 
     @property
     def inbound_policy(self) -> str:

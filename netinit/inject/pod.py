@@ -201,7 +201,8 @@ class _Injection:
         labels = metadata["labels"] = strings(metadata.get("labels"))
         self._set_cluster(spec)
         proxy = self.subject.proxy
-        merge_metrics(spec, annotations, proxy.status_port, enabled=self.config.mesh.prometheus_merge)
+        merges = self.config.mesh.fields.get("enablePrometheusMerge") is not False
+        merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
         if wants_rewrite(annotations, default=hook.get("rewriteAppHTTPProbe") is True):
             rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
@@ -210,8 +211,8 @@ class _Injection:
         injected = Status.of_template(mapping(self.template.get("spec")))
         annotations[STATUS] = injected.current_text(self.settings.revision)
         annotations.update(self.config.injected_annotations)
-        held = mapping(mapping(self.config.values.get("global")).get("proxy")).get("holdApplicationUntilProxyStarts")
-        reorder(spec, proxy_first=proxy.holds_application or held is True)
+        of_values = mapping(mapping(self.config.values.get("global")).get("proxy"))
+        reorder(spec, proxy_first=any(one.get("holdApplicationUntilProxyStarts") is True for one in (proxy.fields, of_values)))
         return self.pod
 
     def _stripped(self) -> Tree:
@@ -265,7 +266,7 @@ class _Injection:
         if init is None or (uid is None and gid is None):
             return
         annotated = strings(self.pod["metadata"].get("annotations")).get(INTERCEPTION_MODE)
-        tproxy = "TPROXY" in {self.subject.proxy.interception_mode, annotated}
+        tproxy = "TPROXY" in (self.subject.proxy.fields.get("interceptionMode"), annotated)
         proxy = find_proxy(spec)
         if tproxy and uid is not None and proxy is not None:
             proxy["securityContext"] = {**security(proxy), "runAsUser": 0}

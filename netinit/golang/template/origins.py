@@ -92,7 +92,8 @@ class _OriginWalk:
         origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
         for more in piped:
             origin = _within(origin | more)
-        if origin and any(_changes(command.args) for command in pipe.commands):
+        called = [command.args[0] for command in pipe.commands]
+        if origin and any(isinstance(function, syntax.Identifier) and function.text in CHANGING for function in called):
             self.is_changed = True
         if elements:
             origin = _within(origin)
@@ -140,10 +141,6 @@ class _OriginWalk:
 
     def find(self, name: str) -> syntax.Variable | None:
         return next((variable for variable in reversed(self.visible) if variable.text == name), None)
-
-
-def _changes(args: Sequence[syntax.Expression]) -> bool:
-    return isinstance(args[0], syntax.Identifier) and args[0].text in CHANGING
 
 
 def _within(origin: int | bool) -> int:
