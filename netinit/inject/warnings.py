@@ -128,7 +128,9 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     if only_validates(init, options) or security(init).get("privileged") is True:
         return
     capabilities = mapping(security(init).get("capabilities"))
-    added, dropped = (_capabilities(capabilities.get(key)) for key in ("add", "drop"))
+    added, dropped = (
+        {string(name).upper().removeprefix("CAP_") for name in sequence(capabilities.get(key))} for key in ("add", "drop")
+    )
     wanted = [("NET_ADMIN", "every backend needs it to program rules")]
     backend = BACKENDS.get(options.wanted_backend)
     if backend and backend.wants_net_raw:
@@ -149,10 +151,6 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
             why=f"{why}{'; not every container runtime gives it unasked' if uncertain else ''}",
             remedy=f"add {capability} to its securityContext.capabilities.add",
         )
-
-
-def _capabilities(names: object) -> set[str]:
-    return {string(name).upper().removeprefix("CAP_") for name in sequence(names)}
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:

@@ -228,9 +228,7 @@ def _base(frame: Frame, node: syntax.Fields) -> tuple[Expr, int]:
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:
     kind = kind_of(value)
-    if kind == "struct" and name in value.fields:
-        return f"{name} has arguments but cannot be invoked as function"
-    if kind == "pointer" and value and name in value.fields:
+    if kind in ("struct", "pointer") and value and name in value.fields:
         return f"{name} has arguments but cannot be invoked as function"
     if kind == "map" and access.key_type(value) == "string":
         return f"{name} is not a method but has arguments"
