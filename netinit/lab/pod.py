@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -147,8 +146,6 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
 
 def find_obstacle() -> str | None:
     """Why no pod can be created here, with the remedy; None if it can."""
-    if importlib.util.find_spec("pyroute2") is None:
-        return "pyroute2 is not installed: pip install pyroute2"
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +20,8 @@ from netinit.base.errors import (
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import children, detect, namespaces
+from netinit.kernel.links import Links
+from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
@@ -44,8 +43,6 @@ from netinit.rules.targets import Drop, Redirect, Reject, Return, Target, Tproxy
 
 Result = TypeVar("Result")
 
-SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h
-IFF_UP = 1
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
@@ -276,10 +273,8 @@ def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dic
 def renew() -> None:
     """Move this process into a new network namespace with `lo` up. Raises NamespaceError."""
     namespaces.unshare()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH22x", b"lo", 0))
-        flags = struct.unpack_from("16sH", request)[1]
-        fcntl.ioctl(asking, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | IFF_UP))
+    with Links() as links:
+        links.set_up(LOOPBACK_INDEX)
 
 
 def _attempt(job: Callable[[], Result], _: children.Answer) -> Result:
