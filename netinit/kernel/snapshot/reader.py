@@ -11,7 +11,8 @@ import posix
 from netinit.base.snapshot import AttachedProgram, Device, Snapshot, Unknown
 from netinit.kernel import netlink
 from netinit.kernel.address_sets import set_names
-from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routes, sysctls
+from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
+from netinit.kernel.snapshot.host import read_host
 
 
 def read_snapshot() -> Snapshot:
@@ -33,22 +34,6 @@ def read_snapshot() -> Snapshot:
 def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
     """Read the BPF programs of this namespace, its devices and its processes' cgroups. Raises OSError without /proc."""
     return bpf.read(links, unknown) + cgroups.read(unknown)
-
-
-def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
-    """Read devices, addresses, routes and settings; needs no privilege. Raises OSError."""
-    unknown = [] if unknown is None else unknown
-    with netlink.Netlink(netlink.NETLINK_ROUTE) as link:
-        links = devices.read_links(link, unknown)
-        return Snapshot(
-            links=links,
-            addresses=netlink.list_addresses(link),
-            traffic_control=devices.read_traffic_control(link, links, unknown),
-            routing_rules=routes.read_rules(link, unknown),
-            routes=routes.read_routes(link, unknown),
-            settings=sysctls.read([one.name for one in links]),
-            unknown=tuple(unknown),
-        )
 
 
 NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
