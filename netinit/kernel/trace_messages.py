@@ -7,7 +7,6 @@ nfnetlink_log delivers. An NFLOG group reports each packet's sender.
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import socket
@@ -20,15 +19,15 @@ from typing import Self
 from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import detect, netlink
-from netinit.kernel.conntrack import open_listener
+from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
+from netinit.kernel.nf_tables import NfTables
 from netinit.kernel.runtime_environment import advise
-from netinit.kernel.trace_table import TraceTable, remove_leftover
+from netinit.kernel.trace_table import delete_table, make_table, remove_leftover
 
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
 OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
 NFNLGRP_NFTRACE = 9
-SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFT_MSG_TRACE = 10 << 8 | 17
 NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG = 4 << 8, 4 << 8 | 1
 BIND, COPY_PACKET = 1, 2
@@ -43,7 +42,6 @@ RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 MAX_PACKET_BYTES = 128  # reported of each packet: its headers
-RECEIVE_SIZE = 1 << 16
 TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
 _LOGGERS = Path("/proc/sys/net/netfilter/nf_log")
@@ -128,9 +126,9 @@ class Tracer:
     def __init__(self, rule: bytes, family: Family, *, inbound: bool, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
         self._rule, self._family, self._inbound, self._older = rule, family, inbound, older
-        self._reports: socket.socket | None = None
-        self._traces: socket.socket | None = None
-        self._table: TraceTable | None = None
+        self._reports: EventSocket | None = None
+        self._traces: EventSocket | None = None
+        self._table: NfTables | None = None
         self._before = ""  # the previous logger: number of its family, name
 
     def __enter__(self) -> Self:
@@ -149,7 +147,8 @@ class Tracer:
         try:
             if self._table:
                 table, self._table = self._table, None
-                table.remove()
+                with table:
+                    delete_table(table)
         finally:
             _restore_logger(self._before)
             self._before = ""
@@ -174,21 +173,20 @@ class Tracer:
 
     def _open(self) -> None:
         require_admin()
-        self._reports = open_listener()
+        self._reports = EventSocket()
         try:
             _bind(self._reports, GROUP)
         except OSError as error:
             if error.errno in TAKEN:
                 raise LockedError("this pod is being traced already: wait until that run ends, or end it") from None
             raise _unavailable("reports of packets (nfnetlink_log)", error) from None
-        self._traces = open_listener()
         try:
+            self._traces = EventSocket(1 << NFNLGRP_NFTRACE - 1)
             _remove_leftover()
-            self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
             before = _read_logger(self._family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = TraceTable(self._rule, inbound=self._inbound, logger=before)
+            self._table = make_table(self._rule, inbound=self._inbound, logger=before)
             if before:
                 _write_logger(self._family, _LOGGER)
                 self._before = before
@@ -200,18 +198,16 @@ class Tracer:
                 ) from None
             raise _unavailable("the trace of nf_tables", error) from None
 
-    def _drain(self, held: socket.socket) -> Iterator[tuple[int, bytes]]:
+    def _drain(self, held: EventSocket) -> Iterator[tuple[int, bytes]]:
         while True:
             try:
-                data = held.recv(RECEIVE_SIZE, socket.MSG_DONTWAIT)
+                yield from held.hear(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno != ENOBUFS:
                     raise
                 self.lost = True
-                continue
-            yield from netlink.split(data)
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
@@ -233,24 +229,11 @@ def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
     return found
 
 
-def _bind(held: socket.socket, group: int) -> None:
+def _bind(held: EventSocket, group: int) -> None:
     """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
-    _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
-    mode = pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)
-    _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
-
-
-def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
-    body = pack(">BBH", 0, 0, group) + attributes
-    held.send(netlink.message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
-    held.settimeout(5.0)
-    while True:
-        for kind, answer in netlink.split(held.recv(RECEIVE_SIZE)):
-            if kind == netlink.NLMSG_ERROR:
-                if code := -unpack_from("=i", answer)[0]:
-                    raise OSError(code, os.strerror(code))
-                held.settimeout(None)
-                return
+    mode = attribute(NFULA_CFG_MODE, pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1))
+    for attributes in (attribute(NFULA_CFG_CMD, bytes((BIND,))), mode):
+        held.request(NFULNL_MSG_CONFIG, 0, pack(">BBH", 0, 0, group) + attributes)
 
 
 def _read_report(body: bytes) -> Begun | MetOlder | None:
