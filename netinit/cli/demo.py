@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from netinit.base.errors import LabError
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
@@ -73,8 +73,7 @@ class Attempt:
     @property
     def dialled(self) -> str:
         """The connection's destination, in the servers' notation."""
-        host = f"[{self.probe.host}]" if ":" in self.probe.host else self.probe.host
-        return f"{host}:{self.probe.port}"
+        return join_host(self.probe.host, self.probe.port)
 
 
 def play(backend: str) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from functools import partial
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
+from netinit.base.net import join_host
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
@@ -19,7 +20,6 @@ from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe import Probes, probe
-from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
@@ -137,10 +137,10 @@ def render_probes(probes: Probes) -> Lines:
     cells = []
     for row in probes.rows:
         ask = row.ask
-        end = f"[{ask.destination}]:{ask.port}" if ":" in ask.destination else f"{ask.destination}:{ask.port}"
         outcome = row.expected if row.right else f"{row.expected}: {row.observed}" if row.expected else row.observed
         if row.right is False:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
+        end = join_host(ask.destination, ask.port)
         cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome))
     printed = format_table(cells)
     right = sum(row.right is True for row in probes.rows)
@@ -197,11 +197,9 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
         found |= {
             "probes": [
                 {
-                    "ok": row.right, "direction": "inbound" if row.ask.direction == INBOUND else "outbound",
-                    "family": row.ask.family.name, "protocol": row.ask.protocol, "who": row.ask.who,
-                    "uid": row.ask.uid, "gid": row.ask.gid, "target": row.ask.target,
-                    "destination": row.ask.destination, "port": row.ask.port,
-                    "expected": row.expected, "observed": row.observed, "because": row.because,
+                    "ok": row.right, "direction": row.ask.direction, "family": row.ask.family.name,
+                    **{key: getattr(row.ask, key) for key in ("protocol", "who", "uid", "gid", "target", "destination", "port")},
+                    **{key: getattr(row, key) for key in ("expected", "observed", "because")},
                 }
                 for row in probes.rows
             ],

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netinit.base.net import join_host
 from netinit.kernel.switch_user import creating_as
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
@@ -189,5 +190,4 @@ def _in_groups(groups: Sequence[int]) -> Iterator[None]:
 
 def render_address(address: Sequence[str | int]) -> str:
     """Format the socket module's address as `10.77.0.2:80` or `[fd77::2]:80`."""
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return join_host(str(address[0]), address[1])

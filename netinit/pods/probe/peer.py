@@ -14,9 +14,8 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
+from netinit.kernel.namespaces import Visit
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
-from netinit.pods.probe.matrix import Ask
-from netinit.pods.probe.sockets import ProbeSocket
 
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX_LENGTH = {4: 30, 6: 126}
@@ -51,10 +50,9 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def open(self, ask: Ask) -> ProbeSocket:
-        """Open a socket of the peer to probe the pod with."""
-        with self._there.entered():
-            return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=0, gid=0)
+    def entered(self) -> Visit:
+        """Return a block in which the calling thread is in the peer's namespace."""
+        return self._there.entered()
 
     def _wire(self) -> None:
         with self._there.entered():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NetinitError
-from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.net import IPV4, IPV6, Family, join_host
 from netinit.kernel import detect, read_text
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
@@ -171,7 +171,8 @@ def _attempt(
     with ExitStack() as stack:
         for ask in asks:
             try:
-                opened = peer.open(ask) if peer else _open(ask)
+                with peer.entered() if peer else nullcontext():
+                    opened = ProbeSocket(ask)
             except (OSError, NetinitError) as error:
                 sockets.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
                 continue
@@ -189,10 +190,6 @@ def _attempt(
             ambiguous = ask.port in busy and sighting.accepted and sighting.target == (ask.destination, ask.port)
             rows.append(_judge(ask, trace, sighting, transparent=transparent, ambiguous=ambiguous))
     return rows
-
-
-def _open(ask: Ask) -> ProbeSocket:
-    return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
 
 
 def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
@@ -270,7 +267,7 @@ def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
         return untouched and captured
     if trace.verdict == CAPTURED:
         wanted = format_endpoint(ask.family, trace.last.destination, trace.redirect_port)
-        return sighting.target is not None and _endpoint(ask.family, sighting.target) == wanted and arrived
+        return sighting.target is not None and join_host(*sighting.target) == wanted and arrived
     if trace.fate == DELIVERED:
         return untouched and arrived and not captured
     return untouched
@@ -287,12 +284,7 @@ def _describe_expected(trace: Trace) -> str:
 def _describe_observed(ask: Ask, sighting: _Sighting) -> str:
     if sighting.target is None:
         return "dropped (connection tracking never saw it)"
-    address, port = sighting.target
     end = "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
     if sighting.target != (ask.destination, ask.port):
-        return f"sent to {_endpoint(ask.family, (address, port))}{end}"
+        return f"sent to {join_host(*sighting.target)}{end}"
     return f"kept its destination{', accepted' if sighting.accepted else end}"
-
-
-def _endpoint(family: Family, target: tuple[str, int]) -> str:
-    return f"[{target[0]}]:{target[1]}" if family is IPV6 else f"{target[0]}:{target[1]}"
