@@ -10,7 +10,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +162,7 @@ def _open_socket(probe: Probe) -> socket.socket:
     """Open a socket with the probe's ids: the owner match reads those at its creation."""
     version = ipaddress.ip_address(probe.host).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
-    with _in_groups(probe.groups), creating_as(probe.uid, probe.gid):
+    with creating_as(probe.uid, probe.gid, probe.groups):
         made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
     if probe.mark:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
@@ -173,19 +173,6 @@ def _open_socket(probe: Probe) -> socket.socket:
 def needs_child(probe: Probe) -> bool:
     """Whether a probe needs other supplementary groups than this process, whose threads share them."""
     return set(probe.groups) != set(os.getgroups())
-
-
-@contextlib.contextmanager
-def _in_groups(groups: Sequence[int]) -> Iterator[None]:
-    old = os.getgroups()
-    if set(groups) == set(old):
-        yield
-        return
-    os.setgroups(groups)
-    try:
-        yield
-    finally:
-        os.setgroups(old)
 
 
 def render_address(address: Sequence[str | int]) -> str:

@@ -19,7 +19,7 @@ from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
-from netinit.kernel.sockets import original_destination
+from netinit.kernel.sockets import listen, original_destination
 from netinit.kernel.switch_user import become
 from netinit.options import Options
 from netinit.options.kinds import ALL
@@ -119,7 +119,7 @@ def _prove(probe: Proof, deadline: float) -> str:
     """Make the connection; return "" if it arrived as required, else what happened."""
     token = os.urandom(TOKEN_BYTES)
     try:
-        listener = _listen(probe.family, probe.port)
+        listener = listen(probe.family, probe.port)
     except OSError as error:
         raise ValidationImpossibleError(
             f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
@@ -133,21 +133,6 @@ def _prove(probe: Proof, deadline: float) -> str:
             return ""
         return f"arrived on port {probe.port} with the original destination {arrived[0]} port {arrived[1]}"
     return arrived
-
-
-def _listen(family: Family, port: int) -> socket.socket:
-    listener = socket.socket(family.number, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family is IPV6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind((family.any_address, port))
-        listener.listen()
-        listener.setblocking(False)  # noqa: FBT003 - its signature
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def _wait_for(

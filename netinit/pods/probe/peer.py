@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
 from netinit.base.errors import LabError
-from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.net import IPV4, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
 from netinit.kernel.namespaces import Visit
-from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
+from netinit.kernel.sockets import listen
 
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX_LENGTH = {4: 30, 6: 126}
@@ -101,20 +101,11 @@ def listening_ports(family: Family) -> frozenset[int]:
     return frozenset(found)
 
 
-@contextlib.contextmanager
-def open_transparent(family: Family, port: int) -> Iterator[None]:
+def open_transparent(family: Family, port: int) -> contextlib.AbstractContextManager[object]:
     """Keep a transparent socket on the port for TPROXY: the proxy's if it listens, else our own."""
-    with socket.socket(family.number, socket.SOCK_STREAM) as listener:
-        if family is IPV6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
-        else:
-            listener.setsockopt(socket.SOL_IP, IP_TRANSPARENT, 1)
-        try:
-            listener.bind((family.any_address, port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-        else:
-            listener.listen()
-        yield
+    try:
+        return listen(family, port, transparent=True)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+    return contextlib.nullcontext()
