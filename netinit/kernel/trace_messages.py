@@ -23,7 +23,7 @@ from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.nf_tables import NfTables
 from netinit.kernel.runtime_environment import advise
-from netinit.kernel.trace_table import delete_table, make_table, remove_leftover
+from netinit.kernel.trace_table import TABLE, delete_table, make_table, remove_leftover
 
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
 OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
@@ -108,6 +108,7 @@ class MetOlder:
 
 
 Event = Begun | Met | MetOlder
+Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers (from 1) by handle
 
 
 def require_admin() -> None:
@@ -219,13 +220,17 @@ def list_hooks() -> dict[tuple[int, str, str], str]:
     }
 
 
-def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
-    """Map handles to rule numbers (from 1) for each table and chain of an nf_tables family. Raises OSError."""
-    found: dict[tuple[str, str], dict[int, int]] = {}
-    for body in list_nft_rules(family):
-        rule = read_attributes(body, netlink.NETFILTER_SIZE)
-        numbers = found.setdefault((read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])), {})
-        numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
+def list_handles() -> Handles:
+    """Return the nf_tables rules by the handles of trace events, without the trace's own. Raises OSError, BackendUnavailableError."""
+    require_admin()
+    found: Handles = {}
+    for family in (netlink.INET, netlink.IPV4_TABLES, netlink.IPV6_TABLES):
+        for body in list_nft_rules(family):
+            rule = read_attributes(body, netlink.NETFILTER_SIZE)
+            place = family, read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])
+            if place[:2] != (netlink.INET, TABLE):
+                numbers = found.setdefault(place, {})
+                numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
     return found
 
 

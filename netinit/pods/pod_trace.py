@@ -32,7 +32,6 @@ from netinit.simulate.trace_alignment import VANISHED, ObservedHit, TracedPacket
 
 Result = TypeVar("Result")
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers by handle
 
 SLICE = 0.1  # seconds until a signal is handled
 QUIET = 0.5  # seconds without an event after which a packet counts as lost
@@ -104,17 +103,6 @@ class Wanted(Record):
         return trace_messages.Tracer(rule.block(), self.family, inbound=self.inbound, older=older)
 
 
-def list_rules() -> Handles:
-    """Return the nf_tables rules by the handles of trace events, without the trace's own.
-
-    Raises OSError, BackendUnavailableError.
-    """
-    trace_messages.require_admin()
-    families = (INET, IPV4_TABLES, IPV6_TABLES)
-    found = {(number, *place): numbers for number in families for place, numbers in trace_messages.list_handles(number).items()}
-    return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
-
-
 @dataclass(slots=True)
 class _Followed:
     begun: trace_messages.Begun
@@ -132,7 +120,7 @@ class _Followed:
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
+    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: trace_messages.Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles

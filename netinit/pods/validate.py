@@ -127,17 +127,10 @@ def _prove(probe: Proof, deadline: float) -> str:
     with listener:
         left = max(0.01, deadline - time.monotonic())
         with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
-            arrived = _wait_for(listener, probe.family, token, deadline, child)
-    if isinstance(arrived, tuple):
-        if arrived == probe.destination:
-            return ""
-        return f"arrived on port {probe.port} with the original destination {arrived[0]} port {arrived[1]}"
-    return arrived
+            return _wait_for(listener, probe, token, deadline, child)
 
 
-def _wait_for(
-    listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
-) -> tuple[str, int] | str:
+def _wait_for(listener: socket.socket, probe: Proof, token: bytes, deadline: float, child: children.Child) -> str:
     waited: list[socket.socket | children.Child] = [listener, child]
     while (left := deadline - time.monotonic()) > 0:
         readable, _, _ = select.select(waited, [], [], left)
@@ -145,11 +138,11 @@ def _wait_for(
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(max(0.01, deadline - time.monotonic()))
-                if _read_token(connection) == token:
-                    found = _destination_or_reason(connection, family)
+                if _read_token(connection) == token:  # a connection of another process proves nothing
+                    found = _compare_destination(connection, probe)
                     connection.sendall(token)
                     return found
-        elif child in readable:  # a connection of another process proves nothing
+        elif child in readable:
             status = child.receive()
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
@@ -164,11 +157,14 @@ def _read_token(connection: socket.socket) -> bytes:
         return b""
 
 
-def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[str, int] | str:
+def _compare_destination(connection: socket.socket, probe: Proof) -> str:
     try:
-        return original_destination(connection, family)
+        address, port = original_destination(connection, probe.family)
     except OSError as error:
         return f"arrived without an original destination ({error.strerror}): it was not redirected by these rules"
+    if (address, port) == probe.destination:
+        return ""
+    return f"arrived on port {probe.port} with the original destination {address} port {port}"
 
 
 def _connect(probe: Proof, token: bytes, deadline: float) -> int:

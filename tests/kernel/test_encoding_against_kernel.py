@@ -12,7 +12,14 @@ from netinit.backends.nftables import NftablesBackend
 from netinit.base.net import FAMILIES
 from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET, IP, IP6
-from netinit.kernel.nf_tables import NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE, dump_tables
+from netinit.kernel.nf_tables import (
+    NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWRULE,
+    NFT_MSG_NEWSET,
+    NFT_MSG_NEWSETELEM,
+    NFT_MSG_NEWTABLE,
+    dump_tables,
+)
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
