@@ -32,7 +32,7 @@ from netinit.lab import (
 )
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
-from netinit.pods.doctor.brief import find_missing_program
+from netinit.pods.doctor import find_missing_program
 from netinit.pods.planning import settle
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import KNOWN_TABLES, write_rule

@@ -17,8 +17,7 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
-from netinit.kernel.snapshot.host import read_host
-from netinit.kernel.snapshot.reader import read_programs
+from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.options import TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.simulate.host import describe_node_program
