@@ -7,6 +7,7 @@ nfnetlink_log delivers. An NFLOG group reports each packet's sender.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import select
 import socket
@@ -16,12 +17,11 @@ from pathlib import Path
 from struct import pack, unpack_from
 from typing import Self
 
-from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.base.net import Family
 from netinit.kernel import detect, netlink
 from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
-from netinit.kernel.nf_tables import NfTables
 from netinit.kernel.runtime_environment import advise
 from netinit.kernel.trace_table import TABLE, delete_table, make_table, remove_leftover
 
@@ -127,40 +127,22 @@ class Tracer:
     def __init__(self, rule: bytes, family: Family, *, inbound: bool, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
         self._rule, self._family, self._inbound, self._older = rule, family, inbound, older
-        self._reports: EventSocket | None = None
-        self._traces: EventSocket | None = None
-        self._table: NfTables | None = None
+        self._reports: EventSocket
+        self._traces: EventSocket
         self._before = ""  # the previous logger: number of its family, name
+        self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            self._open(opened)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop tracing and restore the logger."""
-        try:
-            if self._table:
-                table, self._table = self._table, None
-                with table:
-                    delete_table(table)
-        finally:
-            _restore_logger(self._before)
-            self._before = ""
-            for held in (self._reports, self._traces):
-                if held:
-                    held.close()
+        self._opened.close()
 
     def read(self, seconds: float) -> list[Event]:
         """Return the next events, starts of packets first; empty after `seconds` without any."""
-        if not self._reports or not self._traces:
-            raise NetinitError("the tracer is not open")
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         poller.register(self._traces, select.POLLIN)
@@ -172,9 +154,9 @@ class Tracer:
         found.sort(key=lambda event: not isinstance(event, Begun))
         return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
 
-    def _open(self) -> None:
+    def _open(self, opened: contextlib.ExitStack) -> None:
         require_admin()
-        self._reports = EventSocket()
+        self._reports = opened.enter_context(EventSocket())
         try:
             _bind(self._reports, GROUP)
         except OSError as error:
@@ -182,12 +164,14 @@ class Tracer:
                 raise LockedError("this pod is being traced already: wait until that run ends, or end it") from None
             raise _unavailable("reports of packets (nfnetlink_log)", error) from None
         try:
-            self._traces = EventSocket(1 << NFNLGRP_NFTRACE - 1)
+            self._traces = opened.enter_context(EventSocket(1 << NFNLGRP_NFTRACE - 1))
             _remove_leftover()
             before = _read_logger(self._family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = make_table(self._rule, inbound=self._inbound, logger=before)
+            opened.callback(lambda: _restore_logger(self._before))
+            table = opened.enter_context(make_table(self._rule, inbound=self._inbound, logger=before))
+            opened.callback(delete_table, table)
             if before:
                 _write_logger(self._family, _LOGGER)
                 self._before = before

@@ -106,7 +106,9 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     for name in places:
         if variant := BACKENDS[name].variant:
             listings = _list_rules(snapshot, families, legacy=BACKENDS[name].tables == LEGACY_TABLES)
-            warnings += [notice for family in families for notice in notice_size(_count(listings[family]), family)]
+            for family, listing in listings.items():
+                size = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
+                warnings += notice_size(size, family)
             found[name] = from_listings(listings, routing, contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
@@ -197,10 +199,6 @@ def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: boo
         return {family: list_snapshot(snapshot, family, legacy=legacy) for family in families}
     except ValueError as error:
         raise ParseError(str(error)) from None
-
-
-def _count(listing: Listing) -> int:
-    return sum([len(texts) for table in listing.values() for texts in table.rules.values()])
 
 
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

@@ -12,8 +12,9 @@ from typing import TypeVar
 from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
+from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import namespaces, trace_messages
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
+from netinit.kernel.netlink import INET, LOOPBACK_INDEX
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
@@ -40,7 +41,6 @@ MAX_HITS = 10_000  # events of one packet
 _BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _OWN, _IPTABLES, _LEGACY = FIRST_WITH[TABLES_OF_OUR_OWN], FIRST_WITH[NF_TABLES], FIRST_WITH[LEGACY_TABLES]  # sources of rules
-_FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
@@ -202,7 +202,7 @@ class Follower:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):
             return event.table, event.chain
-        return f"nft table {_FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
+        return f"nft table {FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
 
     def _meet_older(self, found: _Followed, event: trace_messages.MetOlder) -> None:
         found.heard = time.monotonic()

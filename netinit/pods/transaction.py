@@ -164,17 +164,13 @@ def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...],
     With a shared mark the second backend would take packets for the proxy's and save the mark on their connections, whose
     replies would then be delivered to this pod.
     """
-    interim = plan_for(task.options.replace(tproxy_mark=_interim_mark(task.options.tproxy_mark)))
+    mark = task.options.tproxy_mark ^ INTERIM_BIT
+    interim = plan_for(task.options.replace(tproxy_mark=mark if mark not in (0, LOOP_MARK) else mark ^ INTERIM_BIT << 1))
     route(run, [step for step in routes_towards(interim, task) if step.add], task.machine)
     commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
         commit(run, other.backend, other.state.removal(interim))
     return chosen.backend.observe()
-
-
-def _interim_mark(mark: int) -> int:
-    other = mark ^ INTERIM_BIT
-    return other if other not in (0, LOOP_MARK) else other ^ INTERIM_BIT << 1
 
 
 def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:

@@ -112,9 +112,7 @@ class FeatureChecks:
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
         """Whether every needed feature, by family name, works."""
-        return not self.failure and not any(
-            self.outcomes.get(family, {}).get(name, "was not tried") for family, names in needed.items() for name in names
-        )
+        return not self.problems(needed)
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
         """Return why needed features do not work: cause -> affected features."""
@@ -122,7 +120,8 @@ class FeatureChecks:
             return {self.failure: []}
         found: dict[str, list[str]] = {}
         for family, names in needed.items():
-            for name, cause in self.outcomes.get(family, {}).items():
+            outcomes = dict.fromkeys(names, "was not tried") | self.outcomes.get(family, {})
+            for name, cause in outcomes.items():
                 if cause and name in names:
                     found.setdefault(cause, []).append(f"{family} {name}")
         return found
