@@ -109,16 +109,15 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     """The options to compare with, and notes; None if none are given and no rules show them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
+    kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
     if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
     if attached := find_attached(options):
-        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         text = f"no options were given; those with which the node's agent programmed the pod: {format_options(attached)}"
         return attached.replace(**kept), (text,)
     from netinit.pods.live import infer_run

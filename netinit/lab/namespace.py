@@ -85,14 +85,13 @@ class NetworkNamespace(IsolatedNamespace):
         namespace = self.descriptor
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
 
-        def act(_: children.Answer) -> Result:
+        def act() -> Result:
             namespaces.enter(namespace)
             become(uid, gid, groups)
             return function(*args)
 
         try:
-            with children.start(act, seconds=timeout, what=what, kept=None) as child:
-                return child.receive()  # type: ignore[no-any-return]
+            return children.ask(act, seconds=timeout, what=what, kept=None)
         except ChildLostError as error:
             end = f"did not end within {timeout} s and was killed" if error.late else "ended without a result; its stderr says why"
             raise LabError(f"{what} {end}") from None

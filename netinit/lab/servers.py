@@ -177,12 +177,13 @@ class _ServerSocket:
                 listening.sendmsg([text], [(level, kind, back)], 0, peer)
 
     def _answer(self, connection: socket.socket) -> None:
+        family = IPV4 if connection.family == socket.AF_INET else IPV6
+        original = None
+        with contextlib.suppress(OSError):  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
+            original = render_address(original_destination(connection, family))
         try:
-            local = connection.getsockname()
-            text = self._text(
-                render_address(local), render_address(connection.getpeername()), read_original_destination(connection)
-            )
-            connection.sendall(text)
+            local, peer = connection.getsockname(), connection.getpeername()
+            connection.sendall(self._text(render_address(local), render_address(peer), original))
         except OSError:  # the peer is gone
             self._forget(connection)
 
@@ -193,12 +194,3 @@ class _ServerSocket:
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
-
-
-def read_original_destination(connection: socket.socket) -> str | None:
-    """The connection's destination before REDIRECT or DNAT; None if it is not tracked."""
-    try:
-        address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
-    except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
-        return None
-    return render_address(address)

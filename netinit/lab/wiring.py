@@ -8,8 +8,7 @@ import socket
 import struct
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 from netinit.base.errors import LabError
@@ -54,16 +53,16 @@ def wire(
         forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
         for setting, value in forwarding.items():
             pod.set_sysctl(setting, value)
-        with _netlink(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
-            with _netlink(client, _SETTINGS) as beyond:
-                _join(_VethEnd(pod, inside, "eth0"), _VethEnd(client, beyond, "eth0"), 0, versions)
+        with _Side(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
+            with _Side(client, _SETTINGS) as beyond:
+                _join(inside, "eth0", beyond, 0, versions)
                 _add_routes(inside, 0, 1, versions)
                 _add_outside(beyond, versions, outside)
                 for number, _ in enumerate(neighbours, 1):
                     _add_routes(beyond, 0, 2, versions, number)
             for number, (name, neighbour) in enumerate(neighbours.items(), 1):
-                with _netlink(neighbour, _SETTINGS) as beyond:
-                    _join(_VethEnd(pod, inside, name), _VethEnd(neighbour, beyond, "eth0"), number, versions)
+                with _Side(neighbour, _SETTINGS) as beyond:
+                    _join(inside, name, beyond, number, versions)
                     _add_routes(beyond, number, 2, versions)
     except OSError as error:
         raise LabError(
@@ -72,42 +71,33 @@ def wire(
         ) from error
 
 
-@contextlib.contextmanager
-def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Links]:
-    """A netlink socket in the namespace, usable from any thread, with `lo` up and the settings made."""
-    with namespace.entered():
-        for name, value in settings.items():
-            # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
-            with contextlib.suppress(LabError):
-                write_sysctl(name, value)
-        links = Links()
-    with links:
-        links.set_up(LOOPBACK_INDEX)
-        yield links
+class _Side(Links):
+    """A netlink socket of a namespace, usable from any thread, with `lo` up and the settings made."""
+
+    def __init__(self, namespace: NetworkNamespace, settings: Mapping[str, int]) -> None:
+        self.namespace = namespace
+        with namespace.entered():
+            for name, value in settings.items():
+                # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
+                with contextlib.suppress(LabError):
+                    write_sysctl(name, value)
+            super().__init__()
+        self.set_up(LOOPBACK_INDEX)
 
 
-@dataclass(frozen=True, slots=True)
-class _VethEnd:
-    """One end of a veth pair."""
-
-    namespace: NetworkNamespace
-    links: Links
-    name: str
-
-
-def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
-    """Create a veth pair and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
-    ours.links.add_veth(ours.name, theirs.name, theirs.namespace.descriptor)
-    for end, host in ((theirs, 1), (ours, 2)):
-        with end.namespace.entered():
-            index = socket.if_nametoindex(end.name)
+def _join(ours: _Side, name: str, theirs: _Side, number: int, versions: Sequence[int]) -> None:
+    """Create a veth pair, called eth0 on their side, and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
+    ours.add_veth(name, "eth0", theirs.namespace.descriptor)
+    for side, device, host in ((theirs, "eth0", 1), (ours, name, 2)):
+        with side.namespace.entered():
+            index = socket.if_nametoindex(device)
         for version in versions:
-            end.links.add_address(index, _address(version, number, host), _PREFIX[version])
-        end.links.set_up(index)
-    for end in (theirs, ours):
-        _await_carrier(end.namespace, end.name)
-    for end in (theirs, ours):
-        _await_addresses(end.links)
+            side.add_address(index, _address(version, number, host), _PREFIX[version])
+        side.set_up(index)
+    _await_carrier(theirs.namespace, "eth0")
+    _await_carrier(ours.namespace, name)
+    for side in (theirs, ours):
+        _await_addresses(side)
 
 
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:

@@ -106,7 +106,6 @@ class Wanted(Record):
 @dataclass(slots=True)
 class _Followed:
     begun: trace_messages.Begun
-    inbound: bool
     met: list[ObservedHit] = field(default_factory=list)
     older: list[ObservedHit] = field(default_factory=list)
     held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
@@ -133,7 +132,7 @@ class Follower:
         for event in self._tracer.read(seconds):
             if isinstance(event, trace_messages.Begun):
                 if len(self._packets) < MAX_PACKETS:
-                    self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
+                    self._packets[event.headers.key] = _Followed(event, heard=time.monotonic())
             elif isinstance(event, trace_messages.MetOlder):
                 if found := self._packets.get(event.headers.key):
                     self._meet_older(found, event)
@@ -160,7 +159,7 @@ class Follower:
                 if event.chain == _INPUT:
                     found.fate = DELIVERED
                 elif found.device != LOOPBACK_INDEX and event.policy:
-                    found.fate = FORWARDED if found.inbound else SENT
+                    found.fate = FORWARDED if self._wanted.inbound else SENT
             return
         if event.code == trace_messages.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
