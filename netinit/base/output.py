@@ -103,6 +103,16 @@ def shows_on_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
+def width_of_answers() -> int:
+    """The columns of stdout's terminal; 0 if there is none or it does not report them."""
+    return _find_width(sys.stdout)
+
+
+def width_of_messages() -> int:
+    """The columns of stderr's terminal; 0 if there is none or it does not report them."""
+    return _find_width(sys.stderr)
+
+
 def can_show(text: str) -> bool:
     """Whether stdout's encoding has these characters."""
     try:
@@ -112,8 +122,7 @@ def can_show(text: str) -> bool:
     return True
 
 
-def width_of(stream: TextIO | None) -> int:
-    """The columns of a stream's terminal; 0 if there is none or it does not report them."""
+def _find_width(stream: TextIO | None) -> int:
     import os
 
     if stream is None or not stream.isatty():

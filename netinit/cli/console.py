@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +18,8 @@ from netinit.base.output import (
     show_lines_if_possible,
     show_painted,
     shows_on_a_terminal,
-    width_of,
+    width_of_answers,
+    width_of_messages,
 )
 from netinit.base.sanitize import Lines, split_message
 
@@ -69,7 +69,7 @@ def answer(lines: Lines, *, now: bool = False) -> None:
     if not is_terminal and not painted:
         show(lines, now=now)
         return
-    for row in _rows(split_message(lines), width_of(sys.stdout), painted=painted):
+    for row in _rows(split_message(lines), width_of_answers(), painted=painted):
         show_painted(row)
 
 
@@ -116,7 +116,7 @@ def warn(texts: Iterable[str]) -> None:
 
 def say(texts: Iterable[str]) -> None:
     """Write lines to stderr, wrapped for a terminal."""
-    show_lines_if_possible(_rows(texts, width_of(sys.stderr), painted=wants_colour(shows_on_a_terminal())))
+    show_lines_if_possible(_rows(texts, width_of_messages(), painted=wants_colour(shows_on_a_terminal())))
 
 
 def paint(line: str) -> list[tuple[str, str]]:
