@@ -38,7 +38,11 @@ class Proof:
     uid: int
     destination: tuple[str, int]
     port: int
-    what: str
+
+    @property
+    def what(self) -> str:
+        """Who connects to where, for messages."""
+        return f"uid {self.uid} to {self.destination[0]} port {self.destination[1]}"
 
 
 def validate(options: Options, log: Log) -> None:
@@ -54,7 +58,6 @@ def validate(options: Options, log: Log) -> None:
     total = 0
     for family in families:
         probes = plan_probes(settled, family)
-        proven = 0
         for probe in probes:
             try:
                 failure = _prove(probe, deadline)
@@ -66,9 +69,8 @@ def validate(options: Options, log: Log) -> None:
             elif failure:
                 failures.append(f"{family.name}: {probe.what}: {failure}")
             else:
-                proven += 1
+                total += 1
                 log.info(f"{family.name}: {probe.what}: captured on port {probe.port}, original destination kept")
-        total += proven
         if not probes:
             obstacles.append(
                 f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID"
@@ -92,15 +94,11 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     passthrough = family.passthrough_address if options.traits.has_passthrough or family is IPV4 else _own_address(family)
     found = []
     if passthrough and may_become(proxy) and (options.traits.has_passthrough or not options.keep_local_loopback):
-        what = f"uid {proxy} to {passthrough} port {port}"
-        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
+        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound))
     application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
     excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
     if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
-        what = f"uid {application} to {OUTSIDE[family]} port {port}"
-        found.append(
-            Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port, what=what)
-        )
+        found.append(Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port))
     return tuple(found)
 
 
