@@ -13,7 +13,7 @@ from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
-from netinit.kernel.nf_tables import Refusal, TableDump, dump_tables
+from netinit.kernel.nf_tables import Refusal, dump_tables
 from netinit.kernel.plain_namespace import KnownChain
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from netinit.backends.nft_messages import Part
     from netinit.base.snapshot import Snapshot, Unknown
     from netinit.kernel.netlink import NftChain
+    from netinit.kernel.nf_tables import TableDump
     from netinit.rules.model import Plan
     from netinit.rules.nft import Steps
 
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 NLM_F_APPEND = 0x800
-# The objects of a table, each after those that it needs: message, field of a TableDump, and the attributes that a program
-# sets; the kernel itself adds handles and use counts.
+# The objects of a table, each after those that it needs: message, and the attributes that a program sets; the kernel itself adds
+# handles and use counts.
 OBJECTS = (
-    (nf_tables.NFT_MSG_NEWTABLE, "tables", (1, 2, 6)),
-    (nf_tables.NFT_MSG_NEWCHAIN, "chains", (1, 3, 4, 5, 7)),
-    (nf_tables.NFT_MSG_NEWSET, "sets", (*range(1, 10), *range(11, 16), 17, 18)),
-    (nf_tables.NFT_MSG_NEWOBJ, "objects", (1, 2, 3, 4, 8)),
-    (nf_tables.NFT_MSG_NEWFLOWTABLE, "flow_tables", (1, 2, 3, 7)),
-    (nf_tables.NFT_MSG_NEWSETELEM, "elements", (1, 2, 3)),
-    (nf_tables.NFT_MSG_NEWRULE, "rules", (1, 2, 4, 7)),
+    (nf_tables.NFT_MSG_NEWTABLE, (1, 2, 6)),
+    (nf_tables.NFT_MSG_NEWCHAIN, (1, 3, 4, 5, 7)),
+    (nf_tables.NFT_MSG_NEWSET, (*range(1, 10), *range(11, 16), 17, 18)),
+    (nf_tables.NFT_MSG_NEWOBJ, (1, 2, 3, 4, 8)),
+    (nf_tables.NFT_MSG_NEWFLOWTABLE, (1, 2, 3, 7)),
+    (nf_tables.NFT_MSG_NEWSETELEM, (1, 2, 3)),
+    (nf_tables.NFT_MSG_NEWRULE, (1, 2, 4, 7)),
 )
 
 
@@ -73,7 +74,7 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
         dump = dump_tables(netlink.INET, tables, whole=False)
     except OSError:  # the next read reports it
         return False
-    for body in dump.tables:
+    for body in dump[nf_tables.NFT_MSG_NEWTABLE]:
         found = read_attributes(body, 0)
         table = read_name(found[netlink.NFTA_TABLE_NAME])
         if big(found[nf_tables.NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
@@ -87,17 +88,17 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
 
 def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
     rules = []
-    for body in dump.rules:
+    for body in dump[nf_tables.NFT_MSG_NEWRULE]:
         found = read_attributes(body, 0)
         if read_name(found[netlink.NFTA_RULE_TABLE]) == table:
             rules.append((read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")))
     elements: dict[bytes, list[bytes]] = {}
-    for body in dump.elements:
+    for body in dump[nf_tables.NFT_MSG_NEWSETELEM]:
         found = read_attributes(body, 0)
         if read_name(found[1]) == table:
             elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
     sets = {}
-    for body in dump.sets:
+    for body in dump[nf_tables.NFT_MSG_NEWSET]:
         found = read_attributes(body, 0)
         if read_name(found[1]) == table:
             sets[found[2].rstrip(b"\0")] = EncodedSet(
@@ -187,14 +188,14 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
 
     Raises ApplyError if they could not be read.
     """
-    if not unread and _handles(_list_tables(tables)) == (_handles(held.tables) if held else {}):
+    if not unread and _handles(_list_tables(tables)) == (_handles(held[nf_tables.NFT_MSG_NEWTABLE]) if held else {}):
         return ()  # the kernel refused the transaction
     if unread:
         raise ApplyError(f"the nft tables of before could not be read: {unread}")
     made = list(delete_tables(tables))
-    for kind, field, settable in OBJECTS if held else ():
+    for kind, settable in OBJECTS:
         flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
-        for number, body in enumerate(getattr(held, field), 1):
+        for number, body in enumerate(held[kind] if held else (), 1):
             found = read_attributes(body, 0)
             if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):
                 continue

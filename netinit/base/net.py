@@ -89,6 +89,11 @@ def text_of(number: int, family: Family) -> str:
     return inet_ntop(family.number, number.to_bytes(family.bits // 8, "big"))
 
 
+def join_host(host: str, port: int | str) -> str:
+    """Return `10.1.2.3:443` or `[fd00::1]:443`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Network(tuple[int, int, int]):
     """A network (CIDR) without host bits: IP version, address as a number, prefix length.
 

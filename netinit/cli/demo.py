@@ -16,23 +16,15 @@ from pathlib import Path
 import click
 
 from netinit.base.errors import LabError
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
 from netinit.cli.flags import HELP_NAMES
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.lab import (
-    APP_ID,
-    PROXY_ID,
-    Arrival,
-    Pod,
-    Probe,
-    find_obstacle,
-    start_servers,
-)
+from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle, start_servers
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
-from netinit.pods.doctor.brief import find_missing_program
+from netinit.pods.doctor import find_missing_program
 from netinit.pods.planning import settle
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import KNOWN_TABLES, write_rule
@@ -73,8 +65,7 @@ class Attempt:
     @property
     def dialled(self) -> str:
         """The connection's destination, in the servers' notation."""
-        host = f"[{self.probe.host}]" if ":" in self.probe.host else self.probe.host
-        return f"{host}:{self.probe.port}"
+        return join_host(self.probe.host, self.probe.port)
 
 
 def play(backend: str) -> Iterator[Line]:
@@ -116,11 +107,10 @@ def attempts(pod: Pod) -> list[Attempt]:
     made = []
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
         outside, loopback, source = OUTSIDE_SERVER[version], LOCALHOST[version], PASSTHROUGH[version]
+        health = Probe(host, EXCLUDED, timeout=PATIENCE)
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
-            Attempt(
-                what="client → pod, excluded port", probe=Probe(host, EXCLUDED, timeout=PATIENCE), addressee="proxy"
-            ),
+            Attempt(what="client → pod, excluded port", probe=health, addressee="proxy"),
             Attempt(what="app → outside", probe=_from(app, outside), addressee="outside", captured_at=OUTBOUND),
             Attempt(what="app → itself by endpoint", probe=_from(app, host), addressee="app"),
             Attempt(what="app → itself by loopback", probe=_from(app, loopback), addressee="app"),
@@ -152,15 +142,12 @@ def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
     return arrival.server == attempt.addressee and arrival.local == attempt.dialled
 
 
-def was_captured(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the proxy answered on the right port and saw the original destination."""
-    at_proxy = (arrival.server, arrival.port) == ("proxy", attempt.captured_at)
-    return at_proxy and arrival.original_destination == attempt.dialled
-
-
 def judge(attempt: Attempt, arrival: Arrival) -> Line:
-    """Report where an attempt arrived, and whether that is correct."""
-    good = was_captured(attempt, arrival) if attempt.captured_at else went_directly(attempt, arrival)
+    """Report where an attempt arrived, and whether that is correct: captured with its destination known, or directly."""
+    good = went_directly(attempt, arrival)
+    if attempt.captured_at:
+        captured = "proxy", attempt.captured_at, attempt.dialled
+        good = (arrival.server, arrival.port, arrival.original_destination) == captured
     if arrival.outcome != "answered":
         place = str(arrival)
     elif arrival.local == attempt.dialled:

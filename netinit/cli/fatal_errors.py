@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Mapping, Sequence
 
@@ -24,21 +25,20 @@ def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as
         write_termination_log(message)
     if as_event and (as_json or not shows_on_a_terminal()):
         Log(as_json=as_json).error(message)
-    elif shows_on_a_terminal():
-        _show_person(message)
     else:
-        show_lines([f"{NAME}: {line}" for line in split_message(message)])
+        _show(split_message(message))
     if (texts["debug"][0] if "debug" in texts else environ.get("NETINIT_DEBUG", "")) in TRUE_WORDS:
         show_lines([f"    {line}" for line in split_message(traceback.format_exc())])
 
 
-def _show_person(message: str) -> None:
-    try:
-        from netinit.cli.console import note
-    except ImportError:  # click is not installed, which commands for people require
-        show_lines([f"{NAME}: {line}" for line in split_message(message)])
-    else:
-        note(split_message(message), NAME)
+def _show(texts: Sequence[str]) -> None:
+    if shows_on_a_terminal():
+        with contextlib.suppress(ImportError):  # click is not installed, which commands for people require
+            from netinit.cli.console import note
+
+            note(texts, NAME)
+            return
+    show_lines([f"{NAME}: {text}" for text in texts])
 
 
 def names_a_command(words: Sequence[str]) -> bool:

@@ -28,8 +28,9 @@ from netinit.cli.rule_sources import (
     stand_in,
 )
 from netinit.kernel.run import Signals, await_input
+from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
-from netinit.pods.pod_trace import SLICE, Follower, Handles, Wanted, inside, list_rules
+from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
@@ -118,7 +119,7 @@ def _follow(
             found = follower.read(SLICE)
             if not found:
                 continue
-            now, rules_now = (rule_source, rules) if not older and list_rules() == rules else _read_rules(options)
+            now, rules_now = (rule_source, rules) if not older and list_handles() == rules else _read_rules(options)
             current = rules_now == rules and _texts(now) == _texts(rule_source)
             for observed in found:
                 answer, folded = compare(rule_source, observed)
@@ -131,9 +132,9 @@ def _follow(
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
     for _ in range(_MAX_READS):
-        before = list_rules()
+        before = list_handles()
         rule_source = find_rule_source(options, LIVE)
-        if list_rules() == before:
+        if list_handles() == before:
             return rule_source, before
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 

@@ -10,6 +10,7 @@ from functools import partial
 import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
+from netinit.base.net import join_host
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
@@ -19,7 +20,6 @@ from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe import Probes, probe
-from netinit.pods.probe.matrix import INBOUND
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
@@ -109,16 +109,15 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
     """The options to compare with, and notes; None if none are given and no rules show them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
+    kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
     if pod or select:
         facts = read_manifest(pod, select, options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
     if names_rules(options):
         return options, ()
     if attached := find_attached(options):
-        kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
         text = f"no options were given; those with which the node's agent programmed the pod: {format_options(attached)}"
         return attached.replace(**kept), (text,)
     from netinit.pods.live import infer_run
@@ -137,10 +136,10 @@ def render_probes(probes: Probes) -> Lines:
     cells = []
     for row in probes.rows:
         ask = row.ask
-        end = f"[{ask.destination}]:{ask.port}" if ":" in ask.destination else f"{ask.destination}:{ask.port}"
         outcome = row.expected if row.right else f"{row.expected}: {row.observed}" if row.expected else row.observed
         if row.right is False:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
+        end = join_host(ask.destination, ask.port)
         cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome))
     printed = format_table(cells)
     right = sum(row.right is True for row in probes.rows)
@@ -197,11 +196,9 @@ def to_plain(report: Report | None, probes: Probes | None, options: Options | No
         found |= {
             "probes": [
                 {
-                    "ok": row.right, "direction": "inbound" if row.ask.direction == INBOUND else "outbound",
-                    "family": row.ask.family.name, "protocol": row.ask.protocol, "who": row.ask.who,
-                    "uid": row.ask.uid, "gid": row.ask.gid, "target": row.ask.target,
-                    "destination": row.ask.destination, "port": row.ask.port,
-                    "expected": row.expected, "observed": row.observed, "because": row.because,
+                    "ok": row.right, "direction": row.ask.direction, "family": row.ask.family.name,
+                    **{key: getattr(row.ask, key) for key in ("protocol", "who", "uid", "gid", "target", "destination", "port")},
+                    **{key: getattr(row, key) for key in ("expected", "observed", "because")},
                 }
                 for row in probes.rows
             ],

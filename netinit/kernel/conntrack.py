@@ -6,12 +6,12 @@ the connection.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 from netinit.kernel import netlink
 from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split
@@ -45,40 +45,40 @@ class Event:
         return self.reply != (protocol, destination, destination_port, source, source_port)
 
 
-class Watch:
+class EventSocket(Netlink):
+    """A netfilter socket with a buffer of 4 MiB, which hears these multicast groups (a bit mask). Raises OSError."""
+
+    def __init__(self, groups: int = 0) -> None:
+        super().__init__(netlink.NETLINK_NETFILTER)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+            self._socket.bind((0, groups))
+        except OSError:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for poll(2)."""
+        return self._socket.fileno()
+
+    def hear(self, flags: int = 0) -> list[tuple[int, bytes]]:
+        """Return the next messages as (type, payload). Raises OSError: ENOBUFS if the kernel dropped some; see recv(2)."""
+        return split(self._socket.recv(RECEIVE_SIZE, flags))
+
+
+class Watch(EventSocket):
     """Events of this network namespace. Raises OSError: EPERM without NET_ADMIN."""
 
     def __init__(self) -> None:
-        self._socket = open_listener(ALL_GROUPS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        super().__init__(ALL_GROUPS)
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """Yield the next events; none if none arrives in `seconds`. Raises OSError, ENOBUFS if the kernel dropped some."""
+        """Yield the next events; none if none arrives in `seconds`. Raises the errors of `hear`."""
         self._socket.settimeout(seconds)
-        try:
-            data = self._socket.recv(RECEIVE_SIZE)
-        except TimeoutError:
-            return
-        for kind, body in split(data):
-            if kind in (NEW, DELETE) and (event := _read(kind, body)):
-                yield event
-
-
-def open_listener(groups: int = 0) -> socket.socket:
-    """Return a netfilter socket with a buffer of 4 MiB, which hears these multicast groups (a bit mask). Raises OSError."""
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        made.bind((0, groups))
-    except OSError:
-        made.close()
-        raise
-    return made
+        with contextlib.suppress(TimeoutError):
+            for kind, body in self.hear():
+                if kind in (NEW, DELETE) and (event := _read(kind, body)):
+                    yield event
 
 
 def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destination: tuple[bytes, int]) -> Event | None:

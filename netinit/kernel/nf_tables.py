@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     Message = tuple[int, int, bytes]  # type, flags, attributes
+    TableDump = dict[int, tuple[bytes, ...]]  # attributes of each object in the kernel's order, by the message that creates it
 
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)
 ]
-NFT_MSG_NEWSET, NFT_MSG_GETSET, NFT_MSG_NEWSETELEM, NFT_MSG_GETSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_GETOBJ = [
-    SUBSYSTEM << 8 | kind for kind in (9, 10, 12, 13, 18, 19)
+GET = 1  # what the number of the message that dumps objects is higher than that of the one that creates them
+NFT_MSG_DELRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE = [
+    SUBSYSTEM << 8 | kind for kind in (8, 9, 12, 18, 22)
 ]
-NFT_MSG_DELRULE, NFT_MSG_NEWFLOWTABLE, NFT_MSG_GETFLOWTABLE = SUBSYSTEM << 8 | 8, SUBSYSTEM << 8 | 22, SUBSYSTEM << 8 | 23
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
-NFTA_IMMEDIATE_DATA = 2
 NFTA_TABLE_USE = 3
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
@@ -45,18 +45,6 @@ class Refusal(Record):
     message: int  # -1: the transaction itself
     offset: int = -1
     text: str = ""  # the kernel's message
-
-
-class TableDump(Record):
-    """Tables as the kernel dumps them: the attributes of each object, in its order."""
-
-    tables: tuple[bytes, ...]
-    rules: tuple[bytes, ...]
-    sets: tuple[bytes, ...] = ()
-    elements: tuple[bytes, ...] = ()  # of all sets, as lists
-    chains: tuple[bytes, ...] = ()
-    objects: tuple[bytes, ...] = ()
-    flow_tables: tuple[bytes, ...] = ()
 
 
 class NfTables(Netlink):
@@ -149,7 +137,7 @@ def name(text: str) -> bytes:
 
 
 def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
-    """Dump tables of a family with rules and sets; `whole`: with everything else in them too.
+    """Dump tables of a family with rules and sets, each object's attributes; `whole`: with everything else in them too.
 
     Raises OSError: EFBIG above the limits, EINTR if they keep changing.
     """
@@ -159,37 +147,35 @@ def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDum
 
 
 def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) -> TableDump:
-    head = pack("=BBH", family, 0, 0)
-
-    def read(kind: int) -> tuple[bytes, ...]:
+    def read(kind: int, more: bytes = b"") -> tuple[bytes, ...]:
         """Return all objects of a kind in these tables; the first attribute is the table's name."""
-        try:
-            found = [body[netlink.NETFILTER_SIZE:] for _, body in link.dump(kind, head, MAX_BYTES)]
-        except OSError as error:
-            if kind in (NFT_MSG_GETOBJ, NFT_MSG_GETFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
-                return ()
-            raise
+        found = [body[netlink.NETFILTER_SIZE :] for body in dump_objects(link, family, kind, more)]
         return tuple([body for body in found if _first(body) in names])
 
-    rules = [
-        body[netlink.NETFILTER_SIZE:]
-        for one in names
-        for _, body in link.dump(netlink.NFT_MSG_GETRULE, head + attribute(netlink.NFTA_TABLE_NAME, one), MAX_BYTES)
-    ]
-    sets = read(NFT_MSG_GETSET)
+    made = {kind: read(kind) for kind in (NFT_MSG_NEWTABLE, NFT_MSG_NEWSET)}
+    tables = [attribute(netlink.NFTA_TABLE_NAME, one) for one in names]
+    made[NFT_MSG_NEWRULE] = tuple([body for one in tables for body in read(NFT_MSG_NEWRULE, one)])
     elements: list[bytes] = []
     left = MAX_ELEMENT_BYTES
-    for one in sets:
+    for one in made[NFT_MSG_NEWSET]:
         found = read_attributes(one, 0)
         bodies = [body[netlink.NETFILTER_SIZE :] for body in dump_elements(family, found[1], found[2], left)]
         left -= sum([len(body) for body in bodies])
         elements += bodies
     if left < 0:
         raise OSError(netlink.EFBIG, posix.strerror(netlink.EFBIG))
-    made = TableDump(tables=read(netlink.NFT_MSG_GETTABLE), rules=tuple(rules), sets=sets, elements=tuple(elements))
-    if not whole:
-        return made
-    return made.replace(chains=read(netlink.NFT_MSG_GETCHAIN), objects=read(NFT_MSG_GETOBJ), flow_tables=read(NFT_MSG_GETFLOWTABLE))
+    made[NFT_MSG_NEWSETELEM] = tuple(elements)
+    return made | ({kind: read(kind) for kind in (NFT_MSG_NEWCHAIN, NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE)} if whole else {})
+
+
+def dump_objects(link: Netlink, family: int, kind: int, more: bytes = b"") -> list[bytes]:
+    """Return the objects that messages of this kind (NFT_MSG_NEW...) create; `more`: attributes that restrict them. Raises OSError."""
+    try:
+        return [body for _, body in link.dump(kind + GET, pack("=BBH", family, 0, 0) + more, MAX_BYTES)]
+    except OSError as error:
+        if kind in (NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
+            return []
+        raise
 
 
 def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[bytes]:
@@ -198,7 +184,7 @@ def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[by
     Uses a new socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
     """
     body = pack("=BBH", family, 0, 0) + attribute(1, table) + attribute(2, named)  # NFTA_SET_ELEM_LIST_TABLE, _SET
-    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_GETSETELEM, body, most)]
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_NEWSETELEM + GET, body, most)]
 
 
 def _first(body: bytes) -> bytes:

@@ -1,14 +1,39 @@
-"""Socket options for transparent proxying."""
+"""Listening sockets, and socket options for transparent proxying."""
 
 from __future__ import annotations
 
 import socket
 import struct
 
-from netinit.base.net import IPV4, Family
+from netinit.base.net import IPV4, IPV6, Family
 
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
+_TRANSPARENT = {IPV4: (socket.SOL_IP, IP_TRANSPARENT), IPV6: (socket.IPPROTO_IPV6, IPV6_TRANSPARENT)}
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
+_BACKLOG = 1024  # a SYN beyond it is dropped and sent again after a second
+
+
+def listen(family: Family, port: int, *, address: str = "", udp: bool = False, transparent: bool = False) -> socket.socket:
+    """Return a non-blocking socket that listens on a port, for this family alone. Raises OSError.
+
+    `address`: by default every one. `transparent`: as TPROXY requires.
+    """
+    made = socket.socket(family.number, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    try:
+        if not udp:  # which would let two sockets share the port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is IPV6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if transparent:
+            made.setsockopt(*_TRANSPARENT[family], 1)
+        made.bind((address or family.any_address, port))
+        if not udp:
+            made.listen(_BACKLOG)
+        made.setblocking(False)  # noqa: FBT003 - its signature
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def original_destination(connection: socket.socket, family: Family) -> tuple[str, int]:

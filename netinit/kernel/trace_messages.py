@@ -7,7 +7,7 @@ nfnetlink_log delivers. An NFLOG group reports each packet's sender.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import select
 import socket
@@ -17,18 +17,17 @@ from pathlib import Path
 from struct import pack, unpack_from
 from typing import Self
 
-from netinit.base.errors import BackendUnavailableError, LockedError, NetinitError
+from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.base.net import Family
 from netinit.kernel import detect, netlink
-from netinit.kernel.conntrack import open_listener
+from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.runtime_environment import advise
-from netinit.kernel.trace_table import TraceTable, remove_leftover
+from netinit.kernel.trace_table import TABLE, delete_table, make_table, remove_leftover
 
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
 OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
 NFNLGRP_NFTRACE = 9
-SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFT_MSG_TRACE = 10 << 8 | 17
 NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG = 4 << 8, 4 << 8 | 1
 BIND, COPY_PACKET = 1, 2
@@ -43,7 +42,6 @@ RULE, POLICY = 3, 1  # enum nft_trace_types
 NF_DROP, NFT_JUMP, NFT_GOTO = 0, -3, -4
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 MAX_PACKET_BYTES = 128  # reported of each packet: its headers
-RECEIVE_SIZE = 1 << 16
 TAKEN = (1, 16)  # EPERM, EBUSY: another socket has the group; NET_ADMIN was checked before
 ENOBUFS = 105
 _LOGGERS = Path("/proc/sys/net/netfilter/nf_log")
@@ -110,6 +108,7 @@ class MetOlder:
 
 
 Event = Begun | Met | MetOlder
+Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers (from 1) by handle
 
 
 def require_admin() -> None:
@@ -128,39 +127,22 @@ class Tracer:
     def __init__(self, rule: bytes, family: Family, *, inbound: bool, older: bool) -> None:
         self.lost = False  # some events did not fit into the buffer
         self._rule, self._family, self._inbound, self._older = rule, family, inbound, older
-        self._reports: socket.socket | None = None
-        self._traces: socket.socket | None = None
-        self._table: TraceTable | None = None
+        self._reports: EventSocket
+        self._traces: EventSocket
         self._before = ""  # the previous logger: number of its family, name
+        self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            self._open(opened)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop tracing and restore the logger."""
-        try:
-            if self._table:
-                table, self._table = self._table, None
-                table.remove()
-        finally:
-            _restore_logger(self._before)
-            self._before = ""
-            for held in (self._reports, self._traces):
-                if held:
-                    held.close()
+        self._opened.close()
 
     def read(self, seconds: float) -> list[Event]:
         """Return the next events, starts of packets first; empty after `seconds` without any."""
-        if not self._reports or not self._traces:
-            raise NetinitError("the tracer is not open")
         poller = select.poll()
         poller.register(self._reports, select.POLLIN)
         poller.register(self._traces, select.POLLIN)
@@ -172,23 +154,24 @@ class Tracer:
         found.sort(key=lambda event: not isinstance(event, Begun))
         return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
 
-    def _open(self) -> None:
+    def _open(self, opened: contextlib.ExitStack) -> None:
         require_admin()
-        self._reports = open_listener()
+        self._reports = opened.enter_context(EventSocket())
         try:
             _bind(self._reports, GROUP)
         except OSError as error:
             if error.errno in TAKEN:
                 raise LockedError("this pod is being traced already: wait until that run ends, or end it") from None
             raise _unavailable("reports of packets (nfnetlink_log)", error) from None
-        self._traces = open_listener()
         try:
+            self._traces = opened.enter_context(EventSocket(1 << NFNLGRP_NFTRACE - 1))
             _remove_leftover()
-            self._traces.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTRACE)
             before = _read_logger(self._family) if self._older else ""
             if self._older:
                 _bind(self._reports, OF_THE_OLDER)
-            self._table = TraceTable(self._rule, inbound=self._inbound, logger=before)
+            opened.callback(lambda: _restore_logger(self._before))
+            table = opened.enter_context(make_table(self._rule, inbound=self._inbound, logger=before))
+            opened.callback(delete_table, table)
             if before:
                 _write_logger(self._family, _LOGGER)
                 self._before = before
@@ -200,18 +183,16 @@ class Tracer:
                 ) from None
             raise _unavailable("the trace of nf_tables", error) from None
 
-    def _drain(self, held: socket.socket) -> Iterator[tuple[int, bytes]]:
+    def _drain(self, held: EventSocket) -> Iterator[tuple[int, bytes]]:
         while True:
             try:
-                data = held.recv(RECEIVE_SIZE, socket.MSG_DONTWAIT)
+                yield from held.hear(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno != ENOBUFS:
                     raise
                 self.lost = True
-                continue
-            yield from netlink.split(data)
 
 
 def list_hooks() -> dict[tuple[int, str, str], str]:
@@ -223,34 +204,25 @@ def list_hooks() -> dict[tuple[int, str, str], str]:
     }
 
 
-def list_handles(family: int) -> dict[tuple[str, str], dict[int, int]]:
-    """Map handles to rule numbers (from 1) for each table and chain of an nf_tables family. Raises OSError."""
-    found: dict[tuple[str, str], dict[int, int]] = {}
-    for body in list_nft_rules(family):
-        rule = read_attributes(body, netlink.NETFILTER_SIZE)
-        numbers = found.setdefault((read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])), {})
-        numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
+def list_handles() -> Handles:
+    """Return the nf_tables rules by the handles of trace events, without the trace's own. Raises OSError, BackendUnavailableError."""
+    require_admin()
+    found: Handles = {}
+    for family in (netlink.INET, netlink.IPV4_TABLES, netlink.IPV6_TABLES):
+        for body in list_nft_rules(family):
+            rule = read_attributes(body, netlink.NETFILTER_SIZE)
+            place = family, read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])
+            if place[:2] != (netlink.INET, TABLE):
+                numbers = found.setdefault(place, {})
+                numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
     return found
 
 
-def _bind(held: socket.socket, group: int) -> None:
+def _bind(held: EventSocket, group: int) -> None:
     """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
-    _configure(held, group, attribute(NFULA_CFG_CMD, bytes((BIND,))))
-    mode = pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)
-    _configure(held, group, attribute(NFULA_CFG_MODE, mode) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1)))
-
-
-def _configure(held: socket.socket, group: int, attributes: bytes) -> None:
-    body = pack(">BBH", 0, 0, group) + attributes
-    held.send(netlink.message(NFULNL_MSG_CONFIG, netlink.NLM_F_REQUEST | netlink.NLM_F_ACK, body))
-    held.settimeout(5.0)
-    while True:
-        for kind, answer in netlink.split(held.recv(RECEIVE_SIZE)):
-            if kind == netlink.NLMSG_ERROR:
-                if code := -unpack_from("=i", answer)[0]:
-                    raise OSError(code, os.strerror(code))
-                held.settimeout(None)
-                return
+    mode = attribute(NFULA_CFG_MODE, pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1))
+    for attributes in (attribute(NFULA_CFG_CMD, bytes((BIND,))), mode):
+        held.request(NFULNL_MSG_CONFIG, 0, pack(">BBH", 0, 0, group) + attributes)
 
 
 def _read_report(body: bytes) -> Begun | MetOlder | None:

@@ -24,32 +24,23 @@ ENOENT = 2
 NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: errors of kernels that do not know the flag
 
 
-class TraceTable:
-    """The table, with its socket. Raises OSError."""
+def make_table(rule: bytes, *, inbound: bool, logger: str) -> NfTables:
+    """Add the rule with these expressions to the hook of such packets; return the socket that owns the table. Raises OSError.
 
-    def __init__(self, rule: bytes, *, inbound: bool, logger: str = "") -> None:
-        """Add the rule with these expressions to the hook of such packets; store the name `logger` in the table."""
-        self._link = NfTables()
-        messages = [*_make_chains(logger, inbound=inbound), _rule(rule)]
+    The name `logger`, if any, is stored in the table.
+    """
+    messages = [*_make_chains(logger, inbound=inbound), _rule(rule)]
+    for flags in (0,) if logger else (_OWNER, 0):
+        link = NfTables()
         try:
-            try:
-                _commit(self._link, [_table(0 if logger else _OWNER), *messages])
-            except OSError as error:
-                if error.errno not in NO_OWNERS or logger:
-                    raise
-                self._link.close()
-                self._link = NfTables()
-                _commit(self._link, [_table(0), *messages])
-        except BaseException:
-            self._link.close()
+            _commit(link, [_table(flags), *messages])
+        except BaseException as error:
+            link.close()
+            if flags and isinstance(error, OSError) and error.errno in NO_OWNERS:
+                continue
             raise
-
-    def remove(self) -> None:
-        """Delete the table."""
-        try:
-            _delete(self._link)
-        finally:
-            self._link.close()
+        break
+    return link
 
 
 def remove_leftover() -> str:
@@ -57,7 +48,7 @@ def remove_leftover() -> str:
     own = [chain.name for chain in list_nft_chains() if (chain.family, chain.table) == (netlink.INET, TABLE)]
     logger = next((name.removeprefix(_LOGGER) for name in own if name.startswith(_LOGGER)), "")
     with NfTables() as link:
-        _delete(link)
+        delete_table(link)
     return logger
 
 
@@ -65,7 +56,8 @@ def _commit(link: NfTables, messages: list[tuple[int, int, bytes]]) -> None:
     raise_first(link.commit(netlink.INET, messages))
 
 
-def _delete(link: NfTables) -> None:
+def delete_table(link: NfTables) -> None:
+    """Delete the table, if it exists. Raises OSError: EPERM if another socket owns it."""
     try:
         _commit(link, [(nf_tables.NFT_MSG_DELTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(TABLE)))])
     except OSError as error:

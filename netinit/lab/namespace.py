@@ -46,20 +46,17 @@ class NetworkNamespace(IsolatedNamespace):
         self,
         argv: Sequence[str | os.PathLike[str]],
         *,
-        uid: int | None = None,
-        gid: int | None = None,
-        groups: Sequence[int] = (),
         stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
         check: bool = False,
         timeout: float = 30.0,
+        **identity: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program inside, wait for it, and capture its output as text.
+        """Run a program inside, wait for it, and capture its output as text; `identity`: ids and environment as for `popen`.
 
         Raises LabError after `timeout` seconds, when it is killed, and with `check` if it fails.
         """
         source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
-        with self.popen(argv, uid=uid, gid=gid, groups=groups, stdin=source, env=env) as process:
+        with self.popen(argv, stdin=source, **identity) as process:
             try:
                 out, err = process.communicate(stdin, timeout)
             except subprocess.TimeoutExpired:
@@ -88,14 +85,13 @@ class NetworkNamespace(IsolatedNamespace):
         namespace = self.descriptor
         what = f"{getattr(function, '__qualname__', function)!s} in {self.name!r}"
 
-        def act(_: children.Answer) -> Result:
+        def act() -> Result:
             namespaces.enter(namespace)
             become(uid, gid, groups)
             return function(*args)
 
         try:
-            with children.start(act, seconds=timeout, what=what, kept=None) as child:
-                return child.receive()  # type: ignore[no-any-return]
+            return children.ask(act, seconds=timeout, what=what, kept=None)
         except ChildLostError as error:
             end = f"did not end within {timeout} s and was killed" if error.late else "ended without a result; its stderr says why"
             raise LabError(f"{what} {end}") from None

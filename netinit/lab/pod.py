@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -20,7 +19,7 @@ PROXY_ID = 1337
 OUTSIDE_ADDRESSES = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
 USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
 _MAX_INTERFACES = 20
-# The word in the command is visible in ps.
+# Report that they run and wait for the end of their stdin; the word in the command is visible in ps.
 _PAUSE = ("sh", "-c", "echo netinit-pause; exec >/dev/null; read -r _")
 # For images without a shell; it starts more slowly.
 _PAUSE_WITHOUT_SHELL = (
@@ -77,20 +76,21 @@ class Pod(NetworkNamespace):
 
     def _open(self) -> None:
         if self._user_namespace:
-            self._start_pause(["unshare", "--user", "--net", *_pause()])
+            self._start_pause("unshare", "--user", "--net")
             for kind in ("uid", "gid"):
                 Path(f"/proc/{self.pid}/{kind}_map").write_text(f"0 {USER_BASE} 65536")
             self._hold(os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         else:
             super()._open()
             with self.entered():
-                self._start_pause([*_pause()])
+                self._start_pause()
         for other in (self.client, *self.neighbours.values()):
             self._stack.enter_context(other)
         wiring.wire(self, self.client, self.neighbours, self.versions, self._outside)
 
-    def _start_pause(self, argv: list[str]) -> None:
-        """Start the pause process, wait until it reports, and hold its leash."""
+    def _start_pause(self, *before: str) -> None:
+        """Start the pause process by this program, wait until it reports, and hold its leash."""
+        argv = [*before, *(_PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL)]
         leash, held = os.pipe()
         self._stack.callback(os.close, held)
         reading, writing = os.pipe()
@@ -104,11 +104,6 @@ class Pod(NetworkNamespace):
                 os.close(writing)
             if not answer.readline():
                 raise LabError(f"the pause process {argv} did not start; its stderr says why")
-
-
-def _pause() -> tuple[str, ...]:
-    """A command that reports that it runs and waits for the end of its stdin."""
-    return _PAUSE if shutil.which("sh") else _PAUSE_WITHOUT_SHELL
 
 
 def start_servers(
@@ -147,8 +142,6 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
 
 def find_obstacle() -> str | None:
     """Why no pod can be created here, with the remedy; None if it can."""
-    if importlib.util.find_spec("pyroute2") is None:
-        return "pyroute2 is not installed: pip install pyroute2"
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:

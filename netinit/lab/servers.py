@@ -22,14 +22,14 @@ from typing import Self
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, original_destination
+from netinit.kernel.sockets import listen, original_destination
 from netinit.kernel.switch_user import become, creating_as
 from netinit.lab.probes import ANSWER, render_address
 
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
-_BACKLOG = 1024  # probes go out all at once; a SYN beyond the backlog is dropped and sent again after a second
+_PACKET_INFO = {IPV4: (socket.SOL_IP, IP_PKTINFO), IPV6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
 _IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
@@ -52,28 +52,13 @@ class Listener:
 
     def open(self) -> socket.socket:
         """Return a listening socket in this thread's namespace."""
-        family = socket.AF_INET if self.family == _IPV4 else socket.AF_INET6
-        made = socket.socket(family, socket.SOCK_STREAM if self.kind == "tcp" else socket.SOCK_DGRAM)
+        family, udp = IPV4 if self.family == _IPV4 else IPV6, self.kind == "udp"
         try:
-            if self.kind == "tcp":  # for UDP it would let two servers share a port
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.family == _IPV6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if self.transparent and self.family == _IPV4:
-                made.setsockopt(socket.SOL_IP, IP_TRANSPARENT, 1)
-            elif self.transparent:
-                made.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
-            made.bind((self.address or ("0.0.0.0" if self.family == _IPV4 else "::"), self.port))  # noqa: S104
-            if self.kind == "tcp":
-                made.listen(_BACKLOG)
-            elif self.family == _IPV4:
-                made.setsockopt(socket.SOL_IP, IP_PKTINFO, 1)
-            else:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-            made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            made = listen(family, self.port, address=self.address or "", udp=udp, transparent=self.transparent)
         except OSError as error:
-            made.close()
             raise LabError(f"cannot listen on {self}: {error.strerror}") from error
+        if udp:
+            made.setsockopt(*_PACKET_INFO[family], 1)
         return made
 
 
@@ -192,12 +177,13 @@ class _ServerSocket:
                 listening.sendmsg([text], [(level, kind, back)], 0, peer)
 
     def _answer(self, connection: socket.socket) -> None:
+        family = IPV4 if connection.family == socket.AF_INET else IPV6
+        original = None
+        with contextlib.suppress(OSError):  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
+            original = render_address(original_destination(connection, family))
         try:
-            local = connection.getsockname()
-            text = self._text(
-                render_address(local), render_address(connection.getpeername()), read_original_destination(connection)
-            )
-            connection.sendall(text)
+            local, peer = connection.getsockname(), connection.getpeername()
+            connection.sendall(self._text(render_address(local), render_address(peer), original))
         except OSError:  # the peer is gone
             self._forget(connection)
 
@@ -208,12 +194,3 @@ class _ServerSocket:
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
-
-
-def read_original_destination(connection: socket.socket) -> str | None:
-    """The connection's destination before REDIRECT or DNAT; None if it is not tracked."""
-    try:
-        address = original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6)
-    except OSError:  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
-        return None
-    return render_address(address)

@@ -1,30 +1,24 @@
-"""Creates links, addresses and routes of a pod and its surroundings by netlink.
-
-Encoded requests are cached: pyroute2 takes far longer to encode one than the kernel to execute it.
-"""
+"""Creates links, addresses and routes of a pod and its surroundings by netlink."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import socket
 import struct
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 from netinit.base.errors import LabError
-from netinit.kernel import route_library
 from netinit.kernel.isolated_namespace import write_sysctl
-from netinit.kernel.netlink import NETLINK_ROUTE, NLMSG_HEADER, RTM_GETADDR, Netlink
+from netinit.kernel.links import Links
+from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR
 from netinit.lab.namespace import NetworkNamespace
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
-_NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _TENTATIVE = 0x40  # IFA_F_TENTATIVE
 _ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
 _ATTEMPTS = 100  # one per millisecond
@@ -59,16 +53,16 @@ def wire(
         forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
         for setting, value in forwarding.items():
             pod.set_sysctl(setting, value)
-        with _netlink(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
-            with _netlink(client, _SETTINGS) as beyond:
-                _join(_VethEnd(pod, inside, "eth0"), _VethEnd(client, beyond, "eth0"), 0, versions)
+        with _Side(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
+            with _Side(client, _SETTINGS) as beyond:
+                _join(inside, "eth0", beyond, 0, versions)
                 _add_routes(inside, 0, 1, versions)
                 _add_outside(beyond, versions, outside)
                 for number, _ in enumerate(neighbours, 1):
                     _add_routes(beyond, 0, 2, versions, number)
             for number, (name, neighbour) in enumerate(neighbours.items(), 1):
-                with _netlink(neighbour, _SETTINGS) as beyond:
-                    _join(_VethEnd(pod, inside, name), _VethEnd(neighbour, beyond, "eth0"), number, versions)
+                with _Side(neighbour, _SETTINGS) as beyond:
+                    _join(inside, name, beyond, number, versions)
                     _add_routes(beyond, number, 2, versions)
     except OSError as error:
         raise LabError(
@@ -77,61 +71,33 @@ def wire(
         ) from error
 
 
-@contextlib.contextmanager
-def _netlink(namespace: NetworkNamespace, settings: Mapping[str, int]) -> Iterator[Netlink]:
-    """A netlink socket in the namespace, usable from any thread, with `lo` up and the settings made."""
-    with namespace.entered():
-        for name, value in settings.items():
-            # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
-            with contextlib.suppress(LabError):
-                write_sysctl(name, value)
-        netlink = Netlink(NETLINK_ROUTE)
-    with netlink:
-        _request(netlink, "link", "set", index=1, state="up")
-        yield netlink
+class _Side(Links):
+    """A netlink socket of a namespace, usable from any thread, with `lo` up and the settings made."""
+
+    def __init__(self, namespace: NetworkNamespace, settings: Mapping[str, int]) -> None:
+        self.namespace = namespace
+        with namespace.entered():
+            for name, value in settings.items():
+                # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
+                with contextlib.suppress(LabError):
+                    write_sysctl(name, value)
+            super().__init__()
+        self.set_up(LOOPBACK_INDEX)
 
 
-def _request(netlink: Netlink, subject: str, verb: str, **fields: str | int) -> None:
-    """Send the request of `ip SUBJECT VERB` with pyroute2's attribute names. Raises OSError."""
-    netlink.request(*_encode(subject, verb, **fields))
-
-
-@functools.cache
-def _encode(subject: str, verb: str, *, peer: str = "", peer_namespace: int = 0, **fields: str | int) -> tuple[int, int, bytes]:
-    """Kind, flags and body of a request; a veth pair's `peer` is in the namespace of that descriptor."""
-    more = {"peer": {"ifname": peer, "net_ns_fd": peer_namespace}} if peer else {}
-    with route_library.load().IPBatch() as batch:
-        getattr(batch, subject)(verb, **fields, **more)
-        message = bytes(batch.batch)
-    _, kind, flags = struct.unpack_from("=IHH", message)
-    return kind, flags, message[NLMSG_HEADER:]
-
-
-@dataclass(frozen=True, slots=True)
-class _VethEnd:
-    """One end of a veth pair."""
-
-    namespace: NetworkNamespace
-    netlink: Netlink
-    name: str
-
-
-def _join(ours: _VethEnd, theirs: _VethEnd, number: int, versions: Sequence[int]) -> None:
-    """Create a veth pair and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
-    peer_namespace = theirs.namespace.descriptor
-    _request(ours.netlink, "link", "add", ifname=ours.name, kind="veth", peer=theirs.name, peer_namespace=peer_namespace)
-    for end, host in ((theirs, 1), (ours, 2)):
-        with end.namespace.entered():
-            index = socket.if_nametoindex(end.name)
+def _join(ours: _Side, name: str, theirs: _Side, number: int, versions: Sequence[int]) -> None:
+    """Create a veth pair, called eth0 on their side, and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
+    ours.add_veth(name, "eth0", theirs.namespace.descriptor)
+    for side, device, host in ((theirs, "eth0", 1), (ours, name, 2)):
+        with side.namespace.entered():
+            index = socket.if_nametoindex(device)
         for version in versions:
-            flags = _NODAD if version == 6 else 0  # noqa: PLR2004 - the IP version
-            address = _address(version, number, host)
-            _request(end.netlink, "addr", "add", index=index, address=address, prefixlen=_PREFIX[version], flags=flags)
-        _request(end.netlink, "link", "set", index=index, state="up")
-    for end in (theirs, ours):
-        _await_carrier(end.namespace, end.name)
-    for end in (theirs, ours):
-        _await_addresses(end.netlink)
+            side.add_address(index, _address(version, number, host), _PREFIX[version])
+        side.set_up(index)
+    _await_carrier(theirs.namespace, "eth0")
+    _await_carrier(ours.namespace, name)
+    for side in (theirs, ours):
+        _await_addresses(side)
 
 
 def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
@@ -150,28 +116,28 @@ def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
         raise LabError(f"the veth interface {name} of {namespace.name!r} has no carrier though both ends are up")
 
 
-def _await_addresses(netlink: Netlink) -> None:
+def _await_addresses(links: Links) -> None:
     """Wait until link-local addresses are usable, but not for duplicate address detection, which takes a second."""
     for _ in range(_ATTEMPTS):
-        addresses = netlink.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
+        addresses = links.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
         if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
             return
         time.sleep(0.001)
 
 
-def _add_routes(netlink: Netlink, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
+def _add_routes(links: Links, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
     """Add the route to the net `target`, or the default route, through a host of net `number`."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
-        _request(netlink, "route", "add", dst=to, gateway=_address(version, number, host))
+        links.add_route(to, _address(version, number, host))
 
 
-def _add_outside(beyond: Netlink, versions: Sequence[int], outside: Sequence[str]) -> None:
+def _add_outside(beyond: Links, versions: Sequence[int], outside: Sequence[str]) -> None:
     """Add these addresses to the client's `lo`, where every interface reaches them."""
     for text in outside:
         address = ip_address(text)
         if address.version in versions:
-            _request(beyond, "addr", "add", index=1, address=text, prefixlen=address.max_prefixlen)
+            beyond.add_address(LOOPBACK_INDEX, text, address.max_prefixlen)
 
 
 def _address(version: int, number: int, host: int) -> str:

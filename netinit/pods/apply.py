@@ -28,8 +28,7 @@ from netinit.options import Options, SettledOptions
 from netinit.pods import self_check
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.self_check import NotInForceError
-from netinit.pods.steps import Task, activate, commit, route, routes_towards, run_steps
-from netinit.pods.transaction import Transaction
+from netinit.pods.transaction import Task, Transaction, activate, commit, route, routes_towards, run_steps
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
 

@@ -37,8 +37,8 @@ from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import NAT, NFT_PREFIXES, OUTPUT, PREROUTING, Plan
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, LocalMarks, Surroundings
-from netinit.simulate.host import describe_node_program, is_simple, surroundings_of
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
@@ -98,21 +98,25 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read(read_snapshot)
+    marked = [one for one in snapshot.routing_rules if matches_a_mark_alone(one) and one.mask == FULL_MASK]
+    routing = {one.mark: one.table for one in marked}
     contents = ipset.read_contents()
     found: dict[str, InferredOptions] = {}
     plans: list[Plan] = []
     for name in places:
         if variant := BACKENDS[name].variant:
             listings = _list_rules(snapshot, families, legacy=BACKENDS[name].tables == LEGACY_TABLES)
-            warnings += [notice for family in families for notice in notice_size(_count(listings[family]), family)]
-            found[name] = from_listings(listings, _routing(families), contents)
+            for family, listing in listings.items():
+                size = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
+                warnings += notice_size(size, family)
+            found[name] = from_listings(listings, routing, contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
             own = _load(snapshot).rulesets[SOURCES[name]]
-            found[name] = _read_or_infer(snapshot, chains_of({family: own[family] for family in families}), _routing(families))
+            found[name] = _read_or_infer(snapshot, chains_of({family: own[family] for family in families}), routing)
             plans += _plans(wanted, found[name])
     held = _load(snapshot, plans)
-    rulesets = _load_rulesets(held, places or (FIRST_WITH[NF_TABLES],), families, contents)
+    rulesets = _load_rulesets(snapshot, held, places or (FIRST_WITH[NF_TABLES],), families, contents)
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     unread = _find_unread(snapshot)
@@ -166,16 +170,14 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 
 
 def _load_rulesets(
-    held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
+    snapshot: Snapshot, held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
 ) -> dict[str, dict[Family, Ruleset]]:
-    marks = {family: _local_marks(family) for family in families}
+    tables = {family: next((rule.table for rule in rules_to_lo(snapshot, family)), 0) for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {}
     for name in places:
         rules = held.rulesets.get(SOURCES[name], {})
         rulesets[name] = {
-            family: resolve_sets(
-                replace(rules.get(family) or Ruleset(family), local_marks=marks[family][0], routing_table=marks[family][1]), contents
-            )
+            family: resolve_sets(replace(rules.get(family) or Ruleset(family), routing_table=tables[family]), contents)
             for family in families
         }
     for family in families:
@@ -199,10 +201,6 @@ def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: boo
         raise ParseError(str(error)) from None
 
 
-def _count(listing: Listing) -> int:
-    return sum([len(texts) for table in listing.values() for texts in table.rules.values()])
-
-
 def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Return by hook what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
@@ -215,18 +213,6 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
         one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
     )
     return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}
-
-
-def _routing(families: tuple[Family, ...]) -> dict[int, int]:
-    rules = [rule for family in families for rule in netlink.list_mark_rules(family.number)]
-    return {rule.mark: rule.table for rule in rules if rule.plain and rule.mask == FULL_MASK}
-
-
-def _local_marks(family: Family) -> tuple[LocalMarks, int]:
-    """Return the marks that policy rules route to this host, and one of their tables."""
-    tables = {route.table for route in netlink.list_local_routes(family.number)}
-    rules = [rule for rule in netlink.list_mark_rules(family.number) if rule.plain and rule.table in tables]
-    return frozenset((rule.mark, rule.mask) for rule in rules), rules[0].table if rules else 0
 
 
 def read_surroundings(family: Family) -> Surroundings:

@@ -12,8 +12,9 @@ from typing import TypeVar
 from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
+from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import namespaces, trace_messages
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES, LOOPBACK_INDEX
+from netinit.kernel.netlink import INET, LOOPBACK_INDEX
 from netinit.kernel.run import Signals
 from netinit.kernel.trace_table import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
@@ -32,7 +33,6 @@ from netinit.simulate.trace_alignment import VANISHED, ObservedHit, TracedPacket
 
 Result = TypeVar("Result")
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers by handle
 
 SLICE = 0.1  # seconds until a signal is handled
 QUIET = 0.5  # seconds without an event after which a packet counts as lost
@@ -41,7 +41,6 @@ MAX_HITS = 10_000  # events of one packet
 _BESIDE = 120.0  # seconds that the child may take in addition to waiting
 _INPUT = next(name for name, hook in ENDS.items() if hook == 1)
 _OWN, _IPTABLES, _LEGACY = FIRST_WITH[TABLES_OF_OUR_OWN], FIRST_WITH[NF_TABLES], FIRST_WITH[LEGACY_TABLES]  # sources of rules
-_FAMILY_NAMES = {INET: "inet", IPV4_TABLES: "ip", IPV6_TABLES: "ip6"}
 _OUTCOMES = {0: "drop", 1: "accept", 3: "queue", -1: "goes on", -3: "jump", -4: "goto", -5: "return"}
 
 
@@ -104,21 +103,9 @@ class Wanted(Record):
         return trace_messages.Tracer(rule.block(), self.family, inbound=self.inbound, older=older)
 
 
-def list_rules() -> Handles:
-    """Return the nf_tables rules by the handles of trace events, without the trace's own.
-
-    Raises OSError, BackendUnavailableError.
-    """
-    trace_messages.require_admin()
-    families = (INET, IPV4_TABLES, IPV6_TABLES)
-    found = {(number, *place): numbers for number in families for place, numbers in trace_messages.list_handles(number).items()}
-    return {place: numbers for place, numbers in found.items() if place[:2] != (INET, TABLE)}
-
-
 @dataclass(slots=True)
 class _Followed:
     begun: trace_messages.Begun
-    inbound: bool
     met: list[ObservedHit] = field(default_factory=list)
     older: list[ObservedHit] = field(default_factory=list)
     held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
@@ -132,7 +119,7 @@ class _Followed:
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: Handles) -> None:
+    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: trace_messages.Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles
@@ -145,7 +132,7 @@ class Follower:
         for event in self._tracer.read(seconds):
             if isinstance(event, trace_messages.Begun):
                 if len(self._packets) < MAX_PACKETS:
-                    self._packets[event.headers.key] = _Followed(event, self._wanted.inbound, heard=time.monotonic())
+                    self._packets[event.headers.key] = _Followed(event, heard=time.monotonic())
             elif isinstance(event, trace_messages.MetOlder):
                 if found := self._packets.get(event.headers.key):
                     self._meet_older(found, event)
@@ -172,7 +159,7 @@ class Follower:
                 if event.chain == _INPUT:
                     found.fate = DELIVERED
                 elif found.device != LOOPBACK_INDEX and event.policy:
-                    found.fate = FORWARDED if found.inbound else SENT
+                    found.fate = FORWARDED if self._wanted.inbound else SENT
             return
         if event.code == trace_messages.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
@@ -214,7 +201,7 @@ class Follower:
             return model_table(event.table), model_name(event.chain)
         if self._source(event):
             return event.table, event.chain
-        return f"nft table {_FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
+        return f"nft table {FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
 
     def _meet_older(self, found: _Followed, event: trace_messages.MetOlder) -> None:
         found.heard = time.monotonic()

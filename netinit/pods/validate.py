@@ -19,7 +19,7 @@ from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
-from netinit.kernel.sockets import original_destination
+from netinit.kernel.sockets import listen, original_destination
 from netinit.kernel.switch_user import become
 from netinit.options import Options
 from netinit.options.kinds import ALL
@@ -38,7 +38,11 @@ class Proof:
     uid: int
     destination: tuple[str, int]
     port: int
-    what: str
+
+    @property
+    def what(self) -> str:
+        """Who connects to where, for messages."""
+        return f"uid {self.uid} to {self.destination[0]} port {self.destination[1]}"
 
 
 def validate(options: Options, log: Log) -> None:
@@ -54,7 +58,6 @@ def validate(options: Options, log: Log) -> None:
     total = 0
     for family in families:
         probes = plan_probes(settled, family)
-        proven = 0
         for probe in probes:
             try:
                 failure = _prove(probe, deadline)
@@ -66,9 +69,8 @@ def validate(options: Options, log: Log) -> None:
             elif failure:
                 failures.append(f"{family.name}: {probe.what}: {failure}")
             else:
-                proven += 1
+                total += 1
                 log.info(f"{family.name}: {probe.what}: captured on port {probe.port}, original destination kept")
-        total += proven
         if not probes:
             obstacles.append(
                 f"{family.name}: no connection can be made as the proxy: run as uid {settled.proxy_uids[0]}, or as root with SETUID"
@@ -92,15 +94,11 @@ def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
     passthrough = family.passthrough_address if options.traits.has_passthrough or family is IPV4 else _own_address(family)
     found = []
     if passthrough and may_become(proxy) and (options.traits.has_passthrough or not options.keep_local_loopback):
-        what = f"uid {proxy} to {passthrough} port {port}"
-        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound, what=what))
+        found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound))
     application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
     excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
     if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
-        what = f"uid {application} to {OUTSIDE[family]} port {port}"
-        found.append(
-            Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port, what=what)
-        )
+        found.append(Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port))
     return tuple(found)
 
 
@@ -119,7 +117,7 @@ def _prove(probe: Proof, deadline: float) -> str:
     """Make the connection; return "" if it arrived as required, else what happened."""
     token = os.urandom(TOKEN_BYTES)
     try:
-        listener = _listen(probe.family, probe.port)
+        listener = listen(probe.family, probe.port)
     except OSError as error:
         raise ValidationImpossibleError(
             f"port {probe.port} cannot be listened on ({error.strerror}): validate before the proxy runs"
@@ -127,32 +125,10 @@ def _prove(probe: Proof, deadline: float) -> str:
     with listener:
         left = max(0.01, deadline - time.monotonic())
         with children.start(lambda _: _connect(probe, token, deadline), seconds=left, what=probe.what, kept=None) as child:
-            arrived = _wait_for(listener, probe.family, token, deadline, child)
-    if isinstance(arrived, tuple):
-        if arrived == probe.destination:
-            return ""
-        return f"arrived on port {probe.port} with the original destination {arrived[0]} port {arrived[1]}"
-    return arrived
+            return _wait_for(listener, probe, token, deadline, child)
 
 
-def _listen(family: Family, port: int) -> socket.socket:
-    listener = socket.socket(family.number, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family is IPV6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind((family.any_address, port))
-        listener.listen()
-        listener.setblocking(False)  # noqa: FBT003 - its signature
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _wait_for(
-    listener: socket.socket, family: Family, token: bytes, deadline: float, child: children.Child
-) -> tuple[str, int] | str:
+def _wait_for(listener: socket.socket, probe: Proof, token: bytes, deadline: float, child: children.Child) -> str:
     waited: list[socket.socket | children.Child] = [listener, child]
     while (left := deadline - time.monotonic()) > 0:
         readable, _, _ = select.select(waited, [], [], left)
@@ -160,11 +136,11 @@ def _wait_for(
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(max(0.01, deadline - time.monotonic()))
-                if _read_token(connection) == token:
-                    found = _destination_or_reason(connection, family)
+                if _read_token(connection) == token:  # a connection of another process proves nothing
+                    found = _compare_destination(connection, probe)
                     connection.sendall(token)
                     return found
-        elif child in readable:  # a connection of another process proves nothing
+        elif child in readable:
             status = child.receive()
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
@@ -179,11 +155,14 @@ def _read_token(connection: socket.socket) -> bytes:
         return b""
 
 
-def _destination_or_reason(connection: socket.socket, family: Family) -> tuple[str, int] | str:
+def _compare_destination(connection: socket.socket, probe: Proof) -> str:
     try:
-        return original_destination(connection, family)
+        address, port = original_destination(connection, probe.family)
     except OSError as error:
         return f"arrived without an original destination ({error.strerror}): it was not redirected by these rules"
+    if (address, port) == probe.destination:
+        return ""
+    return f"arrived on port {probe.port} with the original destination {address} port {port}"
 
 
 def _connect(probe: Proof, token: bytes, deadline: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.errors import OptionError
-from netinit.base.net import IPV6, Family, number_of, parse_address, text_of
+from netinit.base.net import Family, join_host, number_of, parse_address, text_of
 from netinit.options.kinds import quote_value, read_port
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
@@ -17,9 +17,7 @@ def format_endpoint(family: Family, address: int | None, port: int | None) -> st
     if address is None:
         return f"?:{port}" if port else "?"
     text = text_of(address, family)
-    if not port:
-        return text
-    return f"[{text}]:{port}" if family is IPV6 else f"{text}:{port}"
+    return join_host(text, port) if port else text
 
 
 def format_packet(packet: Packet, *, source_port: int | None = None) -> str:

@@ -38,7 +38,7 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         })),
         local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
         doubtful=_doubtful(snapshot, family),
-        local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in _rules_to_lo(snapshot, family)),
+        local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in rules_to_lo(snapshot, family)),
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def is_simple(snapshot: Snapshot, family: Family) -> bool:
     routes = _main_routes(snapshot, family)
     link_local = Network.parse("fe80::/10")
     ways = [(one.destination, one.metric) for one in routes if family is IPV4 or one.destination[0] >> 118 != link_local.first >> 118]
-    to_lo = _rules_to_lo(snapshot, family)
+    to_lo = rules_to_lo(snapshot, family)
     plain = all(len(one.hops) <= 1 and not (one.others or one.tos) for one in routes)
     return plain and len(set(ways)) == len(ways) and all(_is_usual(rule) or rule in to_lo for rule in rules)
 
@@ -105,11 +105,12 @@ def _is_usual(rule: RoutingRule) -> bool:
     return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
 
 
-def _matches_a_mark_alone(rule: RoutingRule) -> bool:
+def matches_a_mark_alone(rule: RoutingRule) -> bool:
+    """Whether it looks up a table for all packets with a mark."""
     return bool(rule.mark) and rule == _bare(rule).replace(mark=rule.mark, mask=rule.mask)
 
 
-def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
+def rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     """Policy rules that deliver all packets with a mark to this host."""
     tables = {
         one.table for one in snapshot.routes if (one.family, one.kind, one.destination) == (family.number, DELIVERED_HERE, (0, 0))
@@ -117,7 +118,7 @@ def _rules_to_lo(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     return [
         rule
         for rule in snapshot.routing_rules
-        if rule.family == family.number and rule.table in tables and _matches_a_mark_alone(rule)
+        if rule.family == family.number and rule.table in tables and matches_a_mark_alone(rule)
     ]
 
 

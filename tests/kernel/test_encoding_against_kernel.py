@@ -12,7 +12,14 @@ from netinit.backends.nftables import NftablesBackend
 from netinit.base.net import FAMILIES
 from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET, IP, IP6
-from netinit.kernel.nf_tables import dump_tables
+from netinit.kernel.nf_tables import (
+    NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWRULE,
+    NFT_MSG_NEWSET,
+    NFT_MSG_NEWSETELEM,
+    NFT_MSG_NEWTABLE,
+    dump_tables,
+)
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
@@ -69,9 +76,11 @@ def hold():
     """Everything in the tables as the kernel dumps it, without what nft notes beside sets, and the kernel's own addresses."""
     dump = dump_tables(INET, TABLE_NAMES, whole=True)
     noted, own = 13, 19  # NFTA_SET_USERDATA, NFTA_SET_TYPE
-    sets = [[(kind, value) for kind, value in split_attributes(one) if kind not in (noted, own)] for one in dump.sets]
-    elements = [[(kind, sorted(split_attributes(value)) if kind == 3 else value) for kind, value in split_attributes(one)] for one in dump.elements]
-    return {"tables": dump.tables, "chains": dump.chains, "sets": sets, "elements": elements, "rules": dump.rules}
+    sets = [[(kind, value) for kind, value in split_attributes(one) if kind not in (noted, own)] for one in dump[NFT_MSG_NEWSET]]
+    elements = [[(kind, sorted(split_attributes(value)) if kind == 3 else value) for kind, value in split_attributes(one)] for one in dump[NFT_MSG_NEWSETELEM]]
+    return {
+        "tables": dump[NFT_MSG_NEWTABLE], "chains": dump[NFT_MSG_NEWCHAIN], "sets": sets, "elements": elements, "rules": dump[NFT_MSG_NEWRULE],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", ["nft", "legacy"])

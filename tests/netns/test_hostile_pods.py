@@ -15,7 +15,7 @@ from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import open_pod
 from netinit.kernel.address_sets import list_address_sets, owned_sets
-from netinit.kernel.snapshot import routes
+from netinit.kernel.snapshot import reader
 from netinit.lab import NetworkNamespace
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
@@ -84,7 +84,7 @@ def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
 
 
 def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
-    monkeypatch.setattr(routes, "MAX_BYTES", 100)
+    monkeypatch.setattr(reader, "MAX_BYTES", 100)
     with oddly_connected.entered(), pytest.raises(NetinitError, match="the kernel does not say what decides about packets here: File too large"):
         live.read_surroundings(IPV4)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.errors import ClusterError, OptionError
-from netinit.base.net import parse_address
+from netinit.base.net import join_host, parse_address
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import read_addresses
@@ -31,7 +31,7 @@ class NamedDestination:
     @property
     def endpoint(self) -> str:
         """The destination in the syntax of --to."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return join_host(self.address, self.port)
 
 
 def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[NamedDestination]:

@@ -1,1 +1,1 @@
-"""Read everything in a network namespace that affects packets: see `reading`. Imports nothing, for a second `apply`."""
+"""Read everything in a network namespace that affects packets: see `reader`. Imports nothing, for a second `apply`."""

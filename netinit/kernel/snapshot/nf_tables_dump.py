@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from _struct import pack
-
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink, nf_tables
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
     Read = TypeVar("Read")
 
-TOO_BIG, NOT_SUPPORTED = (27, 90), (22, 95)  # EFBIG, EMSGSIZE; EINVAL, EOPNOTSUPP of kernels without flow tables or objects
+TOO_BIG = (27, 90)  # EFBIG, EMSGSIZE
 
 
 def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
@@ -51,34 +49,24 @@ class _Dump:
         self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
 
     def read(self) -> dict[str, Any]:
-        tables = self._read(netlink.NFT_MSG_GETTABLE, "table", _read_table)
+        tables = self._read(nf_tables.NFT_MSG_NEWTABLE, "table", _read_table)
         if not tables:
             return {}
-        sets = self._read(nf_tables.NFT_MSG_GETSET, "set", _read_set)
+        sets = self._read(nf_tables.NFT_MSG_NEWSET, "set", _read_set)
         return {
             "tables": tables,
-            "chains": self._read(netlink.NFT_MSG_GETCHAIN, "chain", _read_chain),
-            "rules": sum([self._read(netlink.NFT_MSG_GETRULE, "rule", _read_rule, table=table) for table in self._only or ("",)], ()),
+            "chains": self._read(nf_tables.NFT_MSG_NEWCHAIN, "chain", _read_chain),
+            "rules": sum([self._read(nf_tables.NFT_MSG_NEWRULE, "rule", _read_rule, table) for table in self._only or ("",)], ()),
             "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
             "objects": (
-                *self._read(nf_tables.NFT_MSG_GETOBJ, "object", _read_object, optional=True),
-                *self._read(nf_tables.NFT_MSG_GETFLOWTABLE, "flow table", _read_flowtable, optional=True),
+                *self._read(nf_tables.NFT_MSG_NEWOBJ, "object", _read_object),
+                *self._read(nf_tables.NFT_MSG_NEWFLOWTABLE, "flow table", _read_flowtable),
             ),
         }
 
-    def _read(
-        self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], *, optional: bool = False, table: str = ""
-    ) -> tuple[Read, ...]:
-        body = pack("=BBH", self._family, 0, 0)
-        if table:
-            body += netlink.attribute(1, nf_tables.name(table))  # NFTA_RULE_TABLE
-        try:
-            messages = self._link.dump(kind, body, nf_tables.MAX_BYTES)
-        except OSError as error:
-            if not optional or error.errno not in NOT_SUPPORTED:
-                raise
-            return ()
-        return _decode([body for _, body in messages], what, reader, self._unknown)
+    def _read(self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], table: str = "") -> tuple[Read, ...]:
+        only = netlink.attribute(1, nf_tables.name(table)) if table else b""  # NFTA_RULE_TABLE
+        return _decode(nf_tables.dump_objects(self._link, self._family, kind, only), what, reader, self._unknown)
 
     def _fill(self, one: NftSet) -> NftSet:
         place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"

@@ -7,11 +7,75 @@ becomes an Unknown; only those that interception needs (nf_tables, legacy tables
 from __future__ import annotations
 
 import posix
+import struct
+from _socket import inet_ntop
+from struct import pack, unpack_from
 
-from netinit.base.snapshot import AttachedProgram, Device, Snapshot, Unknown
-from netinit.kernel import netlink
+from netinit.base.net import FAMILIES, FULL_MASK
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name
+from netinit.base.snapshot import (
+    AttachedProgram,
+    Device,
+    Hop,
+    RoutingRule,
+    Snapshot,
+    TableRoute,
+    TrafficControl,
+    Unknown,
+)
+from netinit.kernel import netlink, read_text
 from netinit.kernel.address_sets import set_names
-from netinit.kernel.snapshot import bpf, cgroups, devices, legacy_tables, nf_tables_dump, routes, sysctls
+from netinit.kernel.netlink import RTA_OIF, RTA_PRIORITY, RTA_TABLE, Netlink, native, read_attributes
+from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeVar
+
+    Read = TypeVar("Read")
+
+# linux/rtnetlink.h, if_link.h, pkt_sched.h, fib_rules.h
+RTM_NEWLINK, RTM_GETLINK = 16, 18
+RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTFILTER, RTM_GETTFILTER = 36, 38, 44, 46
+_LINK, _LINK_SIZE = "=BBHiII", 16  # struct ifinfomsg
+_CONTROL, _CONTROL_SIZE = "=BxxxiIII", 20  # struct tcmsg
+_ROUTE, _ROUTE_SIZE = "=BBBBBBBBI", 12  # struct rtmsg, struct fib_rule_hdr
+IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP = 3, 10, 18, 43
+IFLA_XDP_PROG_ID, TCA_KIND = 4, 1
+CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in, and what goes out
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
+WITHOUT_HANDLES = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
+NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
+FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW = 1, 2, 3, 4, 6, 10, 11
+FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 14, 15, 16, 17, 18
+FRA_L3MDEV, FRA_UID_RANGE, FRA_PROTOCOL, FRA_IP_PROTO, FRA_SPORT_RANGE, FRA_DPORT_RANGE = 19, 20, 21, 22, 23, 24
+_KNOWN_OF_RULES = frozenset((
+    FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW, *range(FRA_SUPPRESS_PREFIXLEN, FRA_DPORT_RANGE + 1),
+))  # fmt: skip
+FIB_RULE_INVERT = 2
+RTA_DST, RTA_SRC, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH = 1, 2, 5, 7, 8, 9
+RTA_FLOW, RTA_CACHEINFO, RTA_VIA, RTA_PREF, RTA_NH_ID = 11, 12, 18, 20, 30
+_KNOWN_OF_ROUTES = frozenset((
+    RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_FLOW, RTA_CACHEINFO,
+    RTA_TABLE, RTA_VIA, RTA_PREF, RTA_NH_ID,
+))  # fmt: skip
+RTM_F_CLONED = 0x200
+MAX_BYTES = 1 << 26  # of a dump: some 500,000 routes
+# Documentation/networking/ip-sysctl.rst
+SYSCTLS = "/proc/sys/net"
+OF_NAMESPACE = (
+    "ipv4/ip_forward", "ipv4/tcp_l3mdev_accept", "ipv4/udp_l3mdev_accept", "ipv4/raw_l3mdev_accept", "ipv4/fwmark_reflect",
+    "ipv4/tcp_fwmark_accept", "ipv4/ip_nonlocal_bind", "ipv6/fwmark_reflect", "ipv6/ip_nonlocal_bind",
+    "netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_tcp_be_liberal",
+)  # fmt: skip
+OF_DEVICES = (
+    "ipv4/conf/{}/forwarding", "ipv4/conf/{}/route_localnet", "ipv4/conf/{}/rp_filter", "ipv4/conf/{}/accept_local",
+    "ipv4/conf/{}/src_valid_mark", "ipv6/conf/{}/forwarding", "ipv6/conf/{}/disable_ipv6",
+)  # fmt: skip
+MAX_DEVICES = 64  # whose own settings are read; a pod has three
+NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
+PROTONOSUPPORT = 93
 
 
 def read_snapshot() -> Snapshot:
@@ -38,21 +102,151 @@ def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[At
 def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
     """Read devices, addresses, routes and settings; needs no privilege. Raises OSError."""
     unknown = [] if unknown is None else unknown
-    with netlink.Netlink(netlink.NETLINK_ROUTE) as link:
-        links = devices.read_links(link, unknown)
+    with Netlink(netlink.NETLINK_ROUTE) as link:
+        found = [body for kind, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE), MAX_BYTES) if kind == RTM_NEWLINK]
+        links = tuple(sorted(_decode(found, "a device", _read_link, unknown), key=lambda one: one.index))
         return Snapshot(
             links=links,
             addresses=netlink.list_addresses(link),
-            traffic_control=devices.read_traffic_control(link, links, unknown),
-            routing_rules=routes.read_rules(link, unknown),
-            routes=routes.read_routes(link, unknown),
-            settings=sysctls.read([one.name for one in links]),
+            traffic_control=_read_traffic_control(link, links, unknown),
+            routing_rules=_read_both(link, netlink.RTM_GETRULE, netlink.RTM_NEWRULE, "policy rule", _read_rule, unknown),
+            routes=_read_both(link, netlink.RTM_GETROUTE, netlink.RTM_NEWROUTE, "route", _read_route, unknown),
+            settings=_read_settings([one.name for one in links]),
             unknown=tuple(unknown),
         )
 
 
-NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
-PROTONOSUPPORT = 93
+def _read_both(  # noqa: PLR0917 - a dump and its reader
+    link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes], Read | None], unknown: list[Unknown]
+) -> tuple[Read, ...]:
+    """Return the objects of both families in the kernel's order."""
+    found: tuple[Read, ...] = ()
+    for family in FAMILIES:
+        messages = link.dump(kind, pack(_ROUTE, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES)
+        bodies = [body for got, body in messages if got == wanted and body[:1] == bytes((family.number,))]  # all where IPv6 is missing
+        found += _decode(bodies, f"a {what} of {family.name}", reader, unknown)
+    return found
+
+
+def _decode(bodies: Iterable[bytes], place: str, reader: Callable[[bytes], Read | None], unknown: list[Unknown]) -> tuple[Read, ...]:
+    found = []
+    for body in bodies:
+        try:
+            one = reader(body)
+        except (MalformedError, KeyError, struct.error) as error:
+            unknown.append(Unknown(place=place, reason=f"the kernel's message is not understood: {error}"))
+        else:
+            found += [] if one is None else [one]
+    return tuple(found)
+
+
+def _read_link(body: bytes) -> Device:
+    _, _, _, index, flags, _ = unpack_from(_LINK, body)
+    found = attributes_of(body, _LINK_SIZE)
+    return Device(
+        index=index, name=name(found[IFLA_IFNAME]), flags=flags, master=native(found.get(IFLA_MASTER)),
+        kind=name(attributes_of(found.get(IFLA_LINKINFO, b"")).get(1, b"")),
+        xdp=native(attributes_of(found.get(IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
+    )  # fmt: skip
+
+
+def _read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
+    disciplines = _dump_control(link, RTM_GETQDISC, "qdisc", 0, 0, unknown)
+    known = {one.index for one in links}
+    found = list(disciplines)
+    for one in disciplines:
+        if one.index in known and one.kind not in WITHOUT_HANDLES:
+            parents = (INGRESS, EGRESS) if one.kind in CLASSIFIES else (one.handle,)
+            for parent in parents:
+                found += _dump_control(link, RTM_GETTFILTER, "filter", one.index, parent, unknown)
+    return tuple(found)
+
+
+def _dump_control(  # noqa: PLR0917 - what tcmsg has
+    link: Netlink, kind: int, what: str, index: int, parent: int, unknown: list[Unknown]
+) -> list[TrafficControl]:
+    try:
+        messages = link.dump(kind, pack(_CONTROL, 0, index, 0, parent, 0), MAX_BYTES)
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED:
+            unknown.append(Unknown(place=f"tc {what}s of device {index}", reason=posix.strerror(error.errno or 0)))
+        return []
+    found = []
+    for got, body in messages:
+        if got in (RTM_NEWQDISC, RTM_NEWTFILTER):
+            _, at, handle, above, _ = unpack_from(_CONTROL, body)
+            attributes = read_attributes(body, _CONTROL_SIZE)  # not strictly: filters have several of one type
+            found.append(TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle))
+    return found
+
+
+def _read_rule(body: bytes) -> RoutingRule:
+    found = attributes_of(body, _ROUTE_SIZE)
+    family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(_ROUTE, body)
+    mark = native(found.get(FRA_FWMARK))
+    return RoutingRule(
+        family=family, priority=native(found.get(FRA_PRIORITY)), action=action, table=native(found.get(FRA_TABLE), table),
+        source=_prefix(found.get(FRA_SRC), from_length), destination=_prefix(found.get(FRA_DST), to_length), tos=tos, mark=mark,
+        mask=native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
+        in_interface=name(found.get(FRA_IIFNAME, b"")), out_interface=name(found.get(FRA_OIFNAME, b"")),
+        users=_pair(found.get(FRA_UID_RANGE), "=II"), is_inverted=bool(flags & FIB_RULE_INVERT),
+        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=native(found.get(FRA_GOTO)),
+        suppresses_length=_signed(found.get(FRA_SUPPRESS_PREFIXLEN)), protocol=found.get(FRA_PROTOCOL, b"\0")[0],
+        ip_protocol=found.get(FRA_IP_PROTO, b"\0")[0], source_ports=_pair(found.get(FRA_SPORT_RANGE), "=HH"),
+        destination_ports=_pair(found.get(FRA_DPORT_RANGE), "=HH"), others=tuple(sorted(set(found) - _KNOWN_OF_RULES)),
+    )  # fmt: skip
+
+
+def _read_route(body: bytes) -> TableRoute | None:
+    family, to_length, from_length, tos, table, protocol, scope, kind, flags = unpack_from(_ROUTE, body)
+    if flags & RTM_F_CLONED:  # an entry of a cache
+        return None
+    found = attributes_of(body, _ROUTE_SIZE)
+    hops = _read_hops(found[RTA_MULTIPATH]) if RTA_MULTIPATH in found else ()
+    if RTA_OIF in found:
+        hops = (Hop(index=native(found[RTA_OIF])), *hops)
+    preferred = found.get(RTA_PREFSRC)
+    return TableRoute(
+        family=family, table=native(found.get(RTA_TABLE), table), kind=kind,
+        destination=_prefix(found.get(RTA_DST), to_length) or (0, to_length),
+        source=_prefix(found.get(RTA_SRC), from_length) or (0, from_length), tos=tos, scope=scope, protocol=protocol,
+        metric=native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
+        others=tuple(sorted(set(found) - _KNOWN_OF_ROUTES)),
+    )  # fmt: skip
+
+
+def _read_hops(data: bytes) -> tuple[Hop, ...]:
+    hops = []
+    offset = 0
+    while offset < len(data):
+        length, _, weight, index = unpack_from("=HBBi", data.ljust(offset + 8, b"\0"), offset)
+        if length < 8 or offset + length > len(data):  # noqa: PLR2004 - of the struct itself
+            raise MalformedError("a multipath route's way is cut off")
+        hops.append(Hop(index=index, weight=weight + 1))
+        offset += length + 3 & ~3
+    return tuple(hops)
+
+
+def _prefix(value: bytes | None, length: int) -> tuple[int, int] | None:
+    return (int.from_bytes(value, "big"), length) if value is not None else None
+
+
+def _pair(value: bytes | None, form: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, last = unpack_from(form, value)
+    return first, last
+
+
+def _signed(value: bytes | None) -> int:
+    return unpack_from("=i", value)[0] if value else -1
+
+
+def _read_settings(devices: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the settings that the kernel has, by path."""
+    paths = [*OF_NAMESPACE, *[path.format(device) for device in ("all", *devices[:MAX_DEVICES]) for path in OF_DEVICES]]
+    found = [(path, read_text(f"{SYSCTLS}/{path}").strip()) for path in paths]
+    return tuple([(path, value) for path, value in found if value])
 
 
 def count_transforms(unknown: list[Unknown]) -> int:

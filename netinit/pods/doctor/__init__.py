@@ -1,7 +1,59 @@
-"""The doctor: test whether pods will work here, and report what is missing with the remedy."""
+"""The doctor: test whether pods will work here, and report what is missing with the remedy.
+
+Here is the short diagnosis that an init container prints when no backend works; the full one is in netinit.pods.doctor.examination.
+"""
 
 from __future__ import annotations
 
-from netinit.pods.doctor.brief import summarise
+from netinit import backends
+from netinit.base.errors import NetinitError, NoBackendError
+from netinit.base.net import IPV4
+from netinit.kernel import detect
+from netinit.options import AUTO, Options
 
-__all__ = ["summarise"]  # the full examination is in netinit.pods.doctor.examination; a failing start needs only this
+LINES = 3
+
+
+def summarise(failure: NetinitError) -> str:
+    """Return one to three lines on the likeliest cause and its remedy; empty if the failure explains itself.
+
+    Never raises: it accompanies an error that must not be replaced.
+    """
+    if not isinstance(failure, NoBackendError):
+        return ""
+    try:
+        return "\n".join([f"doctor: {line}" for line in _lines(of_kernel=failure.of_kernel)[:LINES]])
+    except Exception:  # noqa: BLE001 - see above
+        return ""
+
+
+def _lines(*, of_kernel: bool) -> list[str]:
+    missing = not detect.has_capability(detect.CAP_NET_RAW)  # NET_ADMIN is there, or the failure reports it
+    lines = []
+    if missing:
+        lines.append(
+            "NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
+            " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
+        )
+    have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_program(name, IPV4, "restore")]
+    if not have:
+        bare = next(name for name, line in backends.BACKENDS.items() if not line.package)
+        lines.append(f"iptables is not installed: add its package to the image, or use --backend {bare}, which needs no program")
+    if not missing and of_kernel:
+        kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
+        programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
+        lines.append(f"{programs}the privileges are there; the kernel {kernel}")
+        lines.append(
+            "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
+            " nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT xt_owner"
+            " xt_conntrack`"
+        )
+    return lines
+
+
+def find_missing_program(options: Options) -> str:
+    """Return in one line what to install for the backend; empty if nothing is missing."""
+    wanted = options.wanted_backend
+    if wanted != AUTO and not backends.is_installed(wanted):
+        return f"--backend {wanted} finds none of its programs: apt-get install {backends.BACKENDS[wanted].package}"
+    return ""

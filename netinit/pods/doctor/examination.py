@@ -99,7 +99,7 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     found += find.find_locks()
     if survey:
         found += find.find_leftovers(survey, backend)
-        found += _find_escapes(survey)
+        found += find.find_escapes(Options()) if survey.holders() else ()
     found += find.find_settings(settled)
     found += find.find_full_tracking()
     found += find.find_bpf_programs()
@@ -107,13 +107,6 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     found += find.find_name_servers(settled, resolv_conf)
     can_look = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
     return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
-
-
-def _find_escapes(survey: Survey) -> list[Symptom]:
-    try:
-        return list(find.find_escapes(Options())) if survey.holders() else []
-    except (NetinitError, OSError) as error:
-        return [Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")]
 
 
 def _check(options: SettledOptions) -> tuple[tuple[FeatureChecks, ...], str]:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from netinit import backends
 from netinit.backends import routes
@@ -23,6 +18,8 @@ from netinit.base.errors import (
 from netinit.base.logs import Log
 from netinit.base.net import Family, Network
 from netinit.kernel import children, detect, namespaces
+from netinit.kernel.links import Links
+from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
@@ -42,10 +39,6 @@ from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
 from netinit.rules.targets import Drop, Redirect, Reject, Return, Target, Tproxy
 
-Result = TypeVar("Result")
-
-SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h
-IFF_UP = 1
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
@@ -119,9 +112,7 @@ class FeatureChecks:
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool:
         """Whether every needed feature, by family name, works."""
-        return not self.failure and not any(
-            self.outcomes.get(family, {}).get(name, "was not tried") for family, names in needed.items() for name in names
-        )
+        return not self.problems(needed)
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
         """Return why needed features do not work: cause -> affected features."""
@@ -129,7 +120,8 @@ class FeatureChecks:
             return {self.failure: []}
         found: dict[str, list[str]] = {}
         for family, names in needed.items():
-            for name, cause in self.outcomes.get(family, {}).items():
+            outcomes = dict.fromkeys(names, "was not tried") | self.outcomes.get(family, {})
+            for name, cause in outcomes.items():
                 if cause and name in names:
                     found.setdefault(cause, []).append(f"{family} {name}")
         return found
@@ -169,14 +161,21 @@ def can_prove(options: Options) -> bool:
 
 
 def check_backends(options: SettledOptions, names: tuple[str, ...] = backends.AUTO_ORDER) -> tuple[FeatureChecks, ...]:
-    """Run each backend's checks. Raises NamespaceError if no namespace can be created."""
-    found = attempt_all({name: partial(_check_backend, name, options) for name in names}, SECONDS)
-    return tuple(
-        FeatureChecks(name, {}, str(outcome)) if isinstance(outcome, NetinitError) else outcome for name, outcome in found.items()
-    )
+    """Run each backend's checks, all at once, in network namespaces of their own. Raises NamespaceError if none can be created."""
+    found = []
+    jobs = {name: partial(_check_backend, name, options) for name in names}
+    for name, outcome in children.ask_all(jobs, seconds=SECONDS, what=f"a feature check of {SECONDS:.0f} s").items():
+        if isinstance(outcome, NamespaceError):
+            raise outcome
+        failure = str(outcome)
+        if isinstance(outcome, ChildLostError):
+            failure = "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
+        found.append(outcome if isinstance(outcome, FeatureChecks) else FeatureChecks(name, {}, failure))
+    return tuple(found)
 
 
-def _check_backend(name: str, options: SettledOptions) -> FeatureChecks:
+def _check_backend(name: str, options: SettledOptions, _: children.Answer) -> FeatureChecks:
+    renew()
     os.environ["XTABLES_LOCKFILE"] = os.devnull  # this namespace has no other users, and the real lock may be held
     found: dict[str, dict[str, Exception | None]] = {}
     families = options.kernel_families
@@ -196,23 +195,18 @@ def _check_backend(name: str, options: SettledOptions) -> FeatureChecks:
 
 
 def _check_features(name: str, options: Options, family: Family) -> dict[str, Exception | None]:
-    rules = {feature.name: (feature.table, feature.chain, feature.rule(family)) for feature in FEATURES}
-    rules[SETS_FEATURE] = (NAT, OUTPUT, _set_rule(family))
-    together = _program(name, options, family, tuple(rules.values()))
+    networks = tuple([Network.parse(text) for text in _NETWORKS[family.version]])
+    features = (*FEATURES, Feature(SETS_FEATURE, NAT, OUTPUT, (Destination(networks=networks),), Return(), ""))
+    together = _program(name, options, family, features)
     if not together or type(together) is BackendUnavailableError:  # not a feature but the backend is missing, for all alike
-        return dict.fromkeys(rules, together)
-    return {feature: _program(name, options, family, (rule,)) for feature, rule in rules.items()}
+        return dict.fromkeys([one.name for one in features], together)
+    return {one.name: _program(name, options, family, (one,)) for one in features}
 
 
-def _set_rule(family: Family) -> Rule:
-    networks = tuple(Network.parse(text) for text in _NETWORKS[family.version])
-    return Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, origin=None, families=(family,))
-
-
-def _program(name: str, options: Options, family: Family, rules: tuple[tuple[str, str, Rule], ...]) -> NetinitError | None:
+def _program(name: str, options: Options, family: Family, features: tuple[Feature, ...]) -> NetinitError | None:
     tables: dict[str, dict[str, list[Rule]]] = {}
-    for table, chain, rule in rules:
-        tables.setdefault(table, {}).setdefault(chain, []).append(rule)
+    for one in features:
+        tables.setdefault(one.table, {}).setdefault(one.chain, []).append(one.rule(family))
     plan = Plan(
         layout=options.layout,
         families=(family,),
@@ -254,37 +248,8 @@ def _check_capture(name: str, options: Options) -> NetinitError | None:
     return None
 
 
-def attempt_all(jobs: Mapping[str, Callable[[], Result]], seconds: float) -> dict[str, Result | NetinitError]:
-    """Run each job in a namespace of its own, all at once; return results and errors.
-
-    Raises NamespaceError if no namespace can be created.
-    """
-    wanted = {name: partial(_attempt, job) for name, job in jobs.items()}
-    found: dict[str, Result | NetinitError] = {}
-    for name, outcome in children.ask_all(wanted, seconds=seconds, what=f"a feature check of {seconds:.0f} s").items():
-        if isinstance(outcome, NamespaceError):
-            raise outcome
-        if isinstance(outcome, ChildLostError):
-            found[name] = NetinitError(
-                "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
-            )
-        else:
-            found[name] = NetinitError(str(outcome)) if isinstance(outcome, (children.ChildError, OSError)) else outcome
-    return found
-
-
 def renew() -> None:
     """Move this process into a new network namespace with `lo` up. Raises NamespaceError."""
     namespaces.unshare()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16sH22x", b"lo", 0))
-        flags = struct.unpack_from("16sH", request)[1]
-        fcntl.ioctl(asking, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | IFF_UP))
-
-
-def _attempt(job: Callable[[], Result], _: children.Answer) -> Result:
-    renew()
-    try:
-        return job()
-    except OSError as error:
-        raise NetinitError(str(error)) from None
+    with Links() as links:
+        links.set_up(LOOPBACK_INDEX)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netinit import backends
+from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
@@ -107,10 +108,15 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
     from netinit.pods.live import infer_run
     from netinit.pods.verify import verify
 
-    shown = infer_run(options)
+    try:
+        shown = infer_run(options)
+        found = verify(shown[0]).differences if shown else ()
+    except (NetinitError, OSError) as error:
+        yield symptom("unknown-force", error=error)
+        return
     if shown is None:
         yield symptom("capture-nothing")
-    elif found := verify(shown[0]).differences:
+    elif found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         yield symptom("not-in-force", first=found[0].describe(), more=more)
 

@@ -59,7 +59,8 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
 
 def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
     """Yield the connections to make in the pod; `own` is its address, empty if it has none."""
-    app = _choose_application(options)
+    taken = {*options.proxy_uids, *options.proxy_gids}
+    app = next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
     port = next(port for port in (80, *CANDIDATE_PORTS) if not lists_port(options.exclude_outbound_ports, port))
     outside = OUTSIDE[family]
 
@@ -93,11 +94,6 @@ def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
             yield ask(anybody, what, server, DNS, protocol)
             if not options.traits.proxy_mark:
                 yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
-
-
-def _choose_application(options: Options) -> int:
-    taken = {*options.proxy_uids, *options.proxy_gids}
-    return next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
 
 
 def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:

@@ -1,24 +1,33 @@
-"""Send the probes, read their paths from connection tracking, and compare them with the simulator."""
+"""Send the probes, read their paths from connection tracking, and compare them with the simulator.
+
+Each is the first packet of a connection, as a chosen user, and needs no answer. TCP: a SYN through a raw socket, which the
+owner match, connection tracking and NAT treat like any; the kernel resets an answer, so no program notices. UDP: an empty
+datagram.
+"""
 
 from __future__ import annotations
 
+import os
+import random
+import socket
+import struct
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
 
 from netinit.backends.machine import HERE
-from netinit.base.errors import BackendUnavailableError, NetinitError
-from netinit.base.net import IPV4, IPV6, Family
-from netinit.kernel import detect, read_text, route_library
+from netinit.base.errors import BackendUnavailableError, NamespaceError, NetinitError
+from netinit.base.net import IPV4, IPV6, Family, join_host
+from netinit.kernel import detect, read_text
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.runtime_environment import advise
+from netinit.kernel.switch_user import creating_as
 from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
-from netinit.pods.probe.sockets import ProbeSocket
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
@@ -30,6 +39,10 @@ from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN
 # Seconds after which a packet counts as dropped, and seconds without an event after every probe has one. Unexpected results
 # are probed again with the slower values, because a busy machine may be late.
 QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
+SYN = 0x02
+HOPS = 1  # packets that leave the pod stop at the first router
+CHECKSUM_OFFSET = 16
+IPV6_CHECKSUM = 7  # linux/in6.h
 EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 
@@ -60,35 +73,12 @@ class Probes:
         return tuple(row for row in self.rows if row.right is False)
 
 
-@dataclass(slots=True)
-class _Sighting:
-    """All conntrack events of one probe."""
-
-    events: list[Event] = field(default_factory=list)
-
-    @property
-    def target(self) -> tuple[str, int] | None:
-        """The connection's destination after NAT; None if it was never tracked."""
-        return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
-
-    @property
-    def accepted(self) -> bool:
-        return any(event.answered for event in self.events)
-
-    @property
-    def arrived(self) -> bool:
-        """Whether anything answered, even with a reset."""
-        return self.accepted or any(event.destroyed for event in self.events)
-
-
 def probe(options: Options) -> Probes:
     """Probe the namespace that the options name (default: this process's); leave it unchanged.
 
     Raises BackendUnavailableError if a privilege is missing; LockedError while rules are being programmed.
     """
     notes: list[str] = []
-    with suppress(ImportError):  # `can_make_peers` reports it; a child inside a pod may be unable to read the files
-        route_library.load()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
     report = HERE.inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
     return Probes(report.rows, (*notes, *report.notes))
@@ -173,109 +163,93 @@ def _attempt(
     with ExitStack() as stack:
         for ask in asks:
             try:
-                opened = peer.open(ask) if peer else _open(ask)
+                with peer.entered() if peer else nullcontext():
+                    opened = ProbeSocket(ask)
             except (OSError, NetinitError) as error:
                 sockets.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
                 continue
             stack.callback(opened.close)
             sockets.append(opened)
-        sightings = _watch([opened for opened in sockets if isinstance(opened, ProbeSocket)], patience)
+        _watch([opened for opened in sockets if isinstance(opened, ProbeSocket)], *patience)
     transparent = options.inbound_mode == TPROXY and peer is not None
     busy = listening_ports(around.family) if transparent else frozenset()
-    rows = []
-    for ask, one in zip(asks, sockets, strict=True):
-        if isinstance(one, str):
-            rows.append(ProbeResult(ask, "", one, None))
-        else:
-            trace, sighting = _predict(ask, one, ruleset, around), sightings[one.tuple]
-            ambiguous = ask.port in busy and sighting.accepted and sighting.target == (ask.destination, ask.port)
-            rows.append(_judge(ask, trace, sighting, transparent=transparent, ambiguous=ambiguous))
-    return rows
+    return [
+        ProbeResult(ask, "", one, None) if isinstance(one, str)
+        else _judge(one, _predict(one, ruleset, around), transparent=transparent, busy=busy)
+        for ask, one in zip(asks, sockets, strict=True)
+    ]  # fmt: skip
 
 
-def _open(ask: Ask) -> ProbeSocket:
-    return ProbeSocket(ask.family, ask.protocol, ask.destination, ask.port, uid=ask.uid, gid=ask.gid, source=ask.source)
-
-
-def _watch(sockets: Sequence[ProbeSocket], patience: tuple[float, float]) -> dict[tuple[int, str, int, str, int], _Sighting]:
-    seen = {opened.tuple: _Sighting() for opened in sockets}
+def _watch(sockets: Sequence[ProbeSocket], patience: float, quiet: float) -> None:
+    """Send all probes, and note the events of each; delete their entries."""
+    sent = {one.connection: one for one in sockets}
     with Watch() as watch:
         try:
-            for opened in sockets:
+            for one in sockets:
                 with suppress(PermissionError):  # OUTPUT dropped it; there will be no event
-                    opened.send()
-            for event in _read_until_quiet(watch, seen, *patience):
-                seen[event.original].events.append(event)
+                    one.send()
+            deadline = time.monotonic() + patience
+            while (left := deadline - time.monotonic()) > 0:
+                complete = all(one.events for one in sockets)
+                found = list(watch.read(min(left, quiet)))
+                if complete and not found:
+                    break
+                for event in found:
+                    if event.original in sent:
+                        sent[event.original].events.append(event)
         finally:
-            last = [sighting.events[-1] for sighting in seen.values() if sighting.events]
             with Netlink(NETLINK_NETFILTER) as link:
-                for event in last:
-                    if not event.destroyed:
-                        delete_entry(link, event)
-    return seen
+                for one in sockets:
+                    if one.events and not one.events[-1].destroyed:
+                        delete_entry(link, one.events[-1])
 
 
-def _read_until_quiet(
-    watch: Watch, seen: dict[tuple[int, str, int, str, int], _Sighting], patience: float, quiet: float
-) -> Iterator[Event]:
-    deadline = time.monotonic() + patience
-    while (left := deadline - time.monotonic()) > 0:
-        complete = all(sighting.events for sighting in seen.values())
-        found = list(watch.read(min(left, quiet)))
-        if complete and not found:
-            return
-        for event in found:
-            if event.original in seen:
-                yield event
-
-
-def _predict(ask: Ask, opened: ProbeSocket, ruleset: Ruleset, around: Surroundings) -> Trace:
+def _predict(sent: ProbeSocket, ruleset: Ruleset, around: Surroundings) -> Trace:
+    ask = sent.ask
     if ask.direction == INBOUND:
         packet = make_inbound(
-            around, opened.source, ask.destination, ask.port,
-            protocol=ask.protocol, interface=Peer.NAME, source_port=opened.source_port,
+            around, sent.source, ask.destination, ask.port,
+            protocol=ask.protocol, interface=Peer.NAME, source_port=sent.source_port,
         )  # fmt: skip
     else:
         packet = make_outbound(
             around, ask.destination, ask.port, protocol=ask.protocol, uid=ask.uid, gid=ask.gid,
-            source=opened.source, source_port=opened.source_port,
+            source=sent.source, source_port=sent.source_port,
         )  # fmt: skip
     return simulate(packet.replace(flags=("SYN",)) if ask.protocol == "tcp" else packet, ruleset, around)
 
 
-def _judge(ask: Ask, trace: Trace, sighting: _Sighting, *, transparent: bool, ambiguous: bool) -> ProbeResult:
+def _judge(sent: ProbeSocket, trace: Trace, *, transparent: bool, busy: Collection[int]) -> ProbeResult:
     """Compare the observation with the prediction.
 
-    TPROXY (`transparent`) does not translate: a connection accepted without a listener was captured, with a listener the
-    result is `ambiguous`.
+    TPROXY (`transparent`) does not translate: a connection accepted without a listener was captured; where a program listens
+    too (`busy` ports), it is not known which of them accepted it.
     """
     cause = find_cause(trace)
     because = cause.rule.purpose if cause and cause.rule else ""
     expected = _describe_expected(trace)
     if trace.verdict == UNKNOWN:
-        return ProbeResult(ask, expected, f"cannot be predicted: {trace.reason}", None, because)
-    if ambiguous:
-        return ProbeResult(ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
-    captured = transparent and sighting.accepted
-    observed = _describe_observed(ask, sighting)
-    if trace.transparent and not sighting.events:
+        return ProbeResult(sent.ask, expected, f"cannot be predicted: {trace.reason}", None, because)
+    if sent.ask.port in busy and sent.accepted and sent.untouched:
+        return ProbeResult(sent.ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
+    observed = _describe_observed(sent)
+    if trace.transparent and not sent.events:
         observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"
-    return ProbeResult(ask, expected, observed, _holds(ask, trace, sighting, captured), because)
+    return ProbeResult(sent.ask, expected, observed, _holds(sent, trace, captured=transparent and sent.accepted), because)
 
 
-def _holds(ask: Ask, trace: Trace, sighting: _Sighting, captured: bool) -> bool:
-    untouched = sighting.target == (ask.destination, ask.port)
-    arrived = sighting.arrived or ask.protocol == "udp"  # datagrams need no answer
+def _holds(sent: ProbeSocket, trace: Trace, *, captured: bool) -> bool:
+    arrived = sent.arrived or not sent.is_tcp  # datagrams need no answer
     if trace.verdict == DROPPED:
-        return not sighting.events or (untouched and not sighting.arrived)
+        return not sent.events or (sent.untouched and not sent.arrived)
     if trace.transparent:
-        return untouched and captured
+        return sent.untouched and captured
     if trace.verdict == CAPTURED:
-        wanted = format_endpoint(ask.family, trace.last.destination, trace.redirect_port)
-        return sighting.target is not None and _endpoint(ask.family, sighting.target) == wanted and arrived
+        wanted = format_endpoint(sent.ask.family, trace.last.destination, trace.redirect_port)
+        return sent.target is not None and join_host(*sent.target) == wanted and arrived
     if trace.fate == DELIVERED:
-        return untouched and arrived and not captured
-    return untouched
+        return sent.untouched and arrived and not captured
+    return sent.untouched
 
 
 def _describe_expected(trace: Trace) -> str:
@@ -286,15 +260,100 @@ def _describe_expected(trace: Trace) -> str:
     return trace.verdict
 
 
-def _describe_observed(ask: Ask, sighting: _Sighting) -> str:
-    if sighting.target is None:
+def _describe_observed(sent: ProbeSocket) -> str:
+    if sent.target is None:
         return "dropped (connection tracking never saw it)"
-    address, port = sighting.target
-    end = "" if sighting.accepted or ask.protocol == "udp" else ", no process listens" if sighting.arrived else ", no answer"
-    if sighting.target != (ask.destination, ask.port):
-        return f"sent to {_endpoint(ask.family, (address, port))}{end}"
-    return f"kept its destination{', accepted' if sighting.accepted else end}"
+    end = "" if sent.accepted or not sent.is_tcp else ", no process listens" if sent.arrived else ", no answer"
+    if not sent.untouched:
+        return f"sent to {join_host(*sent.target)}{end}"
+    return f"kept its destination{', accepted' if sent.accepted else end}"
 
 
-def _endpoint(family: Family, target: tuple[str, int]) -> str:
-    return f"[{target[0]}]:{target[1]}" if family is IPV6 else f"{target[0]}:{target[1]}"
+class ProbeSocket:
+    """A user's socket, ready to send the first packet of a connection, and what becomes of it; `source`, `source_port`: its own end.
+
+    Raises OSError without a route; NamespaceError if it cannot switch to the user.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.events: list[Event] = []  # of connection tracking, as `_watch` notes them
+        self.is_tcp = ask.protocol == "tcp"
+        kind = (socket.SOCK_RAW, socket.IPPROTO_TCP) if self.is_tcp else (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
+        with creating_as(ask.uid, ask.gid):
+            self._sender = socket.socket(ask.family.number, *kind)
+        self._reserved = socket.socket(ask.family.number, socket.SOCK_STREAM) if self.is_tcp else self._sender
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        ask, sender = self.ask, self._sender
+        status = os.fstat(sender.fileno())
+        if (status.st_uid, status.st_gid) != (ask.uid, ask.gid):
+            raise NamespaceError(f"no connection can be made as uid {ask.uid}: run as root with SETUID and SETGID")
+        if ask.family is IPV6:
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, HOPS)
+            if self.is_tcp:
+                sender.setsockopt(socket.IPPROTO_IPV6, IPV6_CHECKSUM, CHECKSUM_OFFSET)
+        else:
+            sender.setsockopt(socket.SOL_IP, socket.IP_TTL, HOPS)
+        if ask.source:
+            sender.bind((ask.source, 0))
+        sender.connect((ask.destination, 0 if self.is_tcp else ask.port))
+        self.source = str(sender.getsockname()[0])
+        if self.is_tcp:
+            self._reserved.bind((self.source, 0))  # reserves the port while this socket is open
+        self.source_port = int(self._reserved.getsockname()[1])
+
+    @property
+    def connection(self) -> tuple[int, str, int, str, int]:
+        """The connection as conntrack identifies it: protocol, source, port, destination, port."""
+        protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
+        return protocol, self.source, self.source_port, self.ask.destination, self.ask.port
+
+    @property
+    def target(self) -> tuple[str, int] | None:
+        """The connection's destination after NAT; None if it was never tracked."""
+        return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it was tracked, and kept its destination."""
+        return self.target == (self.ask.destination, self.ask.port)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether there was an answer other than a reset."""
+        return any(event.answered for event in self.events)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether anything answered, even with a reset."""
+        return self.accepted or any(event.destroyed for event in self.events)
+
+    def send(self) -> None:
+        """Send the packet. Raises OSError."""
+        self._sender.send(self._segment() if self.is_tcp else b"")
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._reserved.close()
+        self._sender.close()
+
+    def _segment(self) -> bytes:
+        segment = struct.pack("!HHIIBBH", self.source_port, self.ask.port, random.getrandbits(32), 0, 5 << 4, SYN, 64240)
+        if self.ask.family is IPV6:  # the kernel fills in the checksum
+            return segment + bytes(4)
+        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self.ask.destination) + struct.pack("!HH", socket.IPPROTO_TCP, 20)
+        return segment + struct.pack("!HH", _checksum(pseudo + segment), 0)
+
+
+def _checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

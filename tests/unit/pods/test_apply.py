@@ -23,7 +23,7 @@ from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
 from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
-from netinit.pods.steps import INTERIM_BIT
+from netinit.pods.transaction import INTERIM_BIT
 from netinit.pods.verify import verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
