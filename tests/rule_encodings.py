@@ -6,6 +6,7 @@ from struct import pack_into, unpack_from
 
 from netinit.base.snapshot import INET
 from netinit.rules.expressions.compat import FORMS
+from netinit.rules.foreign_targets import Observe
 from netinit.rules.rule_builder import RuleBuilder
 from netinit.rules.xtables.building import (
     ENTRY_FORMS,
@@ -30,7 +31,8 @@ def encode_rule(rule, family, sets):
             raise ValueError(f"{type(match).__name__}: nft takes a chain of its own for it")
         match.express(writer)
     writer.count()
-    rule.target.express(writer, 0, rule.families[0])
+    if rule.target != Observe(text=""):  # otherwise it only counts
+        rule.target.express(writer, 0, rule.families[0])
     return writer.block()
 
 

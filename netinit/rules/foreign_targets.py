@@ -22,18 +22,13 @@ OBSERVING = frozenset((
 
 
 class AsWritten(Target):
-    """A foreign target, as listed. `kept` is the kernel's data: expressions, or an extension's name, revision and struct."""
+    """A foreign target, as listed. `kept`: the struct of an extension, not compared."""
 
-    compat = "has_verdicts"
     text: str
-    kept: bytes | tuple[str, int, bytes] = b""
-
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        if self.text or not self.only_observes:  # otherwise it only counts
-            writer.write_kept(b"target", self.kept, self.text)
+    kept: structs.Struct | None = None
 
     def struct(self, family: Family) -> structs.Struct:
-        if isinstance(self.kept, tuple):
+        if self.kept:
             return self.kept
         raise ValueError(f"{self.text}: not understood, and not kept")
 

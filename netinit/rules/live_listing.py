@@ -88,13 +88,13 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
     """Return the rule with the names of its address sets; the kernel stores ids."""
-    if not any(isinstance(one, UnknownMatch) and isinstance(one.kept, tuple) and one.kept[0] == SET_MATCH for one in rule.matches):
+    if not any(isinstance(one, UnknownMatch) and one.kept and one.kept[0] == SET_MATCH for one in rule.matches):
         return rule
     return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
 
 
 def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
-    if not (isinstance(match, UnknownMatch) and isinstance(match.kept, tuple)):
+    if not (isinstance(match, UnknownMatch) and match.kept):
         return match
     module, revision, info = match.kept
     if module != SET_MATCH or not revision or len(info) < 4:  # noqa: PLR2004 - struct xt_set_info
@@ -111,8 +111,7 @@ def _show_match(match: Match) -> Match:
     if isinstance(match, UnknownMatch):
         if not match.kept and match.text.startswith("-m set "):
             return match
-        kept = isinstance(match.kept, tuple)
-        return UnknownMatch(text=f"{_bare(match.text)} [...]" if kept else f"[{_bare(match.text)}]")
+        return UnknownMatch(text=f"{_bare(match.text)} [...]" if match.kept else f"[{_bare(match.text)}]")
     if isinstance(match, InterfaceMatch):
         names = tuple([_quote_name(one) for one in match.names])
         return match if names == match.names else match.replace(names=names)

@@ -26,14 +26,12 @@ from netinit.rules.decoding.registers import (
 )
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
 from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
-from netinit.rules.rule_builder import compare_register
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
 
@@ -41,7 +39,7 @@ MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 LIMIT_PACKETS = 0
-OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # not used by our rules
+OTHER_LOADS = {"rt": 1, "hash": 2, "osf": 1, "tunnel": 2, "xfrm": 1}  # not used by our rules; where each names its register
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_TABLE_COMMENT
 
@@ -81,8 +79,7 @@ def decode_rule(rule: NftRule, around: References) -> DecodedRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = read_comment(rule.userdata)
     try:
-        expressions = _split(rule.expressions)
-        rules, packets, said = _decode_variants(rule, expressions, around)
+        rules, packets, said = _decode_variants(rule, _split(rule.expressions), around)
     except (MalformedError, KeyError, IndexError) as error:
         unknown = Rule(
             matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
@@ -93,18 +90,18 @@ def decode_rule(rule: NftRule, around: References) -> DecodedRule:
     return DecodedRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, comment=comment)
 
 
-def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
+def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
     found = []
     for _, body in split_attributes(block):
         expression = attributes_of(body)
-        found.append((name(expression[1]), attributes_of(expression.get(2, b"")), body))
+        found.append((name(expression[1]), attributes_of(expression.get(2, b""))))
     if len(found) > MAX_EXPRESSIONS:
         raise MalformedError(f"{len(found)} expressions in one rule")
     return found
 
 
 def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes], bytes]], around: References
+    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
 ) -> tuple[list[Rule], int | None, str]:
     """Decode every combination of a rule's alternatives."""
     done: list[Rule] = []
@@ -145,30 +142,19 @@ class _Walk:
         self._matches: list[Match] = []
         self._compared: list[tuple[int, int, RegisterTest]] = []  # the last comparison, and the range of its matches
         self._targets: list[Target] = []
-        self._kept = RegisterCode()
-        self._is_variant = False  # the current expression expands to several rules
-        self._removed = b""  # expressions of matches that the current one replaced
 
-    def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
+    def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
         """Decode the expressions. Raises MalformedError, KeyError, _SeveralWays."""
-        for kind, found, body in expressions:
+        for kind, found in expressions:
             handler = getattr(self, f"_on_{kind}", None)
-            old, targets, self._removed = [*self._matches], len(self._targets), b""
-            self._is_variant = False
             if handler is not None:
                 handler(found)
             elif kind in OTHER_LOADS:
-                self._load_other(kind, found.get(FILLS[kind]))
+                self._load_other(kind, found.get(OTHER_LOADS[kind]))
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
                 self._act(kind, found)
-            code = self._kept.code(kind, found, body)
-            kept = b"" if self._is_variant else self._removed + code  # one of several alternatives is not the whole expression
-            known = {id(one) for one in old}
-            self._matches = [one if id(one) in known else keep_match(one, kept) for one in self._matches]
-            self._targets[targets:] = [keep_target(one, code) for one in self._targets[targets:]]
-            self._kept.note(kind, found, code)
 
     def rule(self) -> Rule:
         """Return the decoded rule."""
@@ -188,8 +174,7 @@ class _Walk:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
 
     def _act(self, kind: str, found: dict[int, bytes]) -> None:
-        family = self.families[0] if len(self.families) == 1 else None
-        target = decode_effect(kind, found, self._registers, family)
+        target = decode_effect(kind, found, self._registers, self._known.family)
         if target is not None:
             self._targets.append(target)
 
@@ -297,13 +282,10 @@ class _Walk:
             joined = intersect(last, compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
-                self._removed = b"".join([
-                    one.kept for one in self._matches[before:] if isinstance(one, UnknownMatch) and isinstance(one.kept, bytes)
-                ])
                 del self._matches[before:]
         found = decode_comparison(compared, self._known)
         if len(found) > 1 and any(isinstance(one, UnknownMatch) for one in found):
-            found = compared.unknown()  # not one by one: the expressions are kept as they are
+            found = compared.unknown()
         self._matches += found
         self._compared = [(start, len(self._matches), compared)]
         if len(found) == 1 and isinstance(found[0], Protocol) and not found[0].negated:
@@ -337,7 +319,6 @@ class _Walk:
                 return
             at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
             self._compare_fields(fields, found_ranges[at][0])
-            self._is_variant = True
             return
         operand = fields[0]
         if found_ranges is None:
@@ -348,7 +329,6 @@ class _Walk:
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
             at = self._choose(len(found_ranges))
             self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
-            self._is_variant = True
         else:
             self._compare(RegisterTest(operand=operand, ranges=tuple(found_ranges), negated=negated))
 
@@ -367,15 +347,10 @@ class _Walk:
             self._unknown(f"in the verdict map {held.name}", found)
             return
         element, ends = elements[self._choose(len(elements))]
-        self._is_variant = True
         if len(fields) > 1 and not element.key_end:
             self._compare_fields(fields, element.key)
         elif len(fields) == 1:
-            start = len(self._matches)
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
-            loaded = b"" if fields[0].key == ("register",) else self._kept.code_of(found[2])
-            code = loaded + compare_register(found[2], *ends) if loaded else b""
-            self._matches[start:] = [keep_match(one, code) for one in self._matches[start:]]
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
         target = decode_verdict(element.verdict)
@@ -393,8 +368,7 @@ class _Walk:
         self._matches.append(Limit(rate=rate, burst=burst) if plain else UnknownMatch(text="limit"))
 
     def _on_match(self, found: dict[int, bytes]) -> None:
-        family = self.families[0] if len(self.families) == 1 else None
-        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, family)
+        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, self._known.family)
         self._matches += matches
         self.comment = comment or self.comment
 

@@ -11,10 +11,11 @@ from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObje
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_hook
 from netinit.rules.marking_targets import SetMark
-from netinit.rules.matches.context import Limit, UnknownMatch
+from netinit.rules.matches.context import Limit
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, EMPTY_PLAN, MANGLE, NAT, OUTPUT, Chain, Plan, Rule, Table
 from netinit.rules.nft import HOOKS, TABLE_NAMES, render_tables, write_plan
+from netinit.rules.rule_builder import expression
 from netinit.rules.targets import Accept, Drop, Redirect, Return
 from plan_snapshot import chain_of, snapshot_of, table_of
 from rule_encodings import encode_rule
@@ -219,18 +220,12 @@ def test_conditions_in_another_order_make_no_difference_but_another_condition_do
 
 def test_what_no_decoder_knows_is_no_planned_rule():
     made = plan_of(ISTIO_X=[rule(target=Drop())])
-    kept = encode_rule(rule(UnknownMatch(text="quota", kept=_expression(b"quota")), target=Drop()), INET, [])
+    kept = expression(b"quota") + encode_rule(rule(target=Drop()), INET, [])
     live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
     changed = live.replace(rules=(live.rules[0].replace(expressions=kept),))
     assert [one.kind for one in compare(made, changed)] == ["missing", "extra"]
     malformed = live.replace(rules=(live.rules[0].replace(expressions=b"\xff" * 7),))
     assert [one.kind for one in compare(made, malformed)] == ["missing", "extra"]
-
-
-def _expression(name):
-    from netinit.rules.rule_builder import expression
-
-    return expression(name)
 
 
 def test_every_hook_of_a_plan_belongs_to_a_table_of_ours():
