@@ -5,9 +5,8 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.expressions.native import encode_plan
-from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.rule_builder import EncodedSet
 from netinit.simulate.ruleset import chains_of
@@ -36,7 +35,7 @@ def chain_of(table: str, name: str) -> HeldChain:
     if builtin not in BUILTIN_CHAINS:
         return HeldChain(family=INET, table=table, name=name)
     kind, priority = expected_base(model_table(table), builtin)
-    return HeldChain(family=INET, table=table, name=name, kind=kind, hook=HOOKS_OF_IPTABLES.index(builtin), priority=priority)
+    return HeldChain(family=INET, table=table, name=name, kind=kind, hook=BUILTIN_CHAINS.index(builtin), priority=priority)
 
 
 def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:

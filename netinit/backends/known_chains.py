@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from netinit.kernel.netlink import INET
 from netinit.kernel.plain_namespace import KnownChain, Place
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
-from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, expected_base
 from netinit.rules.targets import Jump, format_chain
 
 TYPE_CHECKING = False
@@ -52,4 +51,4 @@ def _known(table: str, name: str, uses: int) -> KnownChain:
     if name not in BUILTIN_CHAINS:
         return KnownChain(uses=uses)
     kind, priority = expected_base(table, name)
-    return KnownChain(uses=uses, hook=HOOKS_OF_IPTABLES.index(name), kind=kind, priority=priority)
+    return KnownChain(uses=uses, hook=BUILTIN_CHAINS.index(name), kind=kind, priority=priority)

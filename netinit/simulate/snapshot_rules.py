@@ -13,26 +13,23 @@ from functools import cached_property, partial
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
 from netinit.rules.expressions.native import encode_plan
 from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.expressions.table_differences import format_hook
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
-from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
-from netinit.rules.nft import HOOKS as OWN_HOOKS
+from netinit.rules.model import BUILTIN_CHAINS, PREROUTING, Origin, Plan, Rule, is_base_of
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
+from netinit.simulate.hooks import POSTROUTING, STAGES, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
-HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, which precedes them all
+HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 NUMBERS = {IPV4: IP, IPV6: IP6}
@@ -96,9 +93,7 @@ class _Loader:
         found = {}
         for table in self._snapshot.tables:
             if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
-                chains = [
-                    one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
-                ]
+                chains = [one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or _is_of_iptables(one)]
                 found[table.name] = {chain.name: self._load(chain, family, self._known[family]) for chain in chains}
         return found
 
@@ -176,7 +171,7 @@ class _Loader:
         """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
-            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_iptables(chain):
                 continue
             if chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain):
                 continue
@@ -185,7 +180,7 @@ class _Loader:
             if table is None or not self._active(table) or chain.hook >= len(hooks):
                 continue
             chains = {one.name: self._load(one, family, {}) for one in self._chains[chain.family, chain.table]}
-            before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
+            before_all = chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS)
             priority = chain.priority
             if before_all:
                 priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
@@ -214,8 +209,16 @@ def _load_rule(number: int, rule: Rule, planned: Planned, text: str, packets: in
 
 def _is_own_base(chain: HeldChain) -> bool:
     """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
-    place = (model_table(chain.table), model_name(chain.name))
-    return place in OWN_HOOKS and format_hook(chain).partition("; policy")[0] == OWN_HOOKS[place].partition("; policy")[0]
+    return _is_expected(chain, model_table(chain.table), model_name(chain.name))
+
+
+def _is_of_iptables(chain: HeldChain) -> bool:
+    return chain.family in NUMBERS.values() and _is_expected(chain, chain.table, chain.name)
+
+
+def _is_expected(chain: HeldChain, table: str, name: str) -> bool:
+    """Whether it is the base chain of a table at a hook that has this table."""
+    return is_base_of(chain, table, name) and table in STAGES[name]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:

@@ -9,19 +9,17 @@ from typing import Any
 from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES
 from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_NODE_AGENT, Difference, Plan, Rule
-from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_rule, plan_tables, render_tables
+from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, NFT_NODE_AGENT, Difference, Plan, Rule
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_hook, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
 Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
-PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
 
 
 class LiveRule(Record):
@@ -55,7 +53,7 @@ def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
     return {
         table.name: LiveTable(
             chains={
-                chain.name: LiveChain(hook=format_hook(chain), rules=tuple(rules.get((table.name, chain.name), ())))
+                chain.name: LiveChain(hook=_format_hook(chain), rules=tuple(rules.get((table.name, chain.name), ())))
                 for chain in snapshot.chains
                 if (chain.family, chain.table) == (INET, table.name)
             },
@@ -95,15 +93,11 @@ def render_live(live: dict[str, LiveTable]) -> str:
     })  # fmt: skip
 
 
-def format_hook(chain: HeldChain) -> str:
-    """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
+def _format_hook(chain: HeldChain) -> str:
     if not chain.is_base:
         return ""
-    hook = HOOKS_OF_IPTABLES[chain.hook].lower() if chain.hook < len(HOOKS_OF_IPTABLES) else "ingress"
-    priority: object = PRIORITIES.get(chain.priority, chain.priority)
-    if (hook, chain.priority) == ("prerouting", -100):
-        priority = "dstnat"
-    return f"type {chain.kind} hook {hook} priority {priority}; policy {'accept' if chain.policy else 'drop'};"
+    hook = BUILTIN_CHAINS[chain.hook] if chain.hook < len(BUILTIN_CHAINS) else "ingress"
+    return format_hook(hook, chain.kind, chain.priority, accepts=bool(chain.policy))
 
 
 def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
