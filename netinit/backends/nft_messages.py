@@ -55,10 +55,10 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
             place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
             for number, (step, rule) in enumerate(zip(steps, encoded.chains[chain], strict=True), 1):
                 about = (table, chain, number, step)
-                while sets and name(sets[0].name) in rule.expressions:
+                while sets and name(sets[0].name) in rule:
                     for message in _write_set(table, sets.pop(0)):
                         yield message, about
-                body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule.expressions)
+                body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule)
                 if comments:
                     body += attribute(NFTA_RULE_USERDATA, _note(NFTNL_UDATA_RULE_COMMENT, name(step.rule.comment)))
                 yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, body), about

@@ -156,9 +156,9 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the rules in nft syntax by `nft TABLE`; what is unreadable is left out. Raises BackendUnavailableError."""
     from netinit.rules.expressions import table_differences
 
-    live = table_differences.decode_tables(_read_snapshot(tables)[0])
+    chains = {name: live.chains.values() for name, live in table_differences.decode_tables(_read_snapshot(tables)[0]).items()}
     return {
-        f"{DIALECT} {name}": tuple([rule.text for chain in live[name].chains.values() for rule in chain.rules] if name in live else ())
+        f"{DIALECT} {name}": tuple([table_differences.format_live(rule) for chain in chains.get(name, ()) for rule in chain.rules])
         for name in tables
     }
 

@@ -113,6 +113,23 @@ class Chain(Record):
         return self.name in BUILTIN_CHAINS
 
 
+class LiveRule(Record):
+    """A rule of the kernel, decoded: one, or one for each element of a verdict map. `handle`: 0 in legacy tables."""
+
+    rules: tuple[Rule, ...]
+    packets: int | None = None
+    handle: int = 0
+
+
+class LiveChain(Record):
+    """A chain of the kernel; without a policy only jumps lead to it. `held`: its hook, if it is of nf_tables."""
+
+    name: str
+    rules: tuple[LiveRule, ...]
+    policy: str = ""
+    held: HeldChain | None = None
+
+
 class Table(Record):
     """A table and the chains that the plan uses."""
 

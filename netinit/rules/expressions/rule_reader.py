@@ -8,7 +8,7 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, HeldChain, NftRule, NftSet, Snapshot
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import (
     CONSTANT,
@@ -30,7 +30,7 @@ from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
-from netinit.rules.model import Rule
+from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
@@ -41,15 +41,8 @@ LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if
 LIMIT_PACKETS = 0
 OTHER_LOADS = {"rt": 1, "hash": 2, "osf": 1, "tunnel": 2, "xfrm": 1}  # not used by our rules; where each names its register
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
+POLICIES = {0: "DROP", 1: "ACCEPT"}
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_TABLE_COMMENT
-
-
-class DecodedRule(Record):
-    """A decoded rule: one, or one for each element of a verdict map."""
-
-    rules: tuple[Rule, ...]
-    packets: int | None = None
-    comment: str = ""
 
 
 class References(Record):
@@ -67,6 +60,37 @@ class References(Record):
         )
 
 
+class LiveTables:
+    """The nf_tables tables of a snapshot; a table is decoded when it is first asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._around = References.of(snapshot)
+        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
+        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        self._decoded: dict[tuple[int, str], tuple[LiveChain, ...]] = {}
+        for chain in snapshot.chains:
+            self._chains.setdefault((chain.family, chain.table), []).append(chain)
+        for rule in snapshot.rules:
+            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
+
+    def names(self, family: int) -> list[str]:
+        """Return the names of a family's tables that have a chain."""
+        return [table for number, table in self._chains if number == family]
+
+    def chains(self, family: int, table: str) -> tuple[LiveChain, ...]:
+        """Return a table's chains in the kernel's order."""
+        key = family, table
+        if key not in self._decoded:
+            self._decoded[key] = tuple([
+                LiveChain(
+                    name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", held=one,
+                    rules=tuple([decode_rule(rule, self._around) for rule in self._rules.get((*key, one.name), ())]),
+                )
+                for one in self._chains.get(key, ())
+            ])  # fmt: skip
+        return self._decoded[key]
+
+
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
     """The rule has `count` alternatives at this expression."""
 
@@ -75,7 +99,7 @@ class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
         self.count = count
 
 
-def decode_rule(rule: NftRule, around: References) -> DecodedRule:
+def decode_rule(rule: NftRule, around: References) -> LiveRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = read_comment(rule.userdata)
     try:
@@ -85,9 +109,9 @@ def decode_rule(rule: NftRule, around: References) -> DecodedRule:
             matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
             origin=None, families=_families(rule.family),
         )  # fmt: skip
-        return DecodedRule(rules=(unknown,), comment=comment)
+        return LiveRule(rules=(unknown,), handle=rule.handle)
     comment = comment or said
-    return DecodedRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, comment=comment)
+    return LiveRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, handle=rule.handle)
 
 
 def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:

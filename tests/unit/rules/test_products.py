@@ -104,7 +104,7 @@ def test_rules_of_iptables_nft_are_written_as_the_version_wrote_them(recording):
         for held in snapshot.rules:
             decoded = decode_rule(held, around)
             (rule,) = decoded.rules
-            written = compat.encode_rule(with_protocol(rule.matches), rule.target, IPV4, decoded.comment, form)
+            written = compat.encode_rule(with_protocol(rule.matches), rule.target, IPV4, rule.comment, form)
             (again,) = decode_rule(held.replace(expressions=written), around).rules
             assert normalise_rule(again) == normalise_rule(rule), f"{product} {held.table} {held.chain}"
             assert [getattr(one, "kept", b"") for one in again.matches] == [getattr(one, "kept", b"") for one in rule.matches]
@@ -125,15 +125,15 @@ def test_tables_of_iptables_legacy_are_the_same_once_they_were_written_and_read_
             joined = join_table(table, chains)
             assert building.split_table(joined) == chains
             assert join_table(table, building.split_table(joined)) == joined
-            rules = {chain.name: [one.rule for one in chain.rules] for chain in decode_table(table)}
-            assert {chain.name: [one.rule for one in chain.rules] for chain in decode_table(joined)} == rules
+            rules = {chain.name: [rule for one in chain.rules for rule in one.rules] for chain in decode_table(table)}
+            assert {chain.name: [rule for one in chain.rules for rule in one.rules] for chain in decode_table(joined)} == rules
             written = []
             for chain in chains:
                 entries = [building.encode_rule(with_protocol(one.matches), one.target, IPV4, one.comment) for one in rules[chain.name]]
                 written.append(chain.replace(entries=(*entries, chain.entries[-1])))
                 count += len(entries)
             again = decode_table(join_table(table, written))
-            assert {chain.name: [normalise_rule(one.rule) for one in chain.rules] for chain in again} == {
+            assert {chain.name: [normalise_rule(rule) for one in chain.rules for rule in one.rules] for chain in again} == {
                 name: [normalise_rule(one) for one in each] for name, each in rules.items()
             }, f"{product} {table.name}"
     assert count > 150
@@ -163,6 +163,6 @@ def test_only_what_cannot_be_known_beforehand_is_unknown(recording):
     for product, snapshot in read_products(recording).items():
         around = References.of(snapshot)
         rules = [one for held in snapshot.rules for one in decode_rule(held, around).rules]
-        rules += [one.rule for table in snapshot.legacy for chain in decode_table(table) for one in chain.rules]
+        rules += [rule for table in snapshot.legacy for chain in decode_table(table) for one in chain.rules for rule in one.rules]
         assert rules
         assert unknown_in(rules) <= allowed.get(product, set()), f"{recording} {product}"
