@@ -10,8 +10,8 @@ from netinit.rules.targets import GO_ON, SOCKET_ALONE, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.packet_interfaces import Traversal, Verdict
     from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
 
 
 # Extensions that leave unchanged what rules test

@@ -12,8 +12,8 @@ from netinit.rules.targets import GO_ON, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.packet_interfaces import Traversal, Verdict
     from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
 
 
 class SetMark(Target):

@@ -12,8 +12,8 @@ from netinit.rules.structs import UNREACHABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.packet_interfaces import Traversal, Verdict
     from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
 
 GO_ON: Verdict = "go on"  # continue with the next rule
 BACK: Verdict = "back"  # return to the calling chain

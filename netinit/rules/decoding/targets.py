@@ -24,7 +24,7 @@ from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.readers import ExpressionReader, Found, TargetStructReader, TextReader
+    from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 # Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((

@@ -19,7 +19,7 @@ from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.packet_interfaces import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
