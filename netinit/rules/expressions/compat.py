@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.rules.matches import Match
-    from netinit.rules.model import Plan, Rule
+    from netinit.rules.model import Plan
     from netinit.rules.targets import Target
 
 INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
@@ -44,8 +44,8 @@ FORMS = {
 
 def encode_plan(
     plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
-) -> dict[str, dict[str, tuple[tuple[bytes, Rule], ...]]]:
-    """Return the expressions of a family's rules by table and chain, each with its planned rule."""
+) -> dict[str, dict[str, tuple[bytes, ...]]]:
+    """Return the expressions of a family's rules by table and chain."""
     return encode_each(
         plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "", form)
     )

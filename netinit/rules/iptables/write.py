@@ -136,12 +136,12 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 
 def encode_each(
     plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
-) -> dict[str, dict[str, tuple[tuple[One, Rule], ...]]]:
-    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule, with the latter."""
+) -> dict[str, dict[str, tuple[One, ...]]]:
+    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule."""
     return {
         table.name: {
             chain.name: tuple([
-                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
+                encode(matches, rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
             ])
             for chain in table.chains
         }
@@ -151,16 +151,9 @@ def encode_each(
 
 def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
     """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
-    return {
-        table: {
-            name: tuple([
-                Rule(matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,))
-                for matches, rule in found
-            ])
-            for name, found in chains.items()
-        }
-        for table, chains in encode_each(plan, family, lambda matches, _: matches).items()
-    }  # fmt: skip
+    return encode_each(plan, family, lambda matches, rule: Rule(
+        matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,)
+    ))  # fmt: skip
 
 
 def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
