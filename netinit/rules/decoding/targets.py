@@ -328,5 +328,6 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),
+    "exthdr": lambda _, __, ___: Observe(text="tcp option set"),  # or removed: no rule of ours depends on one
     "last": lambda _, __, ___: Observe(text="last"),
 }

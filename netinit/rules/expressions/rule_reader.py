@@ -26,7 +26,7 @@ from netinit.rules.decoding.registers import (
 )
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.foreign_targets import Observe, UnknownTarget
+from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
@@ -38,8 +38,13 @@ from netinit.rules.targets import Target
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
+LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {  # source; attributes of the register (none: it acts) and the key
+    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)), "socket": (SOCKET, 2, (1,)),
+    "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()),
+    "xfrm": (OTHER, 1, ()),
+}  # fmt: skip
+PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
 LIMIT_PACKETS = 0
-OTHER_LOADS = {"rt": 1, "hash": 2, "osf": 1, "tunnel": 2, "xfrm": 1}  # not used by our rules; where each names its register
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 POLICIES = {0: "DROP", 1: "ACCEPT"}
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_TABLE_COMMENT
@@ -173,8 +178,8 @@ class _Walk:
             handler = getattr(self, f"_on_{kind}", None)
             if handler is not None:
                 handler(found)
-            elif kind in OTHER_LOADS:
-                self._load_other(kind, found.get(OTHER_LOADS[kind]))
+            elif kind in LOADS and LOADS[kind][1] in found:
+                self._load(kind, found)
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
@@ -204,39 +209,14 @@ class _Walk:
 
     # ---- what is loaded ----------------------------------------------------------------------------------------------
 
-    def _on_meta(self, found: dict[int, bytes]) -> None:
-        if 1 in found:  # NFTA_META_DREG
-            self._load(META, found[1], number(found.get(2)))
-        else:
-            self._act("meta", found)
-
-    def _on_ct(self, found: dict[int, bytes]) -> None:
-        if 1 not in found:
-            self._act("ct", found)
-        else:
-            self._load(CT, found[1], number(found.get(2)), *([number(found[3])] if 3 in found else []))  # noqa: PLR2004
-
-    def _on_payload(self, found: dict[int, bytes]) -> None:
-        if 1 not in found:
-            self._act("payload", found)
-            return
-        base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
-        self._registers.store(found[1], Operand(source=PAYLOAD, key=(base, offset), length=length))
-
-    def _on_fib(self, found: dict[int, bytes]) -> None:
-        self._registers.store(found[1], Operand(source=FIB, key=(number(found.get(2)), number(found.get(3))), length=4))
-
-    def _on_socket(self, found: dict[int, bytes]) -> None:
-        self._load(SOCKET, found[2], number(found.get(1)))
+    def _load(self, kind: str, found: dict[int, bytes]) -> None:
+        source, register, attributes = LOADS[kind]
+        key = [number(found[one]) for one in attributes if one in found or source != CT]  # ct may have a direction
+        length = number(found.get(PAYLOAD_LENGTH)) if source == PAYLOAD else LENGTHS.get(source, {}).get((*key, 0)[0], 4)
+        self._registers.store(found[register], Operand(source=source, key=tuple(key) or (kind,), length=length))
 
     def _load_other(self, kind: str, register: bytes | None) -> None:
         self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))
-
-    def _on_exthdr(self, found: dict[int, bytes]) -> None:
-        if 1 in found:
-            self._load_other("exthdr", found[1])
-        else:
-            self._targets.append(Observe(text="tcp option set"))  # or removed: no rule of ours depends on one
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
         if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
@@ -244,10 +224,6 @@ class _Walk:
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=4, data=first))
         else:
             self._load_other("numgen", found.get(1))
-
-    def _load(self, source: str, register: bytes, key: int, *more: int) -> None:
-        length = LENGTHS.get(source, {}).get(key, 4)
-        self._registers.store(register, Operand(source=source, key=(key, *more), length=length))
 
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])

@@ -6,11 +6,11 @@ not let a new connection pass. A fragment, whose flags cannot be read, counts as
 
 from __future__ import annotations
 
-from netinit.base.net import IPV6, Family, Network, lists_port
+from netinit.base.net import IPV6, Family, lists_port
 from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound
-from netinit.rules.layouts.builder import Builder, Exclusion, by_family, proxy_owners
+from netinit.rules.layouts.builder import Builder, Exclusion, by_family, hosts_of, proxy_owners
 from netinit.rules.layouts.inbound import TCP
 from netinit.rules.layouts.outbound import (
     HTTPS,
@@ -138,7 +138,7 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
     port = Port(protocol="tcp", ports=(DNS_PORT,))
     if options.capture_all_dns:
         return [(port,)]
-    servers = tuple([Network.parse(f"{server}/{IPV6.bits}") for server in options.dns_servers if ":" in server])
+    servers = hosts_of(options.dns_servers, IPV6)
     return [(port, Destination(networks=servers))] if servers else []
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder, proxy_owners
+from netinit.rules.layouts.inbound import TCP
+from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -38,11 +40,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
-ON_LOOPBACK = OutInterface(names=("lo",))
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 _LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
