@@ -38,7 +38,8 @@ from netinit.rules.targets import Target
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
-LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {  # source; attributes of the register (none: it acts) and the key
+# Source, and attributes of the register, without which it acts, and of the key
+LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)), "socket": (SOCKET, 2, (1,)),
     "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()),
     "xfrm": (OTHER, 1, ()),
