@@ -40,9 +40,9 @@ MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expan
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 # Source, and attributes of the register, without which it acts, and of the key
 LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
-    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)), "socket": (SOCKET, 2, (1,)),
-    "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()),
-    "xfrm": (OTHER, 1, ()),
+    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)),
+    "socket": (SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()),
+    "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
 }  # fmt: skip
 PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
 LIMIT_PACKETS = 0
