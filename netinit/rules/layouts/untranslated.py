@@ -109,7 +109,7 @@ def refuse(builder: Builder) -> None:
     """Add the filter rules that reject what the nat rules so far redirect."""
     for hook, (at, limits) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
-        redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
+        redirecting = [index for index, (_, rule) in enumerate(decisions) if not isinstance(rule.target, (Return, Accept))]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
@@ -186,10 +186,4 @@ def _port(builder: Builder, rule: Rule) -> int:
 
 def _protocol(match: Match) -> str:
     """Return the protocol that a match implies; tcp if none."""
-    if isinstance(match, Port):
-        return match.protocol
-    return match.name if isinstance(match, Protocol) else "tcp"
-
-
-def _redirects(rule: Rule) -> bool:
-    return not isinstance(rule.target, (Return, Accept))
+    return match.name if isinstance(match, Protocol) else match.protocol or "tcp"
