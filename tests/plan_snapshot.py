@@ -5,21 +5,25 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
-from netinit.rules.expressions.native import encode_plan
-from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule
-from netinit.rules.nft import model_name, model_table
+from netinit.rules.expressions.native import EncodedTable, encode_steps
+from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
+from netinit.rules.nft import model_name, model_table, plan_tables
 from netinit.rules.rule_builder import EncodedSet
 from netinit.simulate.ruleset import chains_of
 from netinit.simulate.snapshot_rules import load_snapshot
 from rule_encodings import encode_rule
 
 
+def encode_plan(plan: Plan) -> dict[str, EncodedTable]:
+    """The plan's tables by name, as nft programs them."""
+    return {name: encode_steps(steps) for name, steps in plan_tables(plan).items()}
+
+
 def snapshot_of(plan: Plan) -> Snapshot:
     """A snapshot that holds nothing but the plan's tables. Sets of different tables may have one name, as in the kernel."""
     tables = encode_plan(plan)
     rules = [
-        NftRule(family=INET, table=name, chain=chain, handle=number, expressions=rule.expressions)
+        NftRule(family=INET, table=name, chain=chain, handle=number, expressions=rule)
         for name, table in tables.items() for chain, rules in table.chains.items() for number, rule in enumerate(rules)
     ]  # fmt: skip
     return Snapshot(
@@ -36,7 +40,7 @@ def chain_of(table: str, name: str) -> HeldChain:
     if builtin not in BUILTIN_CHAINS:
         return HeldChain(family=INET, table=table, name=name)
     kind, priority = expected_base(model_table(table), builtin)
-    return HeldChain(family=INET, table=table, name=name, kind=kind, hook=HOOKS_OF_IPTABLES.index(builtin), priority=priority)
+    return HeldChain(family=INET, table=table, name=name, kind=kind, hook=BUILTIN_CHAINS.index(builtin), priority=priority)
 
 
 def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from struct import pack_into, unpack_from
+from struct import pack, pack_into, unpack_from
 
+from netinit.base.net import IPV4, family_of, number_of
 from netinit.base.snapshot import INET
 from netinit.rules.expressions.compat import FORMS
+from netinit.rules.foreign_targets import DestinationNat, Observe, Several, Untrack
+from netinit.rules.numbers import NF_ACCEPT
 from netinit.rules.rule_builder import RuleBuilder
+from netinit.rules.targets import Tproxy
 from netinit.rules.xtables.building import (
     ENTRY_FORMS,
     ERROR_TARGET,
@@ -30,8 +34,55 @@ def encode_rule(rule, family, sets):
             raise ValueError(f"{type(match).__name__}: nft takes a chain of its own for it")
         match.express(writer)
     writer.count()
-    rule.target.express(writer, 0, rule.families[0])
+    express_target(rule.target, writer, rule.families[0])
     return writer.block()
+
+
+def express_target(target, writer, family):
+    """Append a target that nft has, also one that only foreign rules have."""
+    if isinstance(target, Several):
+        for one in target.targets:
+            if isinstance(one, Tproxy):  # without the mark and the verdict, which are targets of their own
+                _hand_over(one, writer, family)
+            else:
+                express_target(one, writer, family)
+    elif isinstance(target, DestinationNat):
+        _translate(target, writer)
+    elif isinstance(target, Untrack):
+        writer.add(b"notrack")
+    elif isinstance(target, Tproxy):
+        _hand_over(target.replace(mark=0), writer, family)
+        writer.put(pack("=I", target.mark))
+        writer.store_mark(connection=False)
+        writer.decide(NF_ACCEPT)
+    elif target != Observe(text=""):  # otherwise it only counts
+        target.express(writer, 0, family)
+
+
+def _hand_over(target, writer, family):
+    if target.mark:
+        writer.add_struct(b"target", target.struct(family))
+        return
+    attributes = [(1, pack(">I", family.number))]
+    if target.address:
+        writer.put(number_of(target.address).to_bytes(family.bits // 8, "big"))
+        attributes.append((2, pack(">I", 1)))
+    register = 2 if target.address else 1
+    writer.put(pack(">H", target.port), register)
+    writer.add(b"tproxy", *attributes, (3, pack(">I", register)))
+
+
+def _translate(target, writer):
+    attributes = [(1, pack(">I", 1))]  # NFT_NAT_DNAT
+    family = family_of(target.address) if target.address else IPV4
+    if target.address:
+        writer.put(number_of(target.address).to_bytes(family.bits // 8, "big"))
+    attributes.append((2, pack(">I", family.number)))
+    attributes += [(3, pack(">I", 1)), (4, pack(">I", 1))] if target.address else []
+    if target.port:
+        writer.put(pack(">H", target.port), 2)
+        attributes += [(5, pack(">I", 2)), (6, pack(">I", 2))]
+    writer.add(b"nat", *attributes, (7, pack(">I", 3 if target.port else 1)))
 
 
 def form_of(version):

@@ -16,7 +16,7 @@ from netinit.rules.model import OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
     from netinit.kernel.netlink import NftChain
@@ -58,7 +58,22 @@ class HeldFamily(Record):
         return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        """Whether the rules are the plan's, byte for byte as iptables programs them."""
+        """Whether the rules are the plan's, byte for byte as a version of iptables programs them."""
+        live = self.settled() if self.accepts else {}
+        for tables in self.encode(plan, comments=comments) if self.accepts else ():
+            planned = {(table, name): rules for table, chains in tables.items() for name, rules in chains.items() if rules}
+            if planned == live:
+                return True
+            if {place: len(rules) for place, rules in planned.items()} != {place: len(rules) for place, rules in live.items()}:
+                return False
+        return False
+
+    def settled(self) -> dict[Place, tuple[object, ...]]:
+        """Return the rules without what the kernel decides, and without empty chains."""
+        return {place: tuple(rules) for place, rules in self.rules.items() if rules}
+
+    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
+        """Yield the plan's rules by table and chain, as each version of iptables programs them."""
         raise NotImplementedError
 
     @property
@@ -90,26 +105,16 @@ class HeldNft(HeldFamily):
                 found[one.table, one.chain].append(one)
         return found
 
-    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
-        from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
+    def settled(self) -> dict[Place, tuple[object, ...]]:
         from netinit.rules.rule_builder import settle
 
-        if not self.accepts:
-            return False
-        live = {place: [settle(one) for one in rules] for place, rules in self.rules.items() if rules}
+        return {place: tuple([settle(one) for one in rules]) for place, rules in self.rules.items() if rules}
+
+    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
+        from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
+
         for form in dict.fromkeys((FORM, *FORMS.values())):
-            encoded = encode_plan(plan, self.family, comments=comments, form=form)
-            planned = {
-                (table, name): [block for block, _ in rules]
-                for table, chains in encoded.items()
-                for name, rules in chains.items()
-                if rules
-            }
-            if planned == live:
-                return True
-            if {place: len(rules) for place, rules in planned.items()} != {place: len(rules) for place, rules in live.items()}:
-                return False
-        return False
+            yield encode_plan(plan, self.family, comments=comments, form=form)
 
 
 class HeldLegacy(HeldFamily):
@@ -117,16 +122,10 @@ class HeldLegacy(HeldFamily):
 
     rules: dict[Place, tuple[TableEntry, ...]]  # type: ignore[assignment] # read only
 
-    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
         from netinit.rules.xtables.building import encode_plan
 
-        planned = {
-            (table, name): tuple([entry for entry, _ in rules])
-            for table, chains in encode_plan(plan, self.family, comments=comments).items()
-            for name, rules in chains.items()
-            if rules
-        }
-        return self.accepts and planned == {place: entries for place, entries in self.rules.items() if entries}
+        yield encode_plan(plan, self.family, comments=comments)
 
 
 if TYPE_CHECKING:

@@ -125,9 +125,11 @@ class SetsBackend(RestoreBackend):
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
     def commit(self, change: Change) -> None:
-        _, preparation, kept = _parts(change)
+        if not isinstance(change, SetsChange):
+            raise TypeError("the change of another backend")
+        kept = change.kept
         try:
-            self._feed_sets(preparation)
+            self._feed_sets(change.preparation)
             super().commit(change)
         except NetinitError as error:
             if not kept or isinstance(error, LockedError):
@@ -138,7 +140,7 @@ class SetsBackend(RestoreBackend):
 
     def put_back(self, change: Change) -> None:
         """Restore sets before the rules that use them; destroy new ones after the rules."""
-        before = _parts(change)[0]
+        before = _state_of(change).sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
@@ -150,7 +152,7 @@ class SetsBackend(RestoreBackend):
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.put_back(change)  # the plain rules start from the observed state
-            super().commit(plain_change(change))
+            super().commit(_compare_plainly(change.plan, _state_of(change)).change())
         except NetinitError:
             raise error from None
 
@@ -176,21 +178,14 @@ class SetsBackend(RestoreBackend):
                 time.sleep(0.005)
 
 
-def plain_change(change: Change) -> Change:
-    """Return the change of the same plan without sets."""
-    if not isinstance(change.before, SetsState):
-        raise TypeError("the change of another backend")
-    return _compare_plainly(change.plan, change.before).change()
-
-
 def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
     return XtablesComparison(plan, state, state.listings, comments=state.comments)
 
 
-def _parts(change: Change) -> tuple[set_rules.Contents, str, tuple[str, ...]]:
-    if not isinstance(change, SetsChange) or not isinstance(change.before, SetsState):
+def _state_of(change: Change) -> SetsState:
+    if not isinstance(change.before, SetsState):
         raise TypeError("the change of another backend")
-    return change.before.sets, change.preparation, change.kept
+    return change.before
 
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:

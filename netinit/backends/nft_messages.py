@@ -7,8 +7,8 @@ from _struct import pack
 from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.nf_tables import name
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.expressions.native import encode_steps
+from netinit.rules.model import BUILTIN_CHAINS, expected_base
 from netinit.rules.numbers import NF_ACCEPT, TYPE_FIB, TYPE_INTERFACE
 from netinit.rules.rule_builder import EncodedSet, be32
 
@@ -55,10 +55,10 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
             place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
             for number, (step, rule) in enumerate(zip(steps, encoded.chains[chain], strict=True), 1):
                 about = (table, chain, number, step)
-                while sets and name(sets[0].name) in rule.expressions:
+                while sets and name(sets[0].name) in rule:
                     for message in _write_set(table, sets.pop(0)):
                         yield message, about
-                body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule.expressions)
+                body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule)
                 if comments:
                     body += attribute(NFTA_RULE_USERDATA, _note(NFTNL_UDATA_RULE_COMMENT, name(step.rule.comment)))
                 yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, body), about
@@ -69,7 +69,7 @@ def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
     if is_base:
         builtin = chain.upper()
         kind, priority = expected_base(table.rpartition("-")[2], builtin)
-        hook = attribute(netlink.NFTA_HOOK_HOOKNUM, be32(HOOKS_OF_IPTABLES.index(builtin))) + attribute(
+        hook = attribute(netlink.NFTA_HOOK_HOOKNUM, be32(BUILTIN_CHAINS.index(builtin))) + attribute(
             netlink.NFTA_HOOK_PRIORITY, be32(priority)
         )
         body += attribute(netlink.NFTA_CHAIN_HOOK, hook) + attribute(netlink.NFTA_CHAIN_POLICY, be32(NF_ACCEPT))

@@ -87,25 +87,22 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
 
 
 def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
-    rules = []
-    for body in dump[nf_tables.NFT_MSG_NEWRULE]:
-        found = read_attributes(body, 0)
-        if read_name(found[netlink.NFTA_RULE_TABLE]) == table:
-            rules.append((read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")))
+    rules, listed, held = (  # of each, attribute 1 is the table's name
+        [found for found in [read_attributes(body, 0) for body in bodies] if read_name(found[1]) == table]
+        for bodies in (dump[nf_tables.NFT_MSG_NEWRULE], dump[nf_tables.NFT_MSG_NEWSETELEM], dump[nf_tables.NFT_MSG_NEWSET])
+    )
     elements: dict[bytes, list[bytes]] = {}
-    for body in dump[nf_tables.NFT_MSG_NEWSETELEM]:
-        found = read_attributes(body, 0)
-        if read_name(found[1]) == table:
-            elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
-    sets = {}
-    for body in dump[nf_tables.NFT_MSG_NEWSET]:
-        found = read_attributes(body, 0)
-        if read_name(found[1]) == table:
-            sets[found[2].rstrip(b"\0")] = EncodedSet(
-                name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
-                elements=tuple(elements.get(found[2], ())),
-            )  # fmt: skip
-    return arrange(rules, sets, chains)
+    for found in listed:
+        elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
+    sets = {
+        found[2].rstrip(b"\0"): EncodedSet(
+            name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
+            elements=tuple(elements.get(found[2], ())),
+        )
+        for found in held
+    }  # fmt: skip
+    blocks = [(read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")) for found in rules]
+    return arrange(blocks, sets, chains)
 
 
 def _split(elements: bytes) -> Iterator[bytes]:
@@ -157,9 +154,9 @@ def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the rules in nft syntax by `nft TABLE`; what is unreadable is left out. Raises BackendUnavailableError."""
     from netinit.rules.expressions import table_differences
 
-    live = table_differences.decode_tables(_read_snapshot(tables)[0])
+    chains = {name: live.chains.values() for name, live in table_differences.decode_tables(_read_snapshot(tables)[0]).items()}
     return {
-        f"{DIALECT} {name}": tuple([rule.text for chain in live[name].chains.values() for rule in chain.rules] if name in live else ())
+        f"{DIALECT} {name}": tuple([table_differences.format_live(rule) for chain in chains.get(name, ()) for rule in chain.rules])
         for name in tables
     }
 

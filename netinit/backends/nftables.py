@@ -153,9 +153,11 @@ class NftablesBackend(Backend):
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
         own = tuple([one for one in live if one.family == INET and one.table in tables])
+        foreign = any(
+            one.table not in tables if one.family == INET else one.family not in (IPV4_TABLES, IPV6_TABLES) for one in chains
+        )
         return NftState(
-            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=_are_foreign(chains, tables),
-            snapshot=snapshot,
+            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot,
         )  # fmt: skip
 
     def commit(self, change: Change) -> None:
@@ -176,12 +178,6 @@ class NftablesBackend(Backend):
         change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
         if isinstance(change, NftChange) and change.parts:
             _commit(change.parts, check=True)
-
-
-def _are_foreign(chains: Chains, tables: tuple[str, ...]) -> bool:
-    return any(
-        chain.table not in tables if chain.family == INET else chain.family not in (IPV4_TABLES, IPV6_TABLES) for chain in chains
-    )
 
 
 def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:

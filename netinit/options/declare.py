@@ -34,22 +34,17 @@ ANNOTATIONS = "netinit.io/"  # the domain of our annotations
 NAMESPACE, VALIDATION, LOGGING = "Namespace", "Validation", "Logging"  # topics
 
 
-def istio(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
+def istio(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), has_variable: bool = True, **facts: Any) -> Any:
     """Declare a flag of istio-iptables. `names`: `-p --envoy-port --alias`; its variable is the long name; `also`: more variables.
 
     `facts`, here and below: `help_text`; `annotated`, whether a pod annotation of netinit sets it too; other fields of `Flag`.
     """
-    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also), default, **facts)
+    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also) if has_variable else (), default, **facts)
 
 
 def ours(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_."""
     return _declare(names, kind, OF_OURS, (f"NETINIT_{_variable_of(names)}",), default, **facts)
-
-
-def without_variable(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
-    """Declare a flag of istio-iptables that no environment variable sets."""
-    return _declare(names, kind, OF_ISTIO, (), default, **facts)
 
 
 def variable(name: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
@@ -93,7 +88,7 @@ class _DeclaredOptionsType(RecordType):
 
 
 @dataclass_transform(
-    kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, without_variable, variable, plain)
+    kw_only_default=True, frozen_default=True, field_specifiers=(istio, ours, variable, plain)
 )
 class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     """A record of declared options. Given and derived values are stored separately, so that `replace` derives again.

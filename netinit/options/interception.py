@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import MAX_PORT, Network, Ports
 from netinit.base.records import Record
 from netinit.options import kinds
-from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable, without_variable
+from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable
 from netinit.options.kinds import ALL, Kind
 
 TYPE_CHECKING = False
@@ -85,8 +85,8 @@ class Interception(DeclaredOptions):
     """Which traffic to capture. Equal options give equal plans. Raises OptionError with every invalid value."""
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
-    outbound_port: int = without_variable(
-        "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, is_harmless=True,
+    outbound_port: int = istio(
+        "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, has_variable=False, is_harmless=True,
         help_text="Outbound TCP is redirected to this port.")
     inbound_port: int = istio(
         "-z --inbound-capture-port", kinds.PORT, default=DERIVED, is_harmless=True,

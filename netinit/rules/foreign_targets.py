@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import IPV4, IPV6, Family, family_of, number_of
+from netinit.base.net import IPV6, Family, number_of
 from netinit.rules import structs
-from netinit.rules.targets import GO_ON, SOCKET_ALONE, Target
+from netinit.rules.targets import GO_ON, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
+    from netinit.rules.packet_interfaces import Traversal, Verdict
 
 
 # Extensions that leave unchanged what rules test
@@ -22,20 +21,9 @@ OBSERVING = frozenset((
 
 
 class AsWritten(Target):
-    """A foreign target, as listed. `kept` is the kernel's data: expressions, or an extension's name, revision and struct."""
+    """Base of foreign targets that are shown as they were listed, and written by nothing; what else they have is not compared."""
 
-    compat = "has_verdicts"
     text: str
-    kept: bytes | tuple[str, int, bytes] = b""
-
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        if self.text or not self.only_observes:  # otherwise it only counts
-            writer.write_kept(b"target", self.kept, self.text)
-
-    def struct(self, family: Family) -> structs.Struct:
-        if isinstance(self.kept, tuple):
-            return self.kept
-        raise ValueError(f"{self.text}: not understood, and not kept")
 
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
@@ -88,20 +76,6 @@ class DestinationNat(Target):
     def nft(self, family: Family) -> tuple[str, ...]:
         return (f"dnat to {self._format()}",)
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        first, second = pack(">I", 1), pack(">I", 2)  # NFT_REG_*
-        attributes = [(1, pack(">I", 1))]  # NFT_NAT_DNAT
-        if self.address:
-            family = family_of(self.address)
-            writer.put(number_of(self.address).to_bytes(family.bits // 8, "big"))
-            attributes += [(2, pack(">I", family.number)), (3, first), (4, first)]
-        else:
-            attributes.append((2, pack(">I", IPV4.number)))
-        if self.port:
-            writer.put(pack(">H", self.port), 2)
-            attributes += [(5, second), (6, second)]
-        writer.add(b"nat", *attributes, (7, pack(">I", 3 if self.port else 1)))
-
     def struct(self, family: Family) -> structs.Struct:
         flags = (structs.MAP_ADDRESSES if self.address else 0) | (structs.MAP_PORTS if self.port else 0)
         address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
@@ -146,17 +120,13 @@ class Untrack(Target):
     def nft(self, family: Family) -> tuple[str, ...]:
         return ("notrack",)
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        writer.add(b"notrack")
-
     def struct(self, family: Family) -> structs.Struct:
         return structs.pad("CT", 2, pack(structs.CT, structs.NOTRACK, 0, 0, 0))
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.track(None)
 
-    def describe(self) -> str:
-        return "leave its connection untracked, out of reach of NAT"
+    words = "leave its connection untracked, out of reach of NAT"
 
 
 class UnknownTarget(AsWritten):
@@ -193,10 +163,6 @@ class Several(Target):
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (" ".join([text for target in self.targets for text in target.nft(family)]),)
-
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        for target in self.targets:
-            target.express(writer, SOCKET_ALONE, family)
 
     def act(self, packet: Traversal) -> Verdict:
         for target in self.targets:

@@ -15,7 +15,7 @@ from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InterfaceMatch
-from netinit.rules.model import BUILTIN_CHAINS, Rule
+from netinit.rules.model import BUILTIN_CHAINS, LiveRule, Rule
 from netinit.rules.targets import Jump
 from netinit.rules.xtables.decoded_tables import decode_table
 
@@ -36,33 +36,26 @@ OF_TARGET = frozenset("_-")
 
 def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
     """Return a snapshot's iptables tables, of nf_tables or legacy. Raises ValueError for invalid legacy tables."""
-    sets = dict(snapshot.address_sets)
-    listing: Listing = {}
     if legacy:
-        for table in snapshot.legacy:
-            if table.version == family.version:
-                chains = decode_table(table)
-                listing[table.name] = ListedTable(
-                    policies={chain.name: chain.policy or "-" for chain in chains},
-                    rules={chain.name: [write_live(one.rule, family, sets, one.packets) for one in chain.rules] for chain in chains},
-                )
-        return listing
-    from netinit.rules.expressions.rule_reader import References, decode_rule  # not for legacy tables
+        tables = {table.name: decode_table(table) for table in snapshot.legacy if table.version == family.version}
+    else:
+        from netinit.rules.expressions.rule_reader import LiveTables  # not for legacy tables
 
-    number = IP if family is IPV4 else IP6
-    for chain in snapshot.chains:
-        if chain.family == number and chain.table in KNOWN_TABLES:
-            held = listing.setdefault(chain.table, ListedTable(policies={}, rules={}))
-            builtin = chain.is_base and chain.name in BUILTIN_CHAINS
-            held.policies[chain.name] = ("ACCEPT" if chain.policy else "DROP") if builtin else "-"
-            held.rules[chain.name] = []
-    around = References.of(snapshot)
-    for one in snapshot.rules:
-        if one.family == number and one.table in listing:
-            decoded = decode_rule(one, around)
-            texts = [write_live(rule, family, sets, decoded.packets) for rule in decoded.rules]
-            listing[one.table].rules.setdefault(one.chain, []).append(texts[0] if len(texts) == 1 else _join(texts, family))
-    return listing
+        live, number = LiveTables(snapshot), IP if family is IPV4 else IP6
+        tables = {name: live.chains(number, name) for name in live.names(number) if name in KNOWN_TABLES}
+    sets = dict(snapshot.address_sets)
+    return {
+        name: ListedTable(
+            policies={one.name: one.policy if one.policy and one.name in BUILTIN_CHAINS else "-" for one in chains},
+            rules={one.name: [_write(rule, family, sets) for rule in one.rules] for one in chains},
+        )
+        for name, chains in tables.items()
+    }
+
+
+def _write(live: LiveRule, family: Family, sets: Mapping[int, str]) -> HeldRule:
+    texts = [write_live(rule, family, sets, live.packets) for rule in live.rules]
+    return texts[0] if len(texts) == 1 else _join(texts, family)
 
 
 def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> HeldRule:
@@ -88,13 +81,13 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
     """Return the rule with the names of its address sets; the kernel stores ids."""
-    if not any(isinstance(one, UnknownMatch) and isinstance(one.kept, tuple) and one.kept[0] == SET_MATCH for one in rule.matches):
+    if not any(isinstance(one, UnknownMatch) and one.kept and one.kept[0] == SET_MATCH for one in rule.matches):
         return rule
     return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
 
 
 def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
-    if not (isinstance(match, UnknownMatch) and isinstance(match.kept, tuple)):
+    if not (isinstance(match, UnknownMatch) and match.kept):
         return match
     module, revision, info = match.kept
     if module != SET_MATCH or not revision or len(info) < 4:  # noqa: PLR2004 - struct xt_set_info
@@ -111,8 +104,7 @@ def _show_match(match: Match) -> Match:
     if isinstance(match, UnknownMatch):
         if not match.kept and match.text.startswith("-m set "):
             return match
-        kept = isinstance(match.kept, tuple)
-        return UnknownMatch(text=f"{_bare(match.text)} [...]" if kept else f"[{_bare(match.text)}]")
+        return UnknownMatch(text=f"{_bare(match.text)} [...]" if match.kept else f"[{_bare(match.text)}]")
     if isinstance(match, InterfaceMatch):
         names = tuple([_quote_name(one) for one in match.names])
         return match if names == match.names else match.replace(names=names)

@@ -12,8 +12,8 @@ from netinit.rules.targets import GO_ON, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.packet_interfaces import Traversal, Verdict
     from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
 
 
 class SetMark(Target):
@@ -71,6 +71,10 @@ class _CopyMark(Target):
 
     tracks = True
     verb = ""
+    statement = ""  # of nft
+
+    def nft(self, family: Family) -> tuple[str, ...]:
+        return (self.statement,)
 
     def xt(self, family: Family) -> str:
         return f"CONNMARK --{self.verb}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
@@ -86,31 +90,19 @@ class _CopyMark(Target):
 class SaveMark(_CopyMark):
     """Copies the packet's mark to its connection (section CONNMARK)."""
 
-    verb = "save"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("ct mark set meta mark",)
+    verb, statement, words = "save", "ct mark set meta mark", "copy its mark to the connection"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.save_mark()
-
-    def describe(self) -> str:
-        return "copy its mark to the connection"
 
 
 class RestoreMark(_CopyMark):
     """Copies the connection's mark to the packet (section CONNMARK)."""
 
-    verb = "restore"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("meta mark set ct mark",)
+    verb, statement, words = "restore", "meta mark set ct mark", "copy the connection's mark to it"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.restore_mark()
-
-    def describe(self) -> str:
-        return "copy the connection's mark to it"
 
 
 class TrackZone(Target):

@@ -11,6 +11,10 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.matches import Match
 from netinit.rules.targets import Target
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.base.snapshot import HeldChain
+
 NAT = "nat"
 MANGLE = "mangle"
 RAW = "raw"
@@ -21,7 +25,11 @@ PREROUTING = "PREROUTING"
 INPUT = "INPUT"
 FORWARD = "FORWARD"
 OUTPUT = "OUTPUT"
-BUILTIN_CHAINS = (PREROUTING, INPUT, FORWARD, OUTPUT, "POSTROUTING")
+BUILTIN_CHAINS = (PREROUTING, INPUT, FORWARD, OUTPUT, "POSTROUTING")  # by the number of their hook
+
+# Of base chains: enum nf_ip_hook_priorities of linux/netfilter_ipv4.h
+PRIORITIES = {RAW: -300, MANGLE: -150, NAT: -100, FILTER: 0, "security": 50}
+SOURCE_NAT = 100  # of the table nat where it translates sources: INPUT and POSTROUTING
 
 IPV6_ADDRESS = "::6/128"  # the proxy's source address for connections it passes to the application; for IPv4 that is 127.0.0.6
 
@@ -47,6 +55,19 @@ OWNED_CHAINS = frozenset((
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
 BYPASSING = "bypassing"  # an open connection
+
+
+def expected_base(table: str, chain: str) -> tuple[str, int]:
+    """Return type and priority of a built-in chain."""
+    if table == NAT:
+        return "nat", SOURCE_NAT if chain in (INPUT, "POSTROUTING") else PRIORITIES[NAT]
+    return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
+
+
+def is_base_of(held: HeldChain, table: str, chain: str) -> bool:
+    """Whether a base chain of the kernel has hook, type and priority of this built-in chain."""
+    known = table in PRIORITIES and chain in BUILTIN_CHAINS[held.hook : held.hook + 1]
+    return known and held.is_base and (held.kind, held.priority) == expected_base(table, chain)
 
 
 class Origin(Record):
@@ -90,6 +111,23 @@ class Chain(Record):
     def builtin(self) -> bool:
         """Whether it is a built-in chain, shared with foreign rules."""
         return self.name in BUILTIN_CHAINS
+
+
+class LiveRule(Record):
+    """A rule of the kernel, decoded: one, or one for each element of a verdict map. `handle`: 0 in legacy tables."""
+
+    rules: tuple[Rule, ...]
+    packets: int | None = None
+    handle: int = 0
+
+
+class LiveChain(Record):
+    """A chain of the kernel; without a policy only jumps lead to it. `held`: its hook, if it is of nf_tables."""
+
+    name: str
+    rules: tuple[LiveRule, ...]
+    policy: str = ""
+    held: HeldChain | None = None
 
 
 class Table(Record):

@@ -50,13 +50,6 @@ def be32(number: int) -> bytes:
     return pack(">I", number & 0xFFFFFFFF)
 
 
-def compare_register(register: bytes, low: bytes, high: bytes) -> bytes:
-    """Return the comparison of a register with a value, or with a range."""
-    if low == high:
-        return expression(b"cmp", (1, register), (2, be32(0)), (3, data(low)))
-    return expression(b"range", (1, register), (2, be32(0)), (3, data(low)), (4, data(high)))
-
-
 def data(value: bytes) -> bytes:
     """Return a value as NFTA_DATA_VALUE."""
     return write_attribute(VALUE, value)
@@ -108,7 +101,6 @@ class RuleBuilder:
         self._only: Family | None = {IPV4.number: IPV4, IPV6.number: IPV6}.get(family)
         self.is_mixed = self._only is None  # packets of both families come this far
         self._protocol = ""
-        self._unknown: list[bytes] = []  # data written for unknown matches
         self.parts: list[bytes] = []
         self.family = family
         self.sets = sets
@@ -227,18 +219,6 @@ class RuleBuilder:
             self.add(b"ct", (4, REGISTER), (2, be32(numbers.CT_MARK)))
         else:
             self.add(b"meta", (2, be32(numbers.META_MARK)), (3, REGISTER))
-
-    def write_kept(self, kind: bytes, kept: bytes | tuple[str, int, bytes], text: str) -> None:
-        """Append what was kept of something not decoded. Raises ValueError if nothing was."""
-        if not kept:
-            raise ValueError(f"{text}: not understood, and not kept")
-        if isinstance(kept, bytes):
-            if kind == b"match" or kept not in self._unknown:  # an unread verdict map is both a match and a target
-                self.parts.append(kept)
-            if kind == b"match":
-                self._unknown.append(kept)
-        else:
-            self.add_struct(kind, kept)
 
     def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
         """Append the struct of an iptables extension, NFTA_MATCH_* or NFTA_TARGET_*."""

@@ -12,14 +12,13 @@ from netinit.rules.structs import UNREACHABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.packet_interfaces import Traversal, Verdict
     from netinit.rules.rule_builder import RuleBuilder
-    from netinit.rules.traversal import Traversal, Verdict
 
 GO_ON: Verdict = "go on"  # continue with the next rule
 BACK: Verdict = "back"  # return to the calling chain
 ACCEPTED: Verdict = "accepted"  # continue with the next table
 ENDED: Verdict = "ended"  # processing stops
-SOCKET_ALONE = 2  # as `part`: TPROXY without its mark and verdict, which are targets of their own
 
 
 _NFT_NAMES = {"ISTIO_PRERT": "istio-prerouting"}
@@ -39,6 +38,7 @@ class Target(Record):
     captures_at = 0  # the proxy's port that it redirects packets to
     tracks = False  # whether a rule with it enables connection tracking
     nft_spells_family = False  # whether nft lists the address family in a rule with it
+    words = ""  # its description, if it is always the same
     verdict = 0  # as legacy tables number it, if it only decides
     whole_mark = -1  # what it sets the packet's mark to
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
@@ -68,9 +68,9 @@ class Target(Record):
     def act(self, packet: Traversal) -> Verdict:
         """Apply the target to the packet; return how processing continues."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Describe the target, as the continuation of "then"."""
+        return self.words
 
     def label(self) -> str:
         """Return one or two words, for diagrams."""
@@ -103,12 +103,10 @@ class Return(_Verdict):
 
     name = "RETURN"
     verdict = structs.RETURNING
+    words = "return to the calling chain"
 
     def act(self, packet: Traversal) -> Verdict:
         return BACK
-
-    def describe(self) -> str:
-        return "return to the calling chain"
 
 
 class Jump(Target):
@@ -189,12 +187,10 @@ class Accept(_Verdict):
 
     name = "ACCEPT"
     verdict = structs.ACCEPTING
+    words = "accept it"
 
     def act(self, packet: Traversal) -> Verdict:
         return ACCEPTED
-
-    def describe(self) -> str:
-        return "accept it"
 
 
 class Drop(_Verdict):
@@ -202,12 +198,10 @@ class Drop(_Verdict):
 
     name = "DROP"
     verdict = structs.DROPPING
+    words = "drop it"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.drop()
-
-    def describe(self) -> str:
-        return "drop it"
 
 
 class Reject(Target):
@@ -276,23 +270,14 @@ class Tproxy(Capture):
         return (handed, "drop") if self.closes else (handed,)
 
     def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        if part == SOCKET_ALONE and self.mark:
-            writer.add_struct(b"target", self.struct(family))
-            return
         if part == 1:
             writer.decide(numbers.NF_DROP)
             return
-        attributes = [(1, pack(">I", family.number))]
-        if self.address:
-            writer.put(number_of(self.address).to_bytes(family.bits // 8, "big"))
-            attributes.append((2, pack(">I", 1)))
-        register = 2 if self.address else 1
-        writer.put(pack(">H", self.port), register)
-        writer.add(b"tproxy", *attributes, (3, pack(">I", register)))
-        if part != SOCKET_ALONE:
-            writer.put(pack("=I", self.mark))
-            writer.store_mark(connection=False)
-            writer.decide(numbers.NF_ACCEPT)
+        writer.put(pack(">H", self.port))
+        writer.add(b"tproxy", (1, pack(">I", family.number)), (3, pack(">I", 1)))
+        writer.put(pack("=I", self.mark))
+        writer.store_mark(connection=False)
+        writer.decide(numbers.NF_ACCEPT)
 
     def struct(self, family: Family) -> structs.Struct:
         address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""

@@ -21,7 +21,7 @@ from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netinit.rules.traversal import Verdict
+    from netinit.rules.packet_interfaces import Verdict
 
 MARK, CONNECTION_MARK = "mark", "connection mark"
 UNTRACKED = "UNTRACKED"
@@ -108,7 +108,7 @@ class Condition:
 
 
 class TargetEffects:
-    """Applies a target to one packet, or to packets of one condition (rules.traversal.Traversal).
+    """Applies a target to one packet, or to packets of one condition (rules.packet_interfaces.Traversal).
 
     Afterwards `now` is their condition, `called` the chain they enter next, and `fate` where they end.
     """

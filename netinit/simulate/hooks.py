@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.rules.base_chains import expected_base
-from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
+from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, expected_base
 
 FORWARD = "FORWARD"
 POSTROUTING = "POSTROUTING"

@@ -13,12 +13,21 @@ from netinit.base.net import FULL_MASK, Family, Network
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
-from netinit.rules.base_chains import expected_base, is_of_iptables
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, INACTIVE, OWNED_CHAINS, SHADOWING, Difference, Plan
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    ESCAPING,
+    INACTIVE,
+    OWNED_CHAINS,
+    SHADOWING,
+    Difference,
+    Plan,
+    expected_base,
+    is_base_of,
+)
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
@@ -150,7 +159,7 @@ class _ForceCheck:
             for table, chains in write_plan(self._plan, family).items():
                 for name in chains:
                     chain = live.get((NUMBERS[family], table, name))
-                    if name in BUILTIN_CHAINS and chain and not is_of_iptables(chain):
+                    if name in BUILTIN_CHAINS and chain and not is_base_of(chain, table, name):
                         kind, priority = expected_base(table, name)
                         yield Difference(
                             kind=INACTIVE, where=family.name, table=table, chain=name,

@@ -15,7 +15,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.matches.packet import is_named
 from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.rules.packet_set import Chosen
+from netinit.rules.packet_interfaces import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
 from netinit.simulate.condition import CONNECTION_MARK, MARK, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
@@ -26,7 +26,7 @@ from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netinit.rules.traversal import Verdict
+    from netinit.rules.packet_interfaces import Verdict
 
 MAX_OUTCOMES = 16  # of one order of chains: all combinations of four uncertain rules
 MAX_ORDERED_CHAINS = 4  # of one priority, tried in all 24 orders
@@ -62,7 +62,7 @@ TRUTHS = {holds: Truth(holds) for holds in (True, False, None)}  # made once: a 
 
 
 class OnePacket:
-    """A packet at one point of its path (rules.packet_set.PacketSet)."""
+    """A packet at one point of its path (rules.packet_interfaces.PacketSet)."""
 
     def __init__(self, packet: Packet, surroundings: Surroundings, hook: str) -> None:
         self._packet = packet

@@ -11,32 +11,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftRule, NftTable, Snapshot
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftTable, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, is_of_iptables
-from netinit.rules.expressions.native import encode_plan
-from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.expressions.table_differences import format_hook
+from netinit.rules.expressions.rule_reader import LiveTables
+from netinit.rules.expressions.table_differences import decode_steps
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
-from netinit.rules.model import BUILTIN_CHAINS, INPUT, OUTPUT, PREROUTING, Origin, Plan, Rule
-from netinit.rules.nft import HOOKS as OWN_HOOKS
-from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table
+from netinit.rules.model import BUILTIN_CHAINS, PREROUTING, LiveChain, Origin, Plan, Rule, is_base_of
+from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table, plan_tables
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.hooks import FORWARD, POSTROUTING, TABLES_OF_THE_KERNEL
+from netinit.simulate.hooks import POSTROUTING, STAGES, TABLES_OF_THE_KERNEL
 from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
-HOOKS = (PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, PREROUTING)  # by number; the last is ingress, which precedes them all
+HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 NUMBERS = {IPV4: IP, IPV6: IP6}
-POLICIES = {0: "DROP", 1: "ACCEPT"}
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
 UNPLANNED: Planned = ("", None)
@@ -65,15 +61,9 @@ def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules
 class _Loader:
     def __init__(self, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
         self._snapshot = snapshot
-        self._references = References.of(snapshot)
+        self._live = LiveTables(snapshot)
         self._sets = dict(snapshot.address_sets)
         self._plans = plans
-        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
-        for rule in snapshot.rules:
-            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
-        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
-        for chain in snapshot.chains:
-            self._chains.setdefault((chain.family, chain.table), []).append(chain)
         self._known = {family: _purposes(plans, family) for family in FAMILIES}
         self._unreadable: list[str] = []
 
@@ -96,23 +86,20 @@ class _Loader:
         found = {}
         for table in self._snapshot.tables:
             if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
-                chains = [
-                    one for one in self._chains.get((table.family, table.name), ()) if not one.is_base or is_of_iptables(one)
-                ]
-                found[table.name] = {chain.name: self._load(chain, family, self._known[family]) for chain in chains}
+                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_iptables(one.held)]
+                found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
-    def _load(self, chain: HeldChain, family: Family, purposes: Purposes, write: Writer = write_live) -> LoadedChain:
+    def _load(self, table: str, chain: LiveChain, family: Family, purposes: Purposes, write: Writer = write_live) -> LoadedChain:
         """A chain with its rules for a family, numbered as in the kernel."""
         loaded: list[LoadedRule] = []
-        for number, one in enumerate(self._rules.get((chain.family, chain.table, chain.name), ()), 1):
-            decoded = decode_rule(one, self._references)
-            for rule in [name_sets(rule, self._sets) for rule in decoded.rules]:
+        for number, live in enumerate(chain.rules, 1):
+            for rule in [name_sets(rule, self._sets) for rule in live.rules]:
                 if family in rule.families:
-                    made = purposes.get((chain.table, chain.name, normalise_rule(rule)), UNPLANNED)
-                    text = str(write(rule, family, self._sets))
-                    loaded.append(_load_rule(number, rule, made, text, decoded.packets, handle=one.handle))
-        return LoadedChain(chain.name, tuple(loaded), POLICIES.get(chain.policy, str(chain.policy)) if chain.is_base else "")
+                    purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), UNPLANNED)
+                    text, comment = str(write(rule, family, self._sets)), rule.comment if rule.comment != purpose else ""
+                    loaded.append(LoadedRule(number, text, rule, purpose, origin, live.packets, comment, live.handle))
+        return LoadedChain(chain.name, tuple(loaded), chain.policy)
 
     def _legacy(self, family: Family) -> Tables:
         found: Tables = {}
@@ -124,14 +111,7 @@ class _Loader:
             except ValueError as error:
                 self._unreadable.append(f"{family.name}: {error}")
                 continue
-            found[table.name] = {}
-            for chain in chains:
-                rules = []
-                for number, entry in enumerate(chain.rules, 1):
-                    rule = name_sets(entry.rule, self._sets)
-                    made = self._known[family].get((table.name, chain.name, normalise_rule(rule)), UNPLANNED)
-                    rules.append(_load_rule(number, rule, made, str(write_live(rule, family, self._sets)), entry.packets))
-                found[table.name][chain.name] = LoadedChain(chain.name, tuple(rules), chain.policy)
+            found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
     def _native(self, family: Family) -> Tables:
@@ -145,9 +125,9 @@ class _Loader:
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
             chains = [
-                self._load(chain, family, self._planned, lambda rule, *_: format_rule(rule))
-                for chain in self._chains.get((table.family, table.name), ())
-                if not chain.is_base or _is_own_base(chain)
+                self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
+                for chain in self._live.chains(table.family, table.name)
+                if not chain.policy or _is_own_base(chain.held)
             ]
             sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
             renamed = [
@@ -163,20 +143,18 @@ class _Loader:
         """Planned rules in nft tables, by the tables' and chains' own names."""
         found: Purposes = {}
         for plan in reversed(self._plans):
-            for name, table in encode_plan(plan).items():
-                around = References(sets={(INET, name, one.name): one for one in table.held_sets(name)}, devices={})
-                for chain, rules in table.chains.items():
-                    for one in rules:
-                        held = NftRule(family=INET, table=name, chain=chain, handle=0, expressions=one.expressions)
-                        purpose = (one.rule.comment, one.rule.origin) if one.rule else UNPLANNED
-                        found |= {(name, chain, normalise_rule(rule)): purpose for rule in decode_rule(held, around).rules}
+            for name, table in plan_tables(plan).items():
+                for chain, pairs in decode_steps(name, table).items():
+                    for step, live in pairs:
+                        purpose = step.rule.comment, step.rule.origin
+                        found |= {(name, chain, normalise_rule(rule)): purpose for rule in live.rules}
         return found
 
     def _foreign(self, family: Family) -> Iterable[BaseChain]:
         """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
-            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or is_of_iptables(chain):
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_iptables(chain):
                 continue
             if chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain):
                 continue
@@ -184,8 +162,8 @@ class _Loader:
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
             if table is None or not self._active(table) or chain.hook >= len(hooks):
                 continue
-            chains = {one.name: self._load(one, family, {}) for one in self._chains[chain.family, chain.table]}
-            before_all = chain.family == NETDEV or chain.hook == len(HOOKS_OF_IPTABLES)
+            chains = {one.name: self._load(chain.table, one, family, {}) for one in self._live.chains(chain.family, chain.table)}
+            before_all = chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS)
             priority = chain.priority
             if before_all:
                 priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
@@ -207,15 +185,18 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
-def _load_rule(number: int, rule: Rule, planned: Planned, text: str, packets: int | None, *, handle: int = 0) -> LoadedRule:
-    comment = rule.comment if rule.comment != planned[0] else ""
-    return LoadedRule(number, text, rule, *planned, packets, comment, handle)
-
-
-def _is_own_base(chain: HeldChain) -> bool:
+def _is_own_base(chain: HeldChain | None) -> bool:
     """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
-    place = (model_table(chain.table), model_name(chain.name))
-    return place in OWN_HOOKS and format_hook(chain).partition("; policy")[0] == OWN_HOOKS[place].partition("; policy")[0]
+    return chain is not None and _is_expected(chain, model_table(chain.table), model_name(chain.name))
+
+
+def _is_of_iptables(chain: HeldChain | None) -> bool:
+    return chain is not None and chain.family in NUMBERS.values() and _is_expected(chain, chain.table, chain.name)
+
+
+def _is_expected(chain: HeldChain, table: str, name: str) -> bool:
+    """Whether it is the base chain of a table at a hook that has this table."""
+    return is_base_of(chain, table, name) and table in STAGES[name]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:

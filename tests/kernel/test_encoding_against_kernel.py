@@ -105,7 +105,7 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
                 planned = building.encode_plan(made, family, comments=comments)
                 live = entries_of(snapshot, family)
             for table, chain in [(table, chain) for table, chains in planned.items() for chain in chains]:
-                wanted = [one for one, _ in planned[table][chain]]
+                wanted = list(planned[table][chain])
                 count += len(wanted)
                 if wanted != live.get((table, chain), []):
                     found.append(f"{behaviour}: {family.name} {table} {chain}")

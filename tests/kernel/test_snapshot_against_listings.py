@@ -11,7 +11,7 @@ from netinit.base.net import FAMILIES
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import NetworkNamespace
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT
-from netinit.rules.expressions.table_differences import compare_tables, decode_tables
+from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_live
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
@@ -107,7 +107,7 @@ def test_the_rules_of_goldens_decode_to_what_nft_lists(require_netns):
             listed = namespace.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout
             listed = one_spelling(listed)
         tables = decode_tables(snapshot)
-        decoded = [one.text for table in tables.values() for chain in table.chains.values() for one in chain.rules]
+        decoded = [format_live(one) for table in tables.values() for chain in table.chains.values() for one in chain.rules]
         lines = [line.strip() for line in listed.splitlines() if line.startswith("\t\t") and " hook " not in line]
         assert sorted(map(words, decoded)) == sorted(map(words, lines)), behaviour
         assert compare_tables(made, tables) == ()

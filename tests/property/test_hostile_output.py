@@ -40,13 +40,12 @@ from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult
 from netinit.pods.verify import Report
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES, expected_base
 from netinit.rules.expressions.compat import encode_rule
 from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, expected_base
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
@@ -107,7 +106,7 @@ def in_kernel(tables, plans=()):
     for table, listed in tables.items():
         for name, specs in listed.rules.items():
             kind, priority = expected_base(table, name) if name in BUILTIN_CHAINS else ("", 0)
-            hook = HOOKS_OF_IPTABLES.index(name) if kind else -1
+            hook = BUILTIN_CHAINS.index(name) if kind else -1
             chains.append(HeldChain(family=IPV4.number, table=table, name=name, kind=kind, hook=hook, priority=priority))
             for spec in specs:
                 rule = parse_rule(spec, IPV4)

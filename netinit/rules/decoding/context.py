@@ -16,7 +16,7 @@ from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.readers import ComparisonReader, OptionReader, StructReader
+    from netinit.rules.decoding.registers import ComparisonReader, OptionReader, StructReader
 
 _STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
 

@@ -17,7 +17,7 @@ from netinit.rules.targets import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.readers import ExpressionReader, Found, TargetStructReader, TextReader
+    from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}

@@ -28,7 +28,7 @@ from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.readers import ComparisonReader, OptionReader, StructReader
+    from netinit.rules.decoding.registers import ComparisonReader, OptionReader, StructReader
 
 MAX_NETWORKS = 100_000
 

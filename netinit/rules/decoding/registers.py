@@ -11,6 +11,21 @@ from netinit.rules import numbers
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netinit.rules.targets import Target
+
+    # Readers, for the tables at the end of this folder's files; each returns None for what it does not understand
+    OptionReader = Callable[[list[str], bool, str], Match | None]  # values, whether negated, the rule's protocol
+    StructReader = Callable[[bytes, str, Family | None], list[Match] | None]  # the struct; the rule's protocol and family
+    ComparisonReader = Callable[["RegisterTest", "Known"], list[Match] | None]
+    Found = dict[int, bytes]  # attributes of an expression
+    TextReader = Callable[[dict[str, str], str, Family], Target | None]  # options; all words as written
+    TargetStructReader = Callable[[bytes, Family], Target | None]
+    ExpressionReader = Callable[[Found, "Registers", Family | None], Target | None]  # of which family the packets are; None: both
+
 WORD = 4  # bytes of one of the 16 small registers; the four old ones are four of these each
 FIRST_SMALL, SMALL_REGISTERS, OLD_REGISTERS = 8, 16, 4  # NFT_REG32_00
 Range = tuple[bytes, bytes]

@@ -24,7 +24,7 @@ from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.decoding.readers import ExpressionReader, Found, TargetStructReader, TextReader
+    from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 # Names that iptables takes for an extension and not for a chain
 _EXTENSIONS = OBSERVING | frozenset((
@@ -141,9 +141,8 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
     if found is not None:
         return found
     if name in OBSERVING:
-        return Observe(text=name, kept=(name, revision, info))
-    kind = SourceNat if name in ("SNAT", "MASQUERADE") else UnknownTarget
-    return kind(text=name, kept=(name, revision, info))
+        return Observe(text=name)
+    return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
 
 
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
@@ -174,7 +173,7 @@ def _read_redirect(info: bytes, family: Family) -> Target | None:
 def _read_nat(info: bytes, family: Family, revision: int, *, source: bool) -> Target | None:
     found = _nat_range(info, family, revision)
     if found and source:
-        return SourceNat(text="SNAT", kept=("SNAT", revision, info), address=found[0])
+        return SourceNat(text="SNAT", address=found[0])
     return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
 
 
@@ -329,5 +328,6 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": lambda _, __, ___: Observe(text="dup"),
+    "exthdr": lambda _, __, ___: Observe(text="tcp option set"),  # or removed: no rule of ours depends on one
     "last": lambda _, __, ___: Observe(text="last"),
 }

@@ -1,5 +1,5 @@
 """Decode and encode nf_tables expressions (linux/netfilter/nf_tables.h).
 
-Expressions load values into registers, compare them, and act. `registers` tracks what each register holds, `conditions`
-decodes comparisons, `effects` actions, `reading` whole rules. What is not understood becomes UnknownMatch or UnknownTarget.
+Expressions load values into registers, compare them, and act: `rule_reader` follows them through a rule, with the tables of
+`rules.decoding`. What is not understood becomes UnknownMatch or UnknownTarget.
 """

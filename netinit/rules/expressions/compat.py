@@ -5,7 +5,6 @@ from __future__ import annotations
 from netinit.base.net import IPV4
 from netinit.base.records import Record
 from netinit.rules.iptables.write import encode_each, take_module
-from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
 from netinit.rules.numbers import META_IIFNAME, META_OIFNAME, NETWORK_HEADER, PROTOCOL
 from netinit.rules.rule_builder import RuleBuilder
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.rules.matches import Match
-    from netinit.rules.model import Plan, Rule
+    from netinit.rules.model import Plan
     from netinit.rules.targets import Target
 
 INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
@@ -45,8 +44,8 @@ FORMS = {
 
 def encode_plan(
     plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
-) -> dict[str, dict[str, tuple[tuple[bytes, Rule], ...]]]:
-    """Return the expressions of a family's rules by table and chain, each with its planned rule."""
+) -> dict[str, dict[str, tuple[bytes, ...]]]:
+    """Return the expressions of a family's rules by table and chain."""
     return encode_each(
         plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "", form)
     )
@@ -95,9 +94,7 @@ class _CompatWriter(RuleBuilder):
     def write_extension(self, matches: list[Match]) -> None:
         """Write the matches of one module."""
         asked = [one for one in matches if not isinstance(one, Protocol)]
-        if asked and isinstance(asked[0], UnknownMatch):
-            asked[0].express(self)
-        elif not asked:
+        if not asked:
             if any(isinstance(one, Protocol) and one.module for one in matches):
                 self.add_struct(b"match", matches[0].struct())
         elif all(one.compat and getattr(self._form, one.compat) for one in asked):

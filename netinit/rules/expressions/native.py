@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.rules.nft import plan_tables
 from netinit.rules.rule_builder import ANONYMOUS, EncodedSet, RuleBuilder, settle
 from netinit.rules.targets import Jump, format_chain
 
@@ -13,23 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from netinit.base.snapshot import NftSet
-    from netinit.rules.model import Plan, Rule
     from netinit.rules.nft import NftStep, Steps
 
 INET = 1  # NFPROTO_INET of linux/netfilter.h
 
 
-class EncodedRule(Record):
-    """A rule's expressions with counters at zero; `rule` is its planned rule, None for the kernel's."""
-
-    expressions: bytes
-    rule: Rule | None = None
-
-
 class EncodedTable(Record):
-    """A table's chains, and its anonymous sets in order of use (`__set0`, `__set1`, ...)."""
+    """The expressions of a table's rules by chain, with counters at zero; its anonymous sets in order of use (`__set0`, ...)."""
 
-    chains: dict[str, tuple[EncodedRule, ...]]
+    chains: dict[str, tuple[bytes, ...]]
     sets: tuple[EncodedSet, ...]
 
     def held_sets(self, table: str) -> tuple[NftSet, ...]:
@@ -37,13 +28,8 @@ class EncodedTable(Record):
         return tuple([one.held(INET, table) for one in self.sets])
 
 
-def encode_plan(plan: Plan, *, splits_ranges: bool = True) -> dict[str, EncodedTable]:
-    """Return the plan's tables by name, as nft programs them; see RuleBuilder for `splits_ranges`."""
-    return {name: encode_steps(steps, splits_ranges=splits_ranges) for name, steps in plan_tables(plan).items()}
-
-
 def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
-    """Return the table with these chains."""
+    """Return the table with these chains, as nft programs it; see RuleBuilder for `splits_ranges`."""
     sets: list[EncodedSet] = []
     encoded = {
         chain: tuple([_encode_step(step, sets, splits_ranges=splits_ranges) for step in steps])
@@ -72,7 +58,7 @@ def arrange(
         named.append(found.replace(name=new.decode()))
         return new
 
-    settled = {chain: tuple([EncodedRule(expressions=settle(one, rename)) for one in own]) for chain, own in blocks.items()}
+    settled = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
     return EncodedTable(chains=settled, sets=tuple(named))
 
 
@@ -80,19 +66,14 @@ def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
     """Return the chains whose rules differ from the plan's; all chains if the sets differ."""
     if [_in_order(one) for one in planned.sets] != [_in_order(one) for one in live.sets]:
         return [*planned.chains]
-    pairs = [(name, planned.chains.get(name, ()), live.chains.get(name)) for name in dict.fromkeys((*planned.chains, *live.chains))]
-    return [
-        name
-        for name, wanted, found in pairs
-        if found is None or [one.expressions for one in wanted] != [one.expressions for one in found] or name not in planned.chains
-    ]
+    return [name for name in dict.fromkeys((*planned.chains, *live.chains)) if planned.chains.get(name) != live.chains.get(name)]
 
 
 def _in_order(one: EncodedSet) -> EncodedSet:
     return one.replace(elements=tuple(sorted(one.elements)))
 
 
-def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> EncodedRule:
+def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> bytes:
     writer = RuleBuilder(INET, sets, splits_ranges=splits_ranges)
     for condition in step.conditions:
         if isinstance(condition, Family):
@@ -104,4 +85,4 @@ def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) 
     if isinstance(target, Jump):
         target = Jump(chain=format_chain(target.chain), goto=target.goto)
     target.express(writer, step.part, step.rule.families[0])
-    return EncodedRule(expressions=writer.block(), rule=step.rule)
+    return writer.block()

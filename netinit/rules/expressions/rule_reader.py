@@ -8,7 +8,7 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, HeldChain, NftRule, NftSet, Snapshot
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import (
     CONSTANT,
@@ -26,32 +26,29 @@ from netinit.rules.decoding.registers import (
 )
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.expressions.undecoded import FILLS, RegisterCode, keep_match, keep_target
-from netinit.rules.foreign_targets import Observe, UnknownTarget
+from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
-from netinit.rules.model import Rule
+from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
-from netinit.rules.rule_builder import compare_register
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
 
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
+# Source, and attributes of the register, without which it acts, and of the key
+LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)),
+    "socket": (SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()),
+    "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
+}  # fmt: skip
+PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
 LIMIT_PACKETS = 0
-OTHER_LOADS = ("rt", "hash", "osf", "tunnel", "xfrm")  # not used by our rules
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
+POLICIES = {0: "DROP", 1: "ACCEPT"}
 COMMENT_OF_NFT = 0  # NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_TABLE_COMMENT
-
-
-class DecodedRule(Record):
-    """A decoded rule: one, or one for each element of a verdict map."""
-
-    rules: tuple[Rule, ...]
-    packets: int | None = None
-    comment: str = ""
 
 
 class References(Record):
@@ -69,6 +66,37 @@ class References(Record):
         )
 
 
+class LiveTables:
+    """The nf_tables tables of a snapshot; a table is decoded when it is first asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._around = References.of(snapshot)
+        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
+        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        self._decoded: dict[tuple[int, str], tuple[LiveChain, ...]] = {}
+        for chain in snapshot.chains:
+            self._chains.setdefault((chain.family, chain.table), []).append(chain)
+        for rule in snapshot.rules:
+            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
+
+    def names(self, family: int) -> list[str]:
+        """Return the names of a family's tables that have a chain."""
+        return [table for number, table in self._chains if number == family]
+
+    def chains(self, family: int, table: str) -> tuple[LiveChain, ...]:
+        """Return a table's chains in the kernel's order."""
+        key = family, table
+        if key not in self._decoded:
+            self._decoded[key] = tuple([
+                LiveChain(
+                    name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", held=one,
+                    rules=tuple([decode_rule(rule, self._around) for rule in self._rules.get((*key, one.name), ())]),
+                )
+                for one in self._chains.get(key, ())
+            ])  # fmt: skip
+        return self._decoded[key]
+
+
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
     """The rule has `count` alternatives at this expression."""
 
@@ -77,34 +105,33 @@ class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
         self.count = count
 
 
-def decode_rule(rule: NftRule, around: References) -> DecodedRule:
+def decode_rule(rule: NftRule, around: References) -> LiveRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = read_comment(rule.userdata)
     try:
-        expressions = _split(rule.expressions)
-        rules, packets, said = _decode_variants(rule, expressions, around)
+        rules, packets, said = _decode_variants(rule, _split(rule.expressions), around)
     except (MalformedError, KeyError, IndexError) as error:
         unknown = Rule(
             matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
             origin=None, families=_families(rule.family),
         )  # fmt: skip
-        return DecodedRule(rules=(unknown,), comment=comment)
+        return LiveRule(rules=(unknown,), handle=rule.handle)
     comment = comment or said
-    return DecodedRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, comment=comment)
+    return LiveRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, handle=rule.handle)
 
 
-def _split(block: bytes) -> list[tuple[str, dict[int, bytes], bytes]]:
+def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
     found = []
     for _, body in split_attributes(block):
         expression = attributes_of(body)
-        found.append((name(expression[1]), attributes_of(expression.get(2, b"")), body))
+        found.append((name(expression[1]), attributes_of(expression.get(2, b""))))
     if len(found) > MAX_EXPRESSIONS:
         raise MalformedError(f"{len(found)} expressions in one rule")
     return found
 
 
 def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes], bytes]], around: References
+    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
 ) -> tuple[list[Rule], int | None, str]:
     """Decode every combination of a rule's alternatives."""
     done: list[Rule] = []
@@ -145,30 +172,19 @@ class _Walk:
         self._matches: list[Match] = []
         self._compared: list[tuple[int, int, RegisterTest]] = []  # the last comparison, and the range of its matches
         self._targets: list[Target] = []
-        self._kept = RegisterCode()
-        self._is_variant = False  # the current expression expands to several rules
-        self._removed = b""  # expressions of matches that the current one replaced
 
-    def go(self, expressions: list[tuple[str, dict[int, bytes], bytes]]) -> None:
+    def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
         """Decode the expressions. Raises MalformedError, KeyError, _SeveralWays."""
-        for kind, found, body in expressions:
+        for kind, found in expressions:
             handler = getattr(self, f"_on_{kind}", None)
-            old, targets, self._removed = [*self._matches], len(self._targets), b""
-            self._is_variant = False
             if handler is not None:
                 handler(found)
-            elif kind in OTHER_LOADS:
-                self._load_other(kind, found.get(FILLS[kind]))
+            elif kind in LOADS and LOADS[kind][1] in found:
+                self._load(kind, found)
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
                 self._act(kind, found)
-            code = self._kept.code(kind, found, body)
-            kept = b"" if self._is_variant else self._removed + code  # one of several alternatives is not the whole expression
-            known = {id(one) for one in old}
-            self._matches = [one if id(one) in known else keep_match(one, kept) for one in self._matches]
-            self._targets[targets:] = [keep_target(one, code) for one in self._targets[targets:]]
-            self._kept.note(kind, found, code)
 
     def rule(self) -> Rule:
         """Return the decoded rule."""
@@ -188,46 +204,20 @@ class _Walk:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
 
     def _act(self, kind: str, found: dict[int, bytes]) -> None:
-        family = self.families[0] if len(self.families) == 1 else None
-        target = decode_effect(kind, found, self._registers, family)
+        target = decode_effect(kind, found, self._registers, self._known.family)
         if target is not None:
             self._targets.append(target)
 
     # ---- what is loaded ----------------------------------------------------------------------------------------------
 
-    def _on_meta(self, found: dict[int, bytes]) -> None:
-        if 1 in found:  # NFTA_META_DREG
-            self._load(META, found[1], number(found.get(2)))
-        else:
-            self._act("meta", found)
-
-    def _on_ct(self, found: dict[int, bytes]) -> None:
-        if 1 not in found:
-            self._act("ct", found)
-        else:
-            self._load(CT, found[1], number(found.get(2)), *([number(found[3])] if 3 in found else []))  # noqa: PLR2004
-
-    def _on_payload(self, found: dict[int, bytes]) -> None:
-        if 1 not in found:
-            self._act("payload", found)
-            return
-        base, offset, length = (number(found.get(kind)) for kind in (2, 3, 4))
-        self._registers.store(found[1], Operand(source=PAYLOAD, key=(base, offset), length=length))
-
-    def _on_fib(self, found: dict[int, bytes]) -> None:
-        self._registers.store(found[1], Operand(source=FIB, key=(number(found.get(2)), number(found.get(3))), length=4))
-
-    def _on_socket(self, found: dict[int, bytes]) -> None:
-        self._load(SOCKET, found[2], number(found.get(1)))
+    def _load(self, kind: str, found: dict[int, bytes]) -> None:
+        source, register, attributes = LOADS[kind]
+        key = [number(found[one]) for one in attributes if one in found or source != CT]  # ct may have a direction
+        length = number(found.get(PAYLOAD_LENGTH)) if source == PAYLOAD else LENGTHS.get(source, {}).get((*key, 0)[0], 4)
+        self._registers.store(found[register], Operand(source=source, key=tuple(key) or (kind,), length=length))
 
     def _load_other(self, kind: str, register: bytes | None) -> None:
         self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))
-
-    def _on_exthdr(self, found: dict[int, bytes]) -> None:
-        if 1 in found:
-            self._load_other("exthdr", found[1])
-        else:
-            self._targets.append(Observe(text="tcp option set"))  # or removed: no rule of ours depends on one
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
         if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
@@ -235,10 +225,6 @@ class _Walk:
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=4, data=first))
         else:
             self._load_other("numgen", found.get(1))
-
-    def _load(self, source: str, register: bytes, key: int, *more: int) -> None:
-        length = LENGTHS.get(source, {}).get(key, 4)
-        self._registers.store(register, Operand(source=source, key=(key, *more), length=length))
 
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])
@@ -297,13 +283,10 @@ class _Walk:
             joined = intersect(last, compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
-                self._removed = b"".join([
-                    one.kept for one in self._matches[before:] if isinstance(one, UnknownMatch) and isinstance(one.kept, bytes)
-                ])
                 del self._matches[before:]
         found = decode_comparison(compared, self._known)
         if len(found) > 1 and any(isinstance(one, UnknownMatch) for one in found):
-            found = compared.unknown()  # not one by one: the expressions are kept as they are
+            found = compared.unknown()
         self._matches += found
         self._compared = [(start, len(self._matches), compared)]
         if len(found) == 1 and isinstance(found[0], Protocol) and not found[0].negated:
@@ -337,7 +320,6 @@ class _Walk:
                 return
             at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
             self._compare_fields(fields, found_ranges[at][0])
-            self._is_variant = True
             return
         operand = fields[0]
         if found_ranges is None:
@@ -348,7 +330,6 @@ class _Walk:
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
             at = self._choose(len(found_ranges))
             self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
-            self._is_variant = True
         else:
             self._compare(RegisterTest(operand=operand, ranges=tuple(found_ranges), negated=negated))
 
@@ -367,15 +348,10 @@ class _Walk:
             self._unknown(f"in the verdict map {held.name}", found)
             return
         element, ends = elements[self._choose(len(elements))]
-        self._is_variant = True
         if len(fields) > 1 and not element.key_end:
             self._compare_fields(fields, element.key)
         elif len(fields) == 1:
-            start = len(self._matches)
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
-            loaded = b"" if fields[0].key == ("register",) else self._kept.code_of(found[2])
-            code = loaded + compare_register(found[2], *ends) if loaded else b""
-            self._matches[start:] = [keep_match(one, code) for one in self._matches[start:]]
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
         target = decode_verdict(element.verdict)
@@ -393,8 +369,7 @@ class _Walk:
         self._matches.append(Limit(rate=rate, burst=burst) if plain else UnknownMatch(text="limit"))
 
     def _on_match(self, found: dict[int, bytes]) -> None:
-        family = self.families[0] if len(self.families) == 1 else None
-        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, family)
+        matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, self._known.family)
         self._matches += matches
         self.comment = comment or self.comment
 

@@ -8,34 +8,28 @@ from typing import Any
 
 from netinit.base.net import FAMILIES
 from netinit.base.records import Record
-from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, HeldChain, NftRule, Snapshot
-from netinit.rules.base_chains import HOOKS_OF_IPTABLES
+from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
 from netinit.rules.expressions.native import encode_steps
-from netinit.rules.expressions.rule_reader import References, decode_rule
+from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import EXTRA, MISSING, MOVED, NFT_NODE_AGENT, Difference, Plan, Rule
-from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_rule, plan_tables, render_tables
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    EXTRA,
+    MISSING,
+    MOVED,
+    NFT_NODE_AGENT,
+    Difference,
+    LiveChain,
+    LiveRule,
+    Plan,
+)
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
 Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
-PRIORITIES = {-300: "raw", -150: "mangle", 0: "filter"}
-
-
-class LiveRule(Record):
-    """A rule in nft syntax, and its meaning."""
-
-    text: str
-    key: Key
-
-
-class LiveChain(Record):
-    """A chain: its hook as nft lists it (empty: only jumps lead to it), and its rules."""
-
-    hook: str
-    rules: tuple[LiveRule, ...]
 
 
 class LiveTable(Record):
@@ -47,19 +41,10 @@ class LiveTable(Record):
 
 def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
     """Return our tables in a snapshot."""
-    around = References.of(snapshot)
-    rules: dict[tuple[str, str], list[LiveRule]] = {}
-    for rule in snapshot.rules:
-        if rule.family == INET and rule.table in TABLE_NAMES:
-            rules.setdefault((rule.table, rule.chain), []).append(_decode(rule, around))
+    live = LiveTables(snapshot)
     return {
         table.name: LiveTable(
-            chains={
-                chain.name: LiveChain(hook=format_hook(chain), rules=tuple(rules.get((table.name, chain.name), ())))
-                for chain in snapshot.chains
-                if (chain.family, chain.table) == (INET, table.name)
-            },
-            others=tuple(_others(snapshot, table.name)),
+            chains={chain.name: chain for chain in live.chains(INET, table.name)}, others=tuple(_others(snapshot, table.name))
         )
         for table in snapshot.tables
         if table.family == INET and table.name in TABLE_NAMES
@@ -75,35 +60,46 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
             yield f"{other.kind if other.kind == 'flowtable' else 'object'} {other.name}"
 
 
-def _decode(rule: NftRule, around: References) -> LiveRule:
-    decoded = decode_rule(rule, around)
-    texts = [format_rule(one, counter=decoded.packets is not None) for one in decoded.rules]
-    return LiveRule(text="; ".join(texts), key=tuple([_key(one, rule.table) for one in decoded.rules]))
+def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
+    """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
+    encoded = encode_steps(chains)
+    around = References(sets={(INET, table, one.name): one for one in encoded.held_sets(table)}, devices={})
+    found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
+    for chain, (_, steps) in chains.items():
+        held = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
+        found[chain] = [(step, decode_rule(one, around)) for step, one in zip(steps, held, strict=True)]
+    return found
 
 
-def _key(rule: Rule, table: str) -> RuleKey:
+def format_live(live: LiveRule) -> str:
+    """Return a rule of the kernel in nft syntax."""
+    return "; ".join([format_rule(one, counter=live.packets is not None) for one in live.rules])
+
+
+def _key(live: LiveRule, table: str) -> Key:
     """Return the meaning of a rule. Istio's node agent omits the family, so its tables are compared without it."""
-    *matches, target = normalise_rule(rule)
-    return frozenset(matches), (target, FAMILIES if table.startswith(NFT_NODE_AGENT) else rule.families)
+    keys = []
+    for rule in live.rules:
+        *matches, target = normalise_rule(rule)
+        keys.append((frozenset(matches), (target, FAMILIES if table.startswith(NFT_NODE_AGENT) else rule.families)))
+    return tuple(keys)
 
 
 def render_live(live: dict[str, LiveTable]) -> str:
     """Format the tables as nft does, without sets and objects."""
     return render_tables({
-        name: {chain: (held.hook, [rule.text for rule in held.rules]) for chain, held in table.chains.items()}
+        name: {chain: (format_chain_hook(held), [format_live(rule) for rule in held.rules]) for chain, held in table.chains.items()}
         for name, table in live.items()
     })  # fmt: skip
 
 
-def format_hook(chain: HeldChain) -> str:
+def format_chain_hook(live: LiveChain) -> str:
     """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
-    if not chain.is_base:
+    chain = live.held
+    if chain is None or not chain.is_base:
         return ""
-    hook = HOOKS_OF_IPTABLES[chain.hook].lower() if chain.hook < len(HOOKS_OF_IPTABLES) else "ingress"
-    priority: object = PRIORITIES.get(chain.priority, chain.priority)
-    if (hook, chain.priority) == ("prerouting", -100):
-        priority = "dstnat"
-    return f"type {chain.kind} hook {hook} priority {priority}; policy {'accept' if chain.policy else 'drop'};"
+    hook = BUILTIN_CHAINS[chain.hook] if chain.hook < len(BUILTIN_CHAINS) else "ingress"
+    return format_hook(hook, chain.kind, chain.priority, accepts=bool(chain.policy))
 
 
 def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
@@ -115,13 +111,8 @@ def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, 
             kind = EXTRA if name in live else MISSING
             found.append(Difference(kind=kind, where=DIALECT, table=name, rule="the whole table"))
             continue
-        encoded = encode_steps(planned[name])
-        around = References(sets={(INET, name, one.name): one for one in encoded.held_sets(name)}, devices={})
-        for chain, (hook, steps) in planned[name].items():
-            blocks = [one.expressions for one in encoded.chains[chain]]
-            rules = [NftRule(family=INET, table=name, chain=chain, handle=0, expressions=block) for block in blocks]
-            pairs = [(step, _decode(rule, around)) for step, rule in zip(steps, rules, strict=True)]
-            found += _compare_chain(name, chain, hook, pairs, live[name].chains.get(chain))
+        for chain, wanted in decode_steps(name, planned[name]).items():
+            found += _compare_chain(name, chain, planned[name][chain][0], wanted, live[name].chains.get(chain))
         for chain, held in live[name].chains.items():
             if chain not in planned[name]:
                 found.append(Difference(kind=EXTRA, where=DIALECT, table=name, chain=chain))
@@ -135,21 +126,22 @@ def _compare_chain(
 ) -> Iterator[Difference]:
     if live is None:
         yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain)
-    elif live.hook != hook:
+    elif (found := format_chain_hook(live)) != hook:
         yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain, rule=hook or "no hook")
-        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, rule=live.hook or "no hook")
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, rule=found or "no hook")
     yield from _compare_rules(table, chain, wanted, live.rules if live else ())
 
 
 def _compare_rules(
     table: str, chain: str, wanted: list[tuple[NftStep, LiveRule]], live: Sequence[LiveRule]
 ) -> Iterator[Difference]:
-    keys, listed = [one.key for _, one in wanted], [one.key for one in live]
+    keys, listed = [_key(one, table) for _, one in wanted], [_key(one, table) for one in live]
     if keys == listed or _one_by_one(keys) == _one_by_one(listed):
         return
     texts = [step.text() for step, _ in wanted]
     missing, extra = align(keys, listed)
-    lists = {_skeleton(live[place].text): live[place].text for place in extra}
+    live_texts = {place: format_live(live[place]) for place in extra}
+    lists = {_skeleton(text): text for text in live_texts.values()}
     planned_lists = {_skeleton(texts[index]): texts[index] for index, _ in missing}
     for index, moved_from in missing:
         rule = wanted[index][0].rule
@@ -158,9 +150,8 @@ def _compare_rules(
             number=(index if moved_from is None else moved_from) + 1, rule=_abridge(texts[index], lists),
             purpose=rule.comment, origin=rule.origin_label,
         )  # fmt: skip
-    for place in extra:
-        rule_text = _abridge(live[place].text, planned_lists)
-        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=rule_text)
+    for place, text in live_texts.items():
+        yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=_abridge(text, planned_lists))
 
 
 def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:

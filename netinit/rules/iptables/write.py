@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     One = TypeVar("One")
 
 KNOWN_TABLES = frozenset((*TABLES, "security"))
-UNSAFE = "the listing cannot be read safely: "
-_ESCAPED = ('"', "\\", "'")
-MAX_SHOWN = 80  # characters of foreign text in an error
 
 
 class WrittenRule(Record):
@@ -136,12 +132,12 @@ def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[st
 
 def encode_each(
     plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
-) -> dict[str, dict[str, tuple[tuple[One, Rule], ...]]]:
-    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule, with the latter."""
+) -> dict[str, dict[str, tuple[One, ...]]]:
+    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule."""
     return {
         table.name: {
             chain.name: tuple([
-                (encode(matches, rule), rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
+                encode(matches, rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
             ])
             for chain in table.chains
         }
@@ -151,16 +147,9 @@ def encode_each(
 
 def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
     """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
-    return {
-        table: {
-            name: tuple([
-                Rule(matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,))
-                for matches, rule in found
-            ])
-            for name, found in chains.items()
-        }
-        for table, chains in encode_each(plan, family, lambda matches, _: matches).items()
-    }  # fmt: skip
+    return encode_each(plan, family, lambda matches, rule: Rule(
+        matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,)
+    ))  # fmt: skip
 
 
 def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
@@ -194,37 +183,6 @@ def _append(text: str, alternative: str) -> str:
     if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
         alternative = alternative.removeprefix("-m tcp ")
     return f"{text}{alternative} " if alternative else text
-
-
-def end_of_quoted(line: str, at: int) -> int:
-    """Return the position after the quote that closes the text at `at`; -1 if none does."""
-    while True:
-        end = line.find('"', at)
-        slash = line.find("\\", at, end if end >= 0 else None)
-        if slash < 0:
-            return end + 1 if end >= 0 else -1
-        if line[slash + 1 : slash + 2] not in _ESCAPED:
-            raise unsafe("a backslash that stands before nothing to be escaped", line[slash:])
-        at = slash + 2
-
-
-def unquoted(text: str) -> str:
-    """Return a line without the text in quotes."""
-    kept, at = [], 0
-    while (start := text.find(' "', at)) >= 0:
-        kept.append(text[at : start + 2])
-        at = end_of_quoted(text, start + 2) - 1
-    return "".join(kept) + text[at:]
-
-
-def unsafe(what: str, text: str) -> ParseError:
-    """Return the error for a text that is no listing, or is ambiguous."""
-    return ParseError(f"{UNSAFE}{what}: {cut(text)}")
-
-
-def cut(text: str) -> str:
-    """Shorten foreign text to one line of ASCII."""
-    return text[:MAX_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MAX_SHOWN else "")
 
 
 def render_restore(written: Written) -> str:

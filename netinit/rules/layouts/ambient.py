@@ -6,15 +6,15 @@ application have the peer's address; their mark routes the answers back to its s
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, REJECT, Interception, SettledOptions
 from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, NODE_PROXY_MARK
 from netinit.rules.layouts import refuse, untranslated
-from netinit.rules.layouts.builder import Builder, Exclusion
-from netinit.rules.layouts.inbound import excluded_tunnel
+from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of
+from netinit.rules.layouts.inbound import TCP, excluded_tunnel, not_to_loopback
 from netinit.rules.marking_targets import RestoreMark, SetMark, TrackZone
 from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import (
     ISTIO_OUTPUT,
     ISTIO_PRERT,
@@ -30,7 +30,6 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Accept, Jump, Redirect, Return
 
-TCP = Protocol(name="tcp")
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
 OF_OTHERS = OF_PROXY.replace(negated=True)
 PROXY_ZONE = 1
@@ -47,7 +46,7 @@ def plan(options: SettledOptions) -> Plan:
     _capture_virtual_interfaces(builder, options)
     _capture_inbound(builder, options)
     if options.redirect_dns:
-        _capture_dns(builder)
+        _capture_dns(builder, options)
     _capture_outbound(builder, options)
     untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == REJECT:
@@ -110,13 +109,13 @@ def _capture_inbound(builder: Builder, options: Interception) -> None:
         )  # fmt: skip
     for family in () if options.ingress else FAMILIES:
         builder.append(
-            NAT, ISTIO_PRERT, _not_to_loopback(family), Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS,
-            to=Redirect(port=options.inbound_port), why="inbound connections go to the node's proxy, tunnelled ones as they are",
-            origin="inbound_port", families=(family,),
+            NAT, ISTIO_PRERT, not_to_loopback(options, family),
+            Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS, to=Redirect(port=options.inbound_port),
+            why="inbound connections go to the node's proxy, tunnelled ones as they are", origin="inbound_port", families=(family,),
         )  # fmt: skip
 
 
-def _capture_dns(builder: Builder) -> None:
+def _capture_dns(builder: Builder, options: Interception) -> None:
     why, origin = "DNS queries go to the node's proxy", "redirect_dns"
     queries = Port(protocol="udp", ports=(DNS_PORT,))
     builder.append(
@@ -125,7 +124,7 @@ def _capture_dns(builder: Builder) -> None:
     )  # fmt: skip
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, _not_to_loopback(family), Port(protocol="tcp", ports=(DNS_PORT,)), OF_OTHERS,
+            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), Port(protocol="tcp", ports=(DNS_PORT,)), OF_OTHERS,
             to=Redirect(port=DNS_LISTENER), why=why, origin=origin, families=(family,),
         )  # fmt: skip
     zone = TrackZone(zone=PROXY_ZONE)
@@ -139,12 +138,12 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
     builder.append(NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(), why=why)
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), _not_to_loopback(family), to=Accept(),
+            NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), not_to_loopback(options, family), to=Accept(),
             why="what the pod sends to itself is not captured", families=(family,),
         )  # fmt: skip
     for family in FAMILIES:
         builder.append(
-            NAT, ISTIO_OUTPUT, TCP, _not_to_loopback(family), OF_OTHERS, to=Redirect(port=options.outbound_port),
+            NAT, ISTIO_OUTPUT, TCP, not_to_loopback(options, family), OF_OTHERS, to=Redirect(port=options.outbound_port),
             why="outbound connections go to the node's proxy", origin="outbound_port", families=(family,),
         )  # fmt: skip
 
@@ -160,14 +159,5 @@ def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]
     return inbound + excluded_tunnel(options), outbound
 
 
-def _not_to_loopback(family: Family) -> Destination:
-    return Destination(networks=(Network.parse(family.loopback),), negated=True)
-
-
 def _probes_by_family(options: Interception) -> list[tuple[Family, Network]]:
-    return [
-        (family, Network.parse(f"{address}/{family.bits}"))
-        for family in FAMILIES
-        for address in options.host_probe_addresses
-        if (":" in address) == (family is IPV6)
-    ]
+    return [(family, probe) for family in FAMILIES for probe in hosts_of(options.host_probe_addresses, family)]

@@ -103,6 +103,11 @@ def proxy_owners(options: Interception) -> list[tuple[Owner, str]]:
     ]
 
 
+def hosts_of(addresses: tuple[str, ...], family: Family) -> tuple[Network, ...]:
+    """Return the addresses of a family as networks of one address each."""
+    return tuple([Network.parse(f"{one}/{family.bits}") for one in addresses if (":" in one) is (family is IPV6)])
+
+
 def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
     """Group networks by family, without empty groups."""
     groups = [(family, tuple([n for n in networks if isinstance(n, Network) and n.family is family])) for family in FAMILIES]

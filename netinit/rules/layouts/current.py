@@ -74,11 +74,11 @@ def plan(options: SettledOptions) -> Plan:
 def _refuse_and_report(
     builder: Builder, options: Interception, families: tuple[Family, ...], capture_dns: bool
 ) -> None:
-    from netinit.rules.layouts import log_rules, peers, refuse
+    from netinit.rules.layouts import log_rules, refuse
 
     if options.ipv6 == REJECT:  # otherwise QUIC could reach what TCP cannot
         families = FAMILIES
-    refusing = peers.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
+    refusing = refuse.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
     if options.log_rules:
         log_rules.report(builder, options, capture_dns, refusing)
     if options.ipv6 == REJECT:

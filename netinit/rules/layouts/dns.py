@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, Family, Network
 from netinit.options import DNS_LISTENER, DNS_PORT, DOCKER_RESOLVER, INET, Interception
-from netinit.rules.layouts.builder import Builder, proxy_owners
+from netinit.rules.layouts.builder import Builder, hosts_of, proxy_owners
 from netinit.rules.marking_targets import TrackZone
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Source
@@ -91,7 +91,7 @@ def _scopes(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
     """Return the families, and the matches to and from the name servers; none for all servers."""
     if options.capture_all_dns:
         return [(FAMILIES, (), ())]
-    servers = [(family, _servers(options, family)) for family in FAMILIES]
+    servers = [(family, hosts_of(options.dns_servers, family)) for family in FAMILIES]
     return [
         ((family,), (Destination(networks=found),), (Source(networks=found),)) for family, found in servers if found
     ]
@@ -108,8 +108,3 @@ def _separate_proxy(builder: Builder, options: Interception) -> None:
             RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_LISTENER,), source=True), owner,
             to=TrackZone(zone=APPLICATION_ZONE), why="the proxy's answers to the application", origin=ORIGIN,
         )  # fmt: skip
-
-
-def _servers(options: Interception, family: Family) -> tuple[Network, ...]:
-    of_family = [server for server in options.dns_servers if (":" in server) == (family.version == 6)]  # noqa: PLR2004
-    return tuple([Network.parse(f"{server}/{family.bits}") for server in of_family])

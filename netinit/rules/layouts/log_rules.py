@@ -27,8 +27,6 @@ from netinit.rules.model import (
 )
 from netinit.rules.targets import Jump
 
-TYPE_CHECKING = False
-
 LOG_LIMIT = Limit(rate=10, burst=20)
 NEW = ConnectionState(states=("NEW",))  # for chains that see every packet; nat sees only the first of a connection
 ORIGIN = "log_rules"

@@ -1,22 +1,29 @@
-"""Reject IPv6: answer TCP that `--ipv6 on` would capture with a reset, in both directions.
+"""Reject IPv6: answer TCP that `--ipv6 on` would capture with a reset, in both directions. Reject QUIC, as other meshes do.
 
-Rejects only the first packet of a connection (SYN without ACK), whatever its conntrack state, because an old entry must
+IPv6: rejects only the first packet of a connection (SYN without ACK), whatever its conntrack state, because an old entry must
 not let a new connection pass. A fragment, whose flags cannot be read, counts as a first packet.
 """
 
 from __future__ import annotations
 
-from netinit.base.net import IPV6, Network, lists_port
+from netinit.base.net import IPV6, Family, lists_port
 from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound
-from netinit.rules.layouts.builder import Builder, Exclusion, by_family, proxy_owners
+from netinit.rules.layouts.builder import Builder, Exclusion, by_family, hosts_of, proxy_owners
 from netinit.rules.layouts.inbound import TCP
-from netinit.rules.layouts.outbound import excluded_groups, excluded_interfaces, excluded_networks, excluded_ports
+from netinit.rules.layouts.outbound import (
+    HTTPS,
+    QUIC,
+    excluded_groups,
+    excluded_interfaces,
+    excluded_networks,
+    excluded_ports,
+)
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
-from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, OUTPUT
+from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_QUIC, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, OUTPUT
 from netinit.rules.targets import Jump, Reject, Return
 
 TYPE_CHECKING = False
@@ -131,7 +138,7 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
     port = Port(protocol="tcp", ports=(DNS_PORT,))
     if options.capture_all_dns:
         return [(port,)]
-    servers = tuple([Network.parse(f"{server}/{IPV6.bits}") for server in options.dns_servers if ":" in server])
+    servers = hosts_of(options.dns_servers, IPV6)
     return [(port, Destination(networks=servers))] if servers else []
 
 
@@ -150,3 +157,33 @@ def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
     if options.inbound_mode == NONE or not options.inbound_ports:
         return []
     return [(inbound.chosen(options),)]
+
+
+def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
+    """Reject HTTP over UDP where HTTP over TCP is captured, so that clients fall back; return the families with a rule."""
+    chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
+    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
+        captured = by_family(options.outbound_cidrs)
+        chosen = [(family, (Destination(networks=found),)) for family, found in captured if family in families]
+    if lists_port(options.exclude_outbound_ports, HTTPS) or not chosen:
+        return ()
+    both = tuple([family for family, _ in chosen])
+    origin = "reject_quic"
+    builder.append(
+        FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
+        why="QUIC is looked at", origin=origin, families=both,
+    )  # fmt: skip
+    why = "their TCP is not captured either"
+    own = Exclusion(matches=(OutInterface(names=("lo", *options.exclude_interfaces)),), origin=origin, why=why)
+    for one in (own, *outbound_exclusions(options, HTTPS)):
+        families = tuple([family for family in both if family in one.families])
+        builder.exclude(FILTER, ISTIO_QUIC, [one.replace(origin=origin, why=why, families=families)])
+    if options.log_rules:
+        from netinit.rules.layouts.log_rules import add_report
+
+        for family, matches in chosen:
+            add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)
+    for family, matches in chosen:  # the message of each family is another
+        why = "clients that are refused QUIC use TCP, which is captured"
+        builder.append(FILTER, ISTIO_QUIC, *matches, to=Reject(), why=why, origin=origin, families=(family,))
+    return both

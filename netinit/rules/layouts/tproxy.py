@@ -36,16 +36,15 @@ def divert(builder: Builder, options: Interception, captured: Match, known: Matc
     for matches in allowed:
         builder.append(
             MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
-            why="the proxy has this connection already", origin="inbound_mode", paired=paired,
+            why="the proxy has this connection already", origin=ORIGIN, paired=paired,
         )  # fmt: skip
 
 
 def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:
     """Add the chains that deliver connections to a transparent socket."""
-    mode = "inbound_mode"
     why = "the policy route delivers marked packets here"
     builder.append(MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark), why=why, origin="tproxy_mark")
-    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=mode)
+    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=ORIGIN)
     for family in FAMILIES:
         builder.append(
             MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,

@@ -13,9 +13,11 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder, proxy_owners
+from netinit.rules.layouts.inbound import TCP
+from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -38,11 +40,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TCP = Protocol(name="tcp")
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
-ON_LOOPBACK = OutInterface(names=("lo",))
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 _LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
@@ -109,7 +109,7 @@ def refuse(builder: Builder) -> None:
     """Add the filter rules that reject what the nat rules so far redirect."""
     for hook, (at, limits) in _HOOKS.items():
         decisions = list(_decisions(builder, hook))
-        redirecting = [index for index, (_, rule) in enumerate(decisions) if _redirects(rule)]
+        redirecting = [index for index, (_, rule) in enumerate(decisions) if not isinstance(rule.target, (Return, Accept))]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
@@ -186,10 +186,4 @@ def _port(builder: Builder, rule: Rule) -> int:
 
 def _protocol(match: Match) -> str:
     """Return the protocol that a match implies; tcp if none."""
-    if isinstance(match, Port):
-        return match.protocol
-    return match.name if isinstance(match, Protocol) else "tcp"
-
-
-def _redirects(rule: Rule) -> bool:
-    return not isinstance(rule.target, (Return, Accept))
+    return match.name if isinstance(match, Protocol) else match.protocol or "tcp"

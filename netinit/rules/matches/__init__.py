@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.packet_interfaces import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
     from netinit.rules.structs import Struct
 

@@ -19,7 +19,7 @@ from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.packet_interfaces import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
 
 NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
@@ -320,11 +320,11 @@ class Limit(Match):
 
 
 class UnknownMatch(Match):
-    """An unknown match, as listed; its result is unknown. `kept`: the kernel's expressions or struct, not compared."""
+    """An unknown match, as listed; its result is unknown. `kept`: the struct of an extension, not compared."""
 
     tracks = True  # nothing is assumed
     text: str
-    kept: bytes | tuple[str, int, bytes] = b""
+    kept: structs.Struct | None = None
 
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
@@ -335,11 +335,8 @@ class UnknownMatch(Match):
     def nft(self) -> str:
         return self.text
 
-    def express(self, writer: RuleBuilder) -> None:
-        writer.write_kept(b"match", self.kept, self.text)
-
     def struct(self, *_: Match) -> structs.Struct:
-        if isinstance(self.kept, tuple):
+        if self.kept:
             return self.kept
         raise ValueError(f"{self.text}: not understood, and not kept")
 

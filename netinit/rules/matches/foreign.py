@@ -19,7 +19,7 @@ from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.packet_set import Chosen, PacketSet
+    from netinit.rules.packet_interfaces import Chosen, PacketSet
 
 
 class AddressRange(Match):

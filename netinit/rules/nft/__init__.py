@@ -22,21 +22,20 @@ from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     FILTER,
-    FORWARD,
-    INPUT,
     ISTIO_PRERT,
     MANGLE,
     MISSING,
     NAT,
     NFT_PREFIXES,
-    OUTPUT,
     PREROUTING,
+    PRIORITIES,
     RAW,
     TABLES,
     Difference,
     Plan,
     Rule,
     Table,
+    expected_base,
 )
 from netinit.rules.targets import Jump, Return, Target, format_chain
 
@@ -49,19 +48,13 @@ if TYPE_CHECKING:
 
 DIALECT = "nft"
 TABLE_NAMES = tuple([prefix + name for prefix in NFT_PREFIXES for name in TABLES])
-HOOKS = {
-    # iptables' priorities (linux/netfilter_ipv4.h); nft lists a name at the hook where the name is usual.
-    (NAT, PREROUTING): "type nat hook prerouting priority dstnat; policy accept;",
-    (NAT, OUTPUT): "type nat hook output priority -100; policy accept;",
-    (MANGLE, PREROUTING): "type filter hook prerouting priority mangle; policy accept;",
-    # "route": a packet whose mark was changed is routed again, as in iptables' mangle table.
-    (MANGLE, OUTPUT): "type route hook output priority mangle; policy accept;",
-    (RAW, PREROUTING): "type filter hook prerouting priority raw; policy accept;",
-    (RAW, OUTPUT): "type filter hook output priority raw; policy accept;",
-    (FILTER, INPUT): "type filter hook input priority filter; policy accept;",
-    (FILTER, FORWARD): "type filter hook forward priority filter; policy accept;",
-    (FILTER, OUTPUT): "type filter hook output priority filter; policy accept;",
-}
+PRIORITY_NAMES = {PRIORITIES[table]: table for table in (RAW, MANGLE, FILTER)}
+
+
+def format_hook(hook: str, kind: str, priority: int, *, accepts: bool = True) -> str:
+    """Return the hook, type and policy of a base chain as nft lists them, which has a name for a priority where it is usual."""
+    usual = "dstnat" if (hook, priority) == (PREROUTING, PRIORITIES[NAT]) else PRIORITY_NAMES.get(priority, priority)
+    return f"type {kind} hook {hook.lower()} priority {usual}; policy {'accept' if accepts else 'drop'};"
 
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
@@ -126,7 +119,8 @@ def plan_steps(table: Table) -> Steps:
             else:
                 count = len(rule.target.nft(rule.families[0]))
                 steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
-        chains[format_chain(chain.name)] = HOOKS[table.name, chain.name] if chain.builtin else "", steps
+        hook = format_hook(chain.name, *expected_base(table.name, chain.name)) if chain.builtin else ""
+        chains[format_chain(chain.name)] = hook, steps
     return chains
 
 

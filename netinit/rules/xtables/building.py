@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from netinit.rules.matches import Match
-    from netinit.rules.model import Plan, Rule
+    from netinit.rules.model import Plan
 
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
@@ -71,8 +71,8 @@ class EntryChain(Record):
     entries: tuple[TableEntry, ...]
 
 
-def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[str, dict[str, tuple[tuple[TableEntry, Rule], ...]]]:
-    """Return the entries of a family's rules by table and chain, each with its planned rule."""
+def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[str, dict[str, tuple[TableEntry, ...]]]:
+    """Return the entries of a family's rules by table and chain."""
     return encode_each(
         plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "")
     )

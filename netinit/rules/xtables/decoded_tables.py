@@ -10,7 +10,6 @@ import struct
 from struct import unpack_from
 
 from netinit.base.net import Family, Network
-from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules import structs
 from netinit.rules.decoding.matches import decode_match
@@ -26,7 +25,7 @@ from netinit.rules.matches.packet import (
     Source,
     drop_implied_protocols,
 )
-from netinit.rules.model import Rule
+from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
 from netinit.rules.xtables import building
@@ -44,30 +43,15 @@ COUNTERS_SIZE = 16  # struct xt_counters
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
 
 
-class EntryRule(Record):
-    """A rule, and its packet counter."""
-
-    rule: Rule
-    packets: int
-
-
-class LegacyChain(Record):
-    """A chain; `policy` is empty if user-defined."""
-
-    name: str
-    rules: tuple[EntryRule, ...]
-    policy: str = ""
-
-
-def decode_table(table: LegacyTable) -> tuple[LegacyChain, ...]:
+def decode_table(table: LegacyTable) -> tuple[LiveChain, ...]:
     """Return the chains of a table in the kernel's order. Raises ValueError if the blob is malformed."""
     form, chains = ENTRY_FORMS[table.version], []
     try:
         for chain in split_table(table):
             *entries, last = chain.entries
             policy = verdict_of(last, form) if chain.hook >= 0 else 0
-            rules = tuple([EntryRule(rule=decode_entry(one, form), packets=one.packets) for one in entries])
-            chains.append(LegacyChain(name=chain.name, rules=rules, policy=POLICIES.get(policy, str(policy)) if policy else ""))
+            rules = tuple([LiveRule(rules=(decode_entry(one, form),), packets=one.packets) for one in entries])
+            chains.append(LiveChain(name=chain.name, rules=rules, policy=POLICIES.get(policy, str(policy)) if policy else ""))
     except (struct.error, IndexError) as error:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {error!r}") from None
     return tuple(chains)
@@ -91,7 +75,6 @@ def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:
         return Observe(text="") if entry.chain == NEXT else Jump(chain=entry.chain, goto=goto)
     verdict = verdict_of(entry, form)
     return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
-
 
 
 

@@ -10,8 +10,8 @@ from itertools import groupby, permutations
 from netinit.base.errors import TooManyPartsError
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
+from netinit.rules.packet_interfaces import Verdict
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
-from netinit.rules.traversal import Verdict
 from netinit.simulate.condition import KEPT, Condition, TargetEffects
 from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS

@@ -13,7 +13,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Surroundings
-from netinit.rules.packet_set import Chosen
+from netinit.rules.packet_interfaces import Chosen
 from netinit.simulate.condition import KEPT, Condition
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
@@ -57,7 +57,7 @@ class Choice:
 
 
 class SymbolicPackets:
-    """All packets of a space under one condition (rules.packet_set.PacketSet)."""
+    """All packets of a space under one condition (rules.packet_interfaces.PacketSet)."""
 
     def __init__(self, space: Space, condition: Condition) -> None:
         self._space = space

@@ -7,9 +7,9 @@ import pytest
 from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.snapshot import INET
-from netinit.rules.expressions.native import arrange, encode_plan, find_unequal
+from netinit.rules.expressions.native import arrange, find_unequal
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
-from plan_snapshot import snapshot_of
+from plan_snapshot import encode_plan, snapshot_of
 
 PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}
 

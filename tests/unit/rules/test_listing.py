@@ -10,9 +10,8 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.rules.iptables.ownership import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
-from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.parse.listing import parse_listing, unquoted
 from netinit.rules.iptables.transition import target_from_listing, write_transition
-from netinit.rules.iptables.write import unquoted
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 NASTY = f"{SEPARATORS}\0\x1b\x7f\x9b\udcff\udc80\u202e\"\\' #*:-A[]ab"

@@ -40,8 +40,8 @@ def test_what_others_write_into_a_rule_is_no_jump_of_it():
     hostile = 'x" -j ISTIO_OUTPUT "'
     assert target_of(normalise(live(target=LogTarget(prefix=hostile)), IPV4)) == "LOG"
     assert target_of(normalise(live(comment=hostile, target=Accept()), IPV4)) == "ACCEPT"
-    assert target_of(normalise(live(UnknownMatch(text="in the set x -j ISTIO_OUTPUT", kept=b"1"), target=Accept()), IPV4)) == "ACCEPT"
-    assert target_of(normalise(live(target=UnknownTarget(text="a verdict in the map m -j ISTIO_OUTPUT", kept=b"1")), IPV4)) != "ISTIO_OUTPUT"
+    assert target_of(normalise(live(UnknownMatch(text="in the set x -j ISTIO_OUTPUT"), target=Accept()), IPV4)) == "ACCEPT"
+    assert target_of(normalise(live(target=UnknownTarget(text="a verdict in the map m -j ISTIO_OUTPUT")), IPV4)) != "ISTIO_OUTPUT"
     assert target_of(normalise(live(target=Jump(chain="y -j ISTIO_OUTPUT")), IPV4)) != "ISTIO_OUTPUT"
 
 
@@ -59,7 +59,7 @@ def test_what_is_not_understood_equals_no_rule_of_a_plan_and_is_never_written():
 
 
 def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named_where_it_cannot_come_back():
-    unknown = live(UnknownMatch(text="payload 0 0 == 07", kept=b"1"), target=Jump(chain="ISTIO_OUTPUT"))
+    unknown = live(UnknownMatch(text="payload 0 0 == 07"), target=Jump(chain="ISTIO_OUTPUT"))
     plain = live(target=Jump(chain="ISTIO_OUTPUT"))
     table = ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": [unknown, plain], "ISTIO_OUTPUT": []})
     owned = owned_rules(IPV4, {IPV4: {"nat": table}}, {}, lambda: pytest.fail("both are known by their jump"))

@@ -52,19 +52,6 @@ class Word(Record):
     quoted: bool = False
 
 
-class Module:
-    """A match module that a rule loads, and its words."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.words: list[Word] = []
-
-    @property
-    def text(self) -> str:
-        """The module's part of the rule, unchanged."""
-        return " ".join([f"-m {self.name}", *[word.raw for word in self.words]])
-
-
 def parse_rule(spec: str, family: Family) -> Rule:
     """Parse a rule without `-A CHAIN`. Raises ParseError if a quote does not close or a word is missing."""
     if isinstance(spec, HeldRule):
@@ -151,7 +138,7 @@ class _Reader:
         self._spec = spec
         self._family = family
         self._protocol = ""
-        self._modules: list[Module] = []
+        self._modules: list[tuple[str, list[Word]]] = []  # that the rule loads, and their words
         self.built_in: tuple[list[Match], ...] = ([], [], [], [], [])  # source, destination, in, out, protocol
         self.extensions: list[Match] = []
         self.goes = False  # whether it was -g instead of -j
@@ -180,12 +167,12 @@ class _Reader:
                 raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
         if self.goes and len(self.target) != 1:
             raise ParseError(f"rule {self._spec!r}: -g names one chain, and nothing else")
-        for module in self._modules:
-            if module.name == "comment":
-                self.comment = module.words[1].text if len(module.words) > 1 else ""
-            elif module.words or module.name != self._protocol:
-                self.extensions += read_module(module.name, [word.text for word in module.words], self._protocol) or [
-                    UnknownMatch(text=module.text)
+        for module, own in self._modules:
+            if module == "comment":
+                self.comment = own[1].text if len(own) > 1 else ""
+            elif own or module != self._protocol:
+                self.extensions += read_module(module, [word.text for word in own], self._protocol) or [
+                    UnknownMatch(text=" ".join([f"-m {module}", *[word.raw for word in own]]))
                 ]
             else:  # a bare `-m tcp` only repeats `-p tcp`
                 self.built_in[4][:] = [one.replace(module=True) for one in self.built_in[4]]
@@ -203,7 +190,7 @@ class _Reader:
             raise ParseError(f"rule {self._spec!r}: {words[at].raw} has no value")
         value = words[at + 1]
         if option == "-m":
-            self._modules.append(Module(value.text))
+            self._modules.append((value.text, []))
         elif option == "-p":
             text = value.text.lower()
             self._protocol = _PROTOCOLS.get(text) or (protocol_name(int(text)) if text in _PROTOCOL_NUMBERS else text)
@@ -227,16 +214,13 @@ class _Reader:
         while end < len(words) and not _begins_option(words[end]):
             end += 1
         own = list(words[first:end])
-        taker = next((m for m in reversed(self._modules) if option in OPTIONS.get(m.name, ())), None)
+        taker = next((words for module, words in reversed(self._modules) if option in OPTIONS.get(module, ())), None)
         if taker is None and option in OPTIONS.get(self._protocol, ()):
-            taker = Module(self._protocol)  # implied by the option
-            self._modules.append(taker)
-        if taker is None:
-            taker = self._modules[-1] if self._modules else None
-        if taker is None:
+            self._modules.append((self._protocol, []))  # implied by the option
+        if taker is None and not self._modules:
             loose.append(UnknownMatch(text=" ".join([word.raw for word in own])))
         else:
-            taker.words.extend(own)
+            (self._modules[-1][1] if taker is None else taker).extend(own)
         return end
 
 

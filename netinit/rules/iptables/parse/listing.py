@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing, end_of_quoted, unquoted, unsafe
+from netinit.base.errors import ParseError
+from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing
+
+_ESCAPED = ('"', "\\", "'")
+MAX_SHOWN = 80  # characters of foreign text in an error
 
 
 def parse_listing(text: str, *, counted: bool = False) -> Listing:
@@ -109,3 +113,30 @@ def _read_chain(line: str) -> tuple[str, str]:
 def _are_counters(word: str) -> bool:
     packets, colon, octets = word[1:-1].partition(":")
     return word[:1] + colon + word[-1:] == "[:]" and packets.isdecimal() and octets.isdecimal()
+
+
+def end_of_quoted(line: str, at: int) -> int:
+    """Return the position after the quote that closes the text at `at`; -1 if none does."""
+    while True:
+        end = line.find('"', at)
+        slash = line.find("\\", at, end if end >= 0 else None)
+        if slash < 0:
+            return end + 1 if end >= 0 else -1
+        if line[slash + 1 : slash + 2] not in _ESCAPED:
+            raise unsafe("a backslash that stands before nothing to be escaped", line[slash:])
+        at = slash + 2
+
+
+def unquoted(text: str) -> str:
+    """Return a line without the text in quotes."""
+    kept, at = [], 0
+    while (start := text.find(' "', at)) >= 0:
+        kept.append(text[at : start + 2])
+        at = end_of_quoted(text, start + 2) - 1
+    return "".join(kept) + text[at:]
+
+
+def unsafe(what: str, text: str) -> ParseError:
+    """Return the error for a text that is no listing, or is ambiguous, with its beginning as one line of ASCII."""
+    shown = text[:MAX_SHOWN].encode("unicode_escape").decode() + ("..." if len(text) > MAX_SHOWN else "")
+    return ParseError(f"the listing cannot be read safely: {what}: {shown}")

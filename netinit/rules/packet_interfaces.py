@@ -1,10 +1,12 @@
-"""The interface of packet sets for matches. Types only, never loaded at a pod's start."""
+"""What matches and targets ask of packets: the interfaces PacketSet and Traversal. Types only, never loaded at a pod's start."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from netinit.base.net import Network
+
+Verdict = Literal["go on", "back", "accepted", "ended"]
 
 
 class Chosen(Protocol):
@@ -61,3 +63,46 @@ class PacketSet(Protocol):
 
     def unknown(self) -> Chosen:
         """All packets possibly, none certainly."""
+
+
+class Traversal(Protocol):
+    """The effects of targets on a packet; each method returns how processing continues."""
+
+    def drop(self) -> Verdict:
+        """Drop the packet."""
+
+    def refuse(self) -> Verdict:
+        """Reject the packet; its sender gets an error."""
+
+    def call(self, chain: str) -> Verdict:
+        """Process another chain."""
+
+    def redirect(self, port: int) -> Verdict:
+        """Redirect the connection to a port of this host."""
+
+    def hand_over(self, port: int, mark: int) -> Verdict:
+        """Deliver the packet to a transparent socket and set its mark."""
+
+    def send_to(self, address: str, port: int) -> Verdict:
+        """Change the connection's destination; empty and 0 leave it unchanged."""
+
+    def write_destination(self, address: str, port: int) -> Verdict:
+        """Write a destination into the packet, without NAT; empty and 0 leave it unchanged."""
+
+    def replace_source(self, address: str) -> Verdict:
+        """Replace the source; empty: by an address that only the kernel knows."""
+
+    def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
+        """Clear the bits in `mask`, then xor `value`."""
+
+    def save_mark(self) -> Verdict:
+        """Copy the packet's mark to its connection."""
+
+    def restore_mark(self) -> Verdict:
+        """Copy the connection's mark to the packet."""
+
+    def track(self, zone: int | None) -> Verdict:
+        """Track the connection in a conntrack zone; None: do not track it."""
+
+    def give_up(self) -> Verdict:
+        """End with the verdict UNKNOWN."""
