@@ -28,8 +28,8 @@ from netinit.options import TPROXY, Options
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
+from netinit.simulate.host import LOST, find_devices
 from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netinit.base.net import FULL_MASK, Family, Network
+from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
@@ -25,17 +25,19 @@ from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.host import (
+    DELIVERED_HERE,
+    DROPPING,
     LOOPBACK_INDEX,
-    LOST,
+    SAMPLES,
     describe_node_program,
     dropping_routes,
     dropping_rules,
+    find_devices_of_sockets,
     is_simple,
     routes_that_stay,
     surroundings_of,
 )
 from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
-from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sample_destinations
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.match_sets import local
@@ -117,7 +119,8 @@ class _ForceCheck:
         """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            ways = {way for one in sample_destinations(family) for way in find_devices_of_sockets(self._snapshot, family, one)}
+            samples = map(number_of, SAMPLES[family.version])
+            ways = {way for one in samples for way in find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -189,7 +192,7 @@ class _ForceCheck:
         for family in self._plan.families:
             lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
             lost += [
-                f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                f"the route {DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
                 for one in dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
