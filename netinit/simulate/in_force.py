@@ -40,8 +40,8 @@ from netinit.simulate.host import (
 from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
-from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import divide, make_spaces
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of

@@ -12,7 +12,7 @@ from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import make_spaces
+from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.parts import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space

@@ -21,10 +21,11 @@ from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import WITH_PORTS, Partition, divide, make_spaces
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
-from netinit.simulate.symbolic.space import Dim, Space
+from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each

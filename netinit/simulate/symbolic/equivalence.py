@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
-from netinit.simulate.symbolic.partition import Partition
-from netinit.simulate.symbolic.parts import ENDS, Part
+from netinit.simulate.symbolic.parts import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import UNKNOWN

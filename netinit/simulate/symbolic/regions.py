@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from netinit.base.net import Interval, join_ranges
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
-Point = dict[str, int]  # coordinate per dimension
 
 
 @dataclass(frozen=True, slots=True)
