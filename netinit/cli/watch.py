@@ -16,7 +16,7 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source, name_namespace
+from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.trace import CAPTURED
@@ -87,7 +87,9 @@ def _look(
                 raise
         else:
             failures = 0
-            reading = take_reading(rule_source, time.monotonic())
+            shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
+            fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
+            reading = CounterReading(time.monotonic(), count_rules(rule_source.rulesets, shared), fates)
             said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
@@ -104,13 +106,6 @@ def _look(
                     time.sleep(min(left, _SLICE))
             elif await_input(STDIN, int(due * 10**9)):
                 return
-
-
-def take_reading(rule_source: RuleSource, moment: float) -> CounterReading:
-    """The counters of the rules, and the fates they count."""
-    shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
-    fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
-    return CounterReading(moment, count_rules(rule_source.rulesets, shared), fates)
 
 
 def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> list[str]:

@@ -100,13 +100,12 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer: `sentence` begins with the verdict, `because` is the deciding step if a rule decided.
+    """The answer: `because` is the deciding step if a rule decided.
 
     `changes` pairs options, as written, with the verdict they would bring.
     """
 
     trace: Trace
-    sentence: str
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
@@ -115,7 +114,7 @@ class Explanation:
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
-        return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
+        return Explanation(trace, None, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
         """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
@@ -128,6 +127,11 @@ class Explanation:
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
         return self.trace.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, where the packet goes, and why."""
+        return _sentence(self)
 
     @property
     def original_destination(self) -> str:
@@ -155,16 +159,15 @@ def explain(
     apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
-    because = find_cause(trace)
-    made = Explanation(trace, "", because, origins=origins or {})
+    made = Explanation(trace, find_cause(trace), origins=origins or {})
     if trace.unread and trace.verdict != UNKNOWN:
-        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_sentence(made)}")
+        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
     )
-    return Explanation(trace, _sentence(made), because, changes, origins or {}, passes)
+    return replace(made, changes=changes, passes_on_old_entries=passes)
 
 
 def find_cause(trace: Trace) -> TraceStep | None:

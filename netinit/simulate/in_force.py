@@ -207,7 +207,8 @@ class _ForceCheck:
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
         planned, live = self._planned[family], self._join(family)
         staying = list(routes_that_stay(self._snapshot, family))
-        is_planned = planned.local_marks <= around.local_marks and _pass_alike(planned, live)
+        rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
+        is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
             return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
@@ -331,11 +332,6 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
     if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
         return found
     return found & marked(space, Dim.MARK, 0, FULL_MASK)
-
-
-def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
-    """Whether packets meet the same rules in the same order."""
-    return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

@@ -55,10 +55,15 @@ class Ruleset:
         """These rules and those of the other backends."""
         return (self, *self.others)
 
+    @property
+    def chains(self) -> list[LoadedChain]:
+        """The chains of its own tables."""
+        return [chain for chains in self.tables.values() for chain in chains.values()]
+
     @cached_property
     def is_foreign(self) -> bool:
         """Whether no rule is netinit's or Istio's."""
-        chains = [chain for backend in self.backends for found in backend.tables.values() for chain in found.values() if chain.rules]
+        chains = [chain for backend in self.backends for chain in backend.chains if chain.rules]
         return not any(chain.name in OWNED_CHAINS or any(rule.origin for rule in chain.rules) for chain in chains)
 
     @cached_property
@@ -100,8 +105,7 @@ class Ruleset:
     def list_chains(self) -> Iterator[LoadedChain]:
         """Every chain of all backends and foreign tables."""
         for backend in self.backends:
-            for chains in backend.tables.values():
-                yield from chains.values()
+            yield from backend.chains
         for table in {id(base.chains): base.chains for base in self.foreign}.values():
             yield from table.values()
 
@@ -129,19 +133,18 @@ class Ruleset:
 
 def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Ruleset:
     """Combine the rules of a kernel's backends into one ruleset; `first` is the backend of our rules, if known."""
-    rest = {name: ruleset for name, ruleset in backends.items() if _decides(ruleset)} or dict(backends)
+    deciding = {
+        name: ruleset
+        for name, ruleset in backends.items()
+        if any(chain.rules or chain.policy not in ("", ACCEPT) for chain in ruleset.chains)
+    }
+    rest = deciding or dict(backends)
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
     if not rest:
         return main
     marks = main.local_marks.union(*[one.local_marks for one in rest.values()])
     return replace(main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks)
-
-
-def _decides(ruleset: Ruleset) -> bool:
-    """Whether any chain has a rule or a policy other than ACCEPT."""
-    chains = [chain for table in ruleset.tables.values() for chain in table.values()]
-    return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
 
 
 def load_plan(plan: Plan, family: Family) -> Ruleset:

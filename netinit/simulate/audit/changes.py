@@ -34,7 +34,6 @@ class FateChange:
     why: tuple[str, str]
     known: bool
     regions: tuple[Region, ...]
-    part: Part
 
 
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
@@ -96,7 +95,7 @@ def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject
     who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
     why = (_why(before, first.before), _why(after, first.after))
     direction = first.region.space.direction
-    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions, first.after)
+    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions)
 
 
 def _fate(part: Part) -> str:

@@ -122,12 +122,7 @@ def _hosts(region: Region, name: str) -> tuple[int, ...]:
 
 def is_on(subject: AuditSubject, family: Family) -> bool:
     """Whether a family has any rule."""
-    return any(
-        chain.rules
-        for found in subject.rulesets.values()
-        for chains in (found[family].tables.values() if family in found else ())
-        for chain in chains.values()
-    )
+    return any(chain.rules for found in subject.rulesets.values() if family in found for chain in found[family].chains)
 
 
 def other_family(subject: AuditSubject, family: Family) -> Family | None:

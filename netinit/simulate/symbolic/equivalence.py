@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
@@ -41,15 +41,13 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
             if _differing(left & unite([part.region for part in others]), parts[0], others[0]):
-                found += _pieces(parts, others)
+                found += [
+                    Divergence(region, one, other)
+                    for one in parts
+                    for other in others
+                    if (region := _differing(one.region & other.region, one, other))
+                ]
     return tuple(found)
-
-
-def _pieces(befores: list[Part], afters: list[Part]) -> Iterator[Divergence]:
-    for first in befores:
-        for second in afters:
-            if region := _differing(first.region & second.region, first, second):
-                yield Divergence(region, first, second)
 
 
 def _plain(outcome: Part) -> tuple[object, ...]:

@@ -245,7 +245,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
             kept |= here
     for ends in alike.values():
         left = several - disputed
-        for one in sorted(ends, key=_met_doubtful_rule):
+        for one in sorted(ends, key=lambda end: any(hit.doubtful for hit in end.path)):
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
             for here, source in ((unsure, None), (left - unsure, one.condition.source)):
@@ -276,10 +276,6 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _met_doubtful_rule(one: Part) -> bool:
-    return any(passage.doubtful for passage in one.path)
 
 
 def _only_accepts(doubt: Part) -> bool:
