@@ -184,7 +184,9 @@ def _sentence(made: Explanation) -> str:
         return f"unknown: {trace.reason}"
     if trace.verdict == DROPPED:
         how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
-        return f"dropped: it is {how}, because {trace.reason}" + _describe_purpose(made)
+        step = made.because
+        purpose = f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
+        return f"dropped: it is {how}, because {trace.reason}{purpose}"
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
@@ -219,11 +221,6 @@ def _describe_cause(made: Explanation) -> str:
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
     whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
     return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
-
-
-def _describe_purpose(made: Explanation) -> str:
-    step = made.because
-    return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
 
 
 def find_changes(

@@ -65,7 +65,7 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
     """Routes to this host or lo for addresses that are not its own, which unmarked packets can take."""
     reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
-    loopback = Network.parse("127.0.0.0/8" if family is IPV4 else "::1/128")
+    loopback = family.loopback_network
     for route in snapshot.routes:
         if route.family != family.number or route.table not in {*reached, MAIN, LOCAL}:
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import eq
 
-from netinit.base.net import IPV4, Family, Network
+from netinit.base.net import Family, Network
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
@@ -203,11 +203,8 @@ class SymbolicPackets:
 
 def local(space: Space, name: str) -> Region:
     """Packets whose address in one dimension belongs to this host."""
-    loopback = Network.parse(space.family.loopback)
     own = [(address, address) for _, address in space.around.addresses]
-    if space.family is IPV4:
-        loopback = Network.parse("127.0.0.0/8")
-    return within(space, name, [(loopback.first, loopback.last), *own])
+    return within(space, name, [*intervals_of([space.family.loopback_network]), *own])
 
 
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
