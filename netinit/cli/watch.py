@@ -113,20 +113,16 @@ def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> l
     rows = [row for row in snapshot.rows if everything or row.since or row.fate.verdict == CAPTURED]
     printed = [f"{head}: {snapshot.elapsed:.0f} s"]
     printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
-    printed += [_table_row(row) for row in rows]
+    for row in rows:
+        rate = f"{'-' if row.per_second is None else f'{row.per_second:.1f}'} {row.fate.unit[:4]}"
+        since = "not counted" if row.since is None else str(row.since)
+        way = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
+        printed.append(f"{way} {rate:>12} {since:>12}  {_because(row)}")
     if not snapshot.rows:
         printed.append("no rule here decides anything")
     if hidden := len(snapshot.rows) - len(rows):
         printed.append(f"({hidden} more that no packet has met; --all shows them)")
     return [*printed, *([f"warning: {REPLACED}"] if snapshot.replaced else [])]
-
-
-def _table_row(row: FateRate) -> str:
-    fate = row.fate
-    rate = "-" if row.per_second is None else f"{row.per_second:.1f}"
-    unit = fate.unit[:4]
-    since = "not counted" if row.since is None else str(row.since)
-    return f"{fate.verdict:<8} {fate.direction:<7} {fate.port or '-':>5} {f'{rate} {unit}':>12} {since:>12}  {_because(row)}"
 
 
 def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:

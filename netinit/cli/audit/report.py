@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +68,11 @@ def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion])
     made = next(iter(rule_source.options.values()), None)
     options = format_options(made) if made else ""
     traffic = audit(subject)
-    warnings = (*rule_source.warnings, *_name_redirected(subject, traffic))
-    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
-
-
-def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
+    warnings = rule_source.warnings
     if subject.is_of_another_mesh:
-        yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
+        ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
+        warnings += (f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured",)
+    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:

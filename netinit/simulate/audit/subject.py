@@ -124,8 +124,3 @@ def is_on(subject: AuditSubject, family: Family) -> bool:
     """Whether a family has any rule."""
     return any(chain.rules for found in subject.rulesets.values() if family in found for chain in found[family].chains)
 
-
-def other_family(subject: AuditSubject, family: Family) -> Family | None:
-    """The host's other address family, or None."""
-    return next((one for one in subject.surroundings if one is not family), None)
-

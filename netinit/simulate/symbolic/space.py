@@ -7,9 +7,11 @@ outgoing interface follows from the destination, unless routes are unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
+from math import prod
 
 from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
 from netinit.rules.matches.packet import is_named
@@ -109,10 +111,7 @@ class Space:
     @property
     def size(self) -> int:
         """The number of points."""
-        product = 1
-        for one in self.dimensions:
-            product *= one.last + 1
-        return product
+        return prod(one.last + 1 for one in self.dimensions)
 
     def dimension(self, name: str) -> Dimension:
         """The dimension of this name. Raises KeyError if the direction does not have it."""
@@ -130,8 +129,10 @@ class Space:
 def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
     """Build the space that distinguishes these names."""
     last = (1 << around.family.bits) - 1
+    protocols = sorted(names.protocols | {*_PROTOCOLS})
+    other = next(name for name in _OTHERS if name not in protocols)
     named: list[tuple[str, Labelled]] = [
-        (Dim.PROTOCOL, _name_protocols(names.protocols)),
+        (Dim.PROTOCOL, [*[(name, name) for name in protocols], (other, ANY_OTHER)]),
         (Dim.STATE, [(state, state) for state in ALL_STATES]),
         (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
     ]
@@ -148,13 +149,6 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
-def _name_protocols(mentioned: frozenset[str]) -> Labelled:
-    """The mentioned protocols and a stand-in for all others."""
-    known = sorted(mentioned | {*_PROTOCOLS})
-    other = next(name for name in _OTHERS if name not in known)
-    return [*[(name, name) for name in known], (other, ANY_OTHER)]
-
-
 def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
     """An interface per name, per prefix without a name, and one for all others; never lo.
 
@@ -168,18 +162,12 @@ def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[
     found = [(name, name) for name in exact]
     for pattern in [*sorted(patterns), ""]:
         fitting = {one for one in patterns if is_named(pattern, (one,))} if pattern else set()
-        for name in _candidates(pattern.removesuffix("+")):
+        for ending in product("zyxwvqjk", "0123456789"):  # improbable names with this prefix
+            name = pattern.removesuffix("+") + "".join(ending)
             if name not in exact and {one for one in patterns if is_named(name, (one,))} == fitting:
                 found.append((name, f"any other {pattern}" if pattern else ANY_OTHER))
                 break
     return found
-
-
-def _candidates(start: str) -> Iterator[str]:
-    """Improbable interface names with this prefix."""
-    for letter in "zyxwvqjk":
-        for digit in range(10):
-            yield f"{start}{letter}{digit}"
 
 
 def conntrack_state(value: str) -> str:
