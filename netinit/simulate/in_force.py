@@ -37,13 +37,13 @@ from netinit.simulate.host import (
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, RuleHit, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.parts import Part
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
@@ -299,7 +299,9 @@ class _ForceCheck:
         planned = self._planned[family].tables
 
         def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
-            is_listed = (family.name, table, chain.name) not in self._listed and any(map(_matches_a_set, chain.rules))
+            matches = [match for loaded in chain.rules for match in loaded.rule.matches if isinstance(match, UnknownMatch)]
+            has_sets = any(match.text.startswith("-m set") for match in matches)
+            is_listed = has_sets and (family.name, table, chain.name) not in self._listed
             return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
 
         rulesets = self._kernel.rulesets
@@ -328,10 +330,8 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
 
     The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
-    found = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
-    if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
-        return found
-    return found & marked(space, Dim.MARK, 0, FULL_MASK)
+    may_be_marked = space.direction == OUTBOUND or around.forwards or NETKIT in kinds
+    return marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
@@ -350,7 +350,3 @@ def _rules_from(hooked: HookedChain) -> dict[str, object]:
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:
     return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
-
-
-def _matches_a_set(loaded: LoadedRule) -> bool:
-    return any(isinstance(match, UnknownMatch) and match.text.startswith("-m set") for match in loaded.rule.matches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
+from netinit.base.net import IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
@@ -14,7 +14,7 @@ from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.equivalence import Divergence, compare
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.parts import Part
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
@@ -77,16 +77,8 @@ def _rank(found: list[Divergence]) -> tuple[bool, ...]:
     same = (one.before.verdict, one.before.condition.redirect_port) == (
         one.after.verdict, one.after.condition.redirect_port,
     )  # fmt: skip
-    ordinary = any(each.region & _ordinary(each.region.space) for each in found)
+    ordinary = any(each.region & in_states(each.region.space, (CtState.NEW,)) & unmarked(each.region.space) for each in found)
     return (not one.known, not ordinary, same, DROPPED in {one.before.verdict, one.after.verdict})
-
-
-def _ordinary(space: Space) -> Region:
-    """New connections without a mark."""
-    found = within(space, Dim.STATE, [(0, 0)])
-    for mark in (Dim.MARK, Dim.CONNECTION_MARK):
-        found &= marked(space, mark, 0, FULL_MASK)
-    return found
 
 
 def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:

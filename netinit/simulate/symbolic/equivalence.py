@@ -54,7 +54,8 @@ def _plain(outcome: Part) -> tuple[object, ...]:
     """Key under which two outcomes are certainly equal."""
     if outcome.fate in ENDS:
         return (outcome.fate,)
-    return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark, outcome.condition.has_vague_marks)
+    ended = outcome.condition
+    return (outcome.behaviour_but_source, ended.source, ended.mark, ended.connection_mark, ended.has_vague_marks)
 
 
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:

@@ -45,11 +45,6 @@ class Part:
         return cause_of(self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated)
 
     @property
-    def behaviour(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks, which depend on the initial packet."""
-        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
-
-    @property
     def behaviour_but_source(self) -> tuple[object, ...]:
         """What makes two outcomes equal, except marks and the source of captured packets."""
         ended = self.condition
