@@ -11,10 +11,11 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
-from netinit.simulate.symbolic.partition import Partition, divide, make_spaces, packet_of
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Point, Sides
-from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space, packet_of
 
 POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 MOST_BOXES = int(os.environ.get("NETINIT_BOXES", "2"))  # of a part, of which members are taken; `make prove` takes 12

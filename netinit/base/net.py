@@ -47,6 +47,11 @@ class Family(Record):
         """The proxy's source address, without a prefix length."""
         return self.passthrough.partition("/")[0]
 
+    @property
+    def loopback_network(self) -> Network:
+        """Addresses that the kernel accepts only from lo."""
+        return Network.parse(self.loopback if self.version == 6 else "127.0.0.0/8")  # noqa: PLR2004
+
     def __hash__(self) -> int:
         return self.version  # faster than hashing all fields, and as good
 

@@ -110,18 +110,15 @@ def name_page(command: str) -> str:
     return f"Documentation: docs/commands/{name}.md" if name in COMMANDS else "Documentation: docs/commands.md"
 
 
-def format_sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The available commands with their summaries, by heading."""
-    there = list_commands()
-    sections = [(title, [(name, text) for name, (_, text) in group.items() if name in there]) for title, group in GROUPS.items()]
-    return [(title, rows) for title, rows in sections if rows]
-
-
 def render_help(program: str, width: int) -> str:
     """The text of `netinit --help`."""
     parts = [f"Usage: {program} [OPTIONS] COMMAND [ARGS]...\n"]
     parts += [_wrap(text, width, "  ") for text in INTRODUCTION]
-    for title, rows in [("Options", list(OPTIONS.items())), *format_sections()]:
+    there = list_commands()
+    sections = [(title, [(name, text) for name, (_, text) in group.items() if name in there]) for title, group in GROUPS.items()]
+    for title, rows in [("Options", list(OPTIONS.items())), *sections]:
+        if not rows:
+            continue
         column = max(len(name) for name, _ in rows) + 4
         lines = [f"  {name}".ljust(column) + _wrap(text, width, " " * column).lstrip() for name, text in rows]
         parts.append(f"{title}:\n" + "".join(lines))

@@ -56,9 +56,10 @@ def command(
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
-        source, answer, warned = answer_question(rule_source, packet)
+        found = answer_question(rule_source, packet)
+        source, answer, warnings = found.source, found.answer, warnings + found.warnings
         lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
-        trace, caption, warnings = replace(answer.trace, steps=lit), answer.sentence, warnings + warned
+        trace, caption = replace(answer.trace, steps=lit), answer.sentence
     note(rule_source.notes)
     warn(warnings)
     rulesets = rule_source.rulesets[source]

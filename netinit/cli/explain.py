@@ -28,8 +28,8 @@ from netinit.options import TPROXY, Options
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
+from netinit.simulate.host import LOST, find_devices
 from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -72,7 +72,10 @@ def _show(answers: list[Answered], *, everything: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer for some containers; `containers` is empty if it is for none in particular."""
+    """The answer for some containers; `containers` is empty if it is for none in particular.
+
+    `source`: the place whose rule or policy decided, or ours if none did.
+    """
 
     containers: tuple[str, ...]
     source: str
@@ -84,19 +87,17 @@ def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
     """One answer for all containers of a manifest, or several where their users get different ones."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, rule_source):
-        source, answer, warned = answer_question(rule_source, packet)
-        key = (answer.verdict, answer.trace.redirect_port, answer.sentence)
-        if before := found.get(key):
-            found[key] = replace(before, containers=before.containers + containers)
-            continue
+        one = answer_question(rule_source, packet)
+        key = (one.answer.verdict, one.answer.trace.redirect_port, one.answer.sentence)
         closing = "netinit apply --reconcile, without --istio-exact" if rule_source.ours else CONVERT
-        old = (ON_OLD_ENTRIES.format(closing=closing),) if answer.passes_on_old_entries else ()
-        found[key] = Answered(containers, source, answer, (*warned, *old))
+        old = (ON_OLD_ENTRIES.format(closing=closing),) if one.answer.passes_on_old_entries else ()
+        before = found.get(key) or replace(one, warnings=(*one.warnings, *old))
+        found[key] = replace(before, containers=before.containers + containers)
     return list(found.values())
 
 
-def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Explanation, tuple[str, ...]]:
-    """The place of the deciding rules, the answer, and warnings.
+def answer_question(rule_source: RuleSource, packet: Packet) -> Answered:
+    """The answer for no container in particular.
 
     If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them in an order that it does not
     expose: an answer that depends on it is unknown.
@@ -109,7 +110,10 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> tuple[str, Expla
         answer = _explain_each_way(rule_source, packet, around, find_devices(rule_source.snapshot, sent)) or answer
     if rule_source.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
-    return _source_of(rule_source, answer), answer, tuple(_find_caveats(rule_source, answer))
+    last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
+    deciding = [step.source for step in (answer.because, *last) if step and step.source]
+    source = next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
+    return Answered((), source, answer, tuple(_find_caveats(rule_source, answer)))
 
 
 def _explain_each_way(rule_source: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
@@ -142,13 +146,6 @@ def _explain(rule_source: RuleSource, packet: Packet, around: Surroundings) -> E
     ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
     made = rule_source.options.get(rule_source.ours)
     return explain(packet, ruleset, around, options=made, wanted=rule_source.wanted, origins=rule_source.origins)
-
-
-def _source_of(rule_source: RuleSource, answer: Explanation) -> str:
-    """The place whose rule or policy decided, or ours if none did."""
-    last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
-    deciding = [step.source for step in (answer.because, *last) if step and step.source]
-    return next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
 
 
 LINK_LOCAL = Network.parse("fe80::/10")

@@ -7,7 +7,7 @@ from netinit.base.logs import Log
 from netinit.options import NFTABLES, Options
 from netinit.pods.planning import settle
 from netinit.rules.layouts import plan
-from netinit.rules.model import EMPTY_PLAN, Plan
+from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.render import render
 
 FAMILY_CHOICES = ("both", "ipv4", "ipv6")
@@ -19,7 +19,12 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     IPv6 and name servers are found as in apply. The plan is empty with --cleanup-only and --skip-rule-apply. Without `family`
     the restore form has the first one alone, so that it can be loaded.
     """
-    wanted = decide(options, log, backend=NFTABLES if form == "nft" else "")
+    settled = settle(options)
+    if form == "nft":
+        settled = settled.on(NFTABLES)
+    wanted = plan(settled)
+    for warning in settled.warnings + wanted.warnings:
+        log.warn(warning)
     if options.cleanup_only or options.skip_rule_apply:
         wanted = EMPTY_PLAN
         log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
@@ -32,14 +37,3 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     if form == "nft" and family not in ("", "both"):
         raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
     return render(wanted, form, families, comments=options.rule_comments)
-
-
-def decide(options: Options, log: Log, backend: str = "") -> Plan:
-    """The plan for the namespace that the options name. Raises NamespaceError if it cannot be read."""
-    settled = settle(options)
-    if backend:
-        settled = settled.on(backend)
-    made = plan(settled)
-    for warning in settled.warnings + made.warnings:
-        log.warn(warning)
-    return made

@@ -63,8 +63,7 @@ class RuleSource:
     @property
     def has_rules(self) -> bool:
         """Whether a chain of any place has a rule."""
-        rulesets = [ruleset for found in self.rulesets.values() for ruleset in found.values()]
-        return any(chain.rules for ruleset in rulesets for chains in ruleset.tables.values() for chain in chains.values())
+        return any(chain.rules for found in self.rulesets.values() for ruleset in found.values() for chain in ruleset.chains)
 
     def join(self, family: Family) -> Ruleset | None:
         """The rules of a family from all places; None if no place has that family."""

@@ -164,7 +164,7 @@ def find_wanted(question: Question, packet: Packet) -> Wanted:
 def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
-    _, answer, _ = answer_question(rule_source, packet)
+    answer = answer_question(rule_source, packet).answer
     ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
     around = rule_source.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))

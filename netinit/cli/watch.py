@@ -16,7 +16,7 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source, name_namespace
+from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.trace import CAPTURED
@@ -87,7 +87,9 @@ def _look(
                 raise
         else:
             failures = 0
-            reading = take_reading(rule_source, time.monotonic())
+            shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
+            fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
+            reading = CounterReading(time.monotonic(), count_rules(rule_source.rulesets, shared), fates)
             said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
@@ -106,32 +108,21 @@ def _look(
                 return
 
 
-def take_reading(rule_source: RuleSource, moment: float) -> CounterReading:
-    """The counters of the rules, and the fates they count."""
-    shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
-    fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
-    return CounterReading(moment, count_rules(rule_source.rulesets, shared), fates)
-
-
 def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
     """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
     rows = [row for row in snapshot.rows if everything or row.since or row.fate.verdict == CAPTURED]
     printed = [f"{head}: {snapshot.elapsed:.0f} s"]
     printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
-    printed += [_table_row(row) for row in rows]
+    for row in rows:
+        rate = f"{'-' if row.per_second is None else f'{row.per_second:.1f}'} {row.fate.unit[:4]}"
+        since = "not counted" if row.since is None else str(row.since)
+        way = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
+        printed.append(f"{way} {rate:>12} {since:>12}  {_because(row)}")
     if not snapshot.rows:
         printed.append("no rule here decides anything")
     if hidden := len(snapshot.rows) - len(rows):
         printed.append(f"({hidden} more that no packet has met; --all shows them)")
     return [*printed, *([f"warning: {REPLACED}"] if snapshot.replaced else [])]
-
-
-def _table_row(row: FateRate) -> str:
-    fate = row.fate
-    rate = "-" if row.per_second is None else f"{row.per_second:.1f}"
-    unit = fate.unit[:4]
-    since = "not counted" if row.since is None else str(row.since)
-    return f"{fate.verdict:<8} {fate.direction:<7} {fate.port or '-':>5} {f'{rate} {unit}':>12} {since:>12}  {_because(row)}"
 
 
 def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:

@@ -100,13 +100,12 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer: `sentence` begins with the verdict, `because` is the deciding step if a rule decided.
+    """The answer: `because` is the deciding step if a rule decided.
 
     `changes` pairs options, as written, with the verdict they would bring.
     """
 
     trace: Trace
-    sentence: str
     because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
@@ -115,7 +114,7 @@ class Explanation:
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
         trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
-        return Explanation(trace, f"unknown: {reason}", None, (), self.origins)
+        return Explanation(trace, None, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
         """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
@@ -128,6 +127,11 @@ class Explanation:
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
         return self.trace.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, where the packet goes, and why."""
+        return _sentence(self)
 
     @property
     def original_destination(self) -> str:
@@ -155,16 +159,15 @@ def explain(
     apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
-    because = find_cause(trace)
-    made = Explanation(trace, "", because, origins=origins or {})
+    made = Explanation(trace, find_cause(trace), origins=origins or {})
     if trace.unread and trace.verdict != UNKNOWN:
-        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {_sentence(made)}")
+        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
     )
-    return Explanation(trace, _sentence(made), because, changes, origins or {}, passes)
+    return replace(made, changes=changes, passes_on_old_entries=passes)
 
 
 def find_cause(trace: Trace) -> TraceStep | None:
@@ -181,7 +184,9 @@ def _sentence(made: Explanation) -> str:
         return f"unknown: {trace.reason}"
     if trace.verdict == DROPPED:
         how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
-        return f"dropped: it is {how}, because {trace.reason}" + _describe_purpose(made)
+        step = made.because
+        purpose = f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
+        return f"dropped: it is {how}, because {trace.reason}{purpose}"
     if trace.verdict == CAPTURED:
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
@@ -216,11 +221,6 @@ def _describe_cause(made: Explanation) -> str:
         return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
     whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
     return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
-
-
-def _describe_purpose(made: Explanation) -> str:
-    step = made.because
-    return f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
 
 
 def find_changes(

@@ -1,4 +1,8 @@
-"""Addresses and routes of a snapshot's host, as far as packets' paths depend on them."""
+"""Addresses and routes of a snapshot's host, as far as packets' paths depend on them, and the lookup of routes.
+
+A lookup follows policy rules in order, longest prefix, lowest metric. Where a packet's field, a VRF or an attribute is
+unknown, it follows both cases, so that there may be several routes (net/core/fib_rules.c, net/ipv4/fib_rules.c).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,20 @@ from collections.abc import Iterator
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
 from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.routing import BROADCAST, DELIVERED_HERE, LOOK_UP, UNICAST
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
 LOOPBACK_INDEX = 1
-LOST = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
+DROPPING = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
+LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
+UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here
+NUMBERS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
+LOST = ""  # leads nowhere: blackhole, unreachable, prohibit, no route
 NO_DEFAULT = 0xFFFFFFFF  # as a metric
+SAMPLES = {  # public addresses from every eighth of IPv4 and every IPv6 registry
+    4: ("1.1.1.1", "45.1.1.1", "80.1.1.1", "110.1.1.1", "140.1.1.1", "170.1.1.1", "200.1.1.1", "220.1.1.1"),
+    6: ("2001:4860::1", "2400::1", "2600::1", "2800::1", "2a00::1", "2c00::1"),
+}
 
 
 def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
@@ -23,7 +34,10 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
     for route in sorted(_main_routes(snapshot, family), key=lambda route: route.metric):
         if route.hops:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
-    delivered = [*_delivered_here(snapshot, family)]
+    # Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`). The kernel calls them LOCAL:
+    # for IPv4 if the table local has them, for IPv6 if any table does.
+    local_routes = [one for one in routes_that_stay(snapshot, family) if one.kind == DELIVERED_HERE and one.table in (MAIN, LOCAL)]
+    delivered = [(Network((family.version, *one.destination)), one.table) for one in local_routes]
     for network, _ in delivered:
         routes.setdefault(network, LOOPBACK_DEVICE)
     default = next((name for network, name in routes.items() if network.length == 0), "")
@@ -51,7 +65,7 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
     """Routes to this host or lo for addresses that are not its own, which unmarked packets can take."""
     reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
-    loopback = Network.parse("127.0.0.0/8" if family is IPV4 else "::1/128")
+    loopback = family.loopback_network
     for route in snapshot.routes:
         if route.family != family.number or route.table not in {*reached, MAIN, LOCAL}:
             continue
@@ -76,13 +90,13 @@ def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
 
 def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
     """Policy rules that drop packets."""
-    return [one for one in snapshot.routing_rules if one.family == family.number and one.action in LOST]
+    return [one for one in snapshot.routing_rules if one.family == family.number and one.action in DROPPING]
 
 
 def dropping_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     """Routes that drop packets, in tables that are looked up, without IPv6's own "no default route"."""
     tables = {*[one.table for one in snapshot.routing_rules if one.family == family.number], MAIN, LOCAL}
-    found = [one for one in snapshot.routes if one.family == family.number and one.kind in LOST and one.table in tables]
+    found = [one for one in snapshot.routes if one.family == family.number and one.kind in DROPPING and one.table in tables]
     return [one for one in found if not (one.destination[1] == 0 and one.metric == NO_DEFAULT)]
 
 
@@ -96,13 +110,10 @@ def is_simple(snapshot: Snapshot, family: Family) -> bool:
     link_local = Network.parse("fe80::/10")
     ways = [(one.destination, one.metric) for one in routes if family is IPV4 or one.destination[0] >> 118 != link_local.first >> 118]
     to_lo = rules_to_lo(snapshot, family)
+    others = [rule for rule in rules if rule not in to_lo]
+    usual = all(rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule) for rule in others)  # a namespace's three default rules
     plain = all(len(one.hops) <= 1 and not (one.others or one.tos) for one in routes)
-    return plain and len(set(ways)) == len(ways) and all(_is_usual(rule) or rule in to_lo for rule in rules)
-
-
-def _is_usual(rule: RoutingRule) -> bool:
-    """Whether it is one of a network namespace's three default rules."""
-    return rule.table in (DEFAULT, MAIN, LOCAL) and rule == _bare(rule)
+    return plain and usual and len(set(ways)) == len(ways)
 
 
 def matches_a_mark_alone(rule: RoutingRule) -> bool:
@@ -131,15 +142,103 @@ def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     return [one for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, MAIN, UNICAST)]
 
 
-def _delivered_here(snapshot: Snapshot, family: Family) -> Iterator[tuple[Network, int]]:
-    """Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`), with their tables.
+def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
+    """The devices through which the packet may leave: lo if it stays here, LOST if it is dropped."""
+    rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
+    return frozenset(_follow(snapshot, packet, rules, 0))
 
-    The kernel calls them LOCAL: for IPv4 if the table local has them, for IPv6 if any table does.
+
+def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
+    """The devices for TCP from unbound sockets of any user to a destination.
+
+    The kernel looks up the route once to choose the source address, and again with it.
     """
-    own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
-    for route in snapshot.routes:
-        if (route.family, route.kind) == (family.number, DELIVERED_HERE) and route.table in (MAIN, LOCAL):
-            network = Network((family.version, *route.destination))
-            loopback = network.first >> 24 == 127 if family is IPV4 else False  # noqa: PLR2004 - 127.0.0.0/8
-            if not loopback and not (network.length == family.bits and network.first in own):
-                yield network, route.table
+    packet = Packet(family=family, protocol="tcp", source=0, destination=destination, mark=0)
+    found: set[str] = set()
+    for device in find_devices(snapshot, packet):
+        own = [one for one in snapshot.addresses if one.family == family.number and snapshot.name_of(one.index) == device]
+        source = number_of(own[0].address) if own else 0
+        found |= find_devices(snapshot, packet.replace(source=source)) if source else {device}
+    return frozenset(found)
+
+
+def _follow(snapshot: Snapshot, packet: Packet, rules: list[RoutingRule], at: int) -> Iterator[str]:
+    for number, rule in enumerate(rules[at:], at):
+        matched = _matches(snapshot, rule, packet)
+        if matched is False or rule.action == NOP:
+            continue
+        ways: set[str] | None = {LOST}
+        if rule.action == GO_TO:
+            further = next((place for place in range(number + 1, len(rules)) if rules[place].priority >= rule.goes_to), None)
+            ways = None if further is None else set(_follow(snapshot, packet, rules, further))
+        elif rule.action == LOOK_UP:
+            ways = _look_up(snapshot, rule, packet)
+        yield from ways or ()
+        if matched and ways is not None:
+            return
+    yield LOST
+
+
+def _matches(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> bool | None:
+    """Whether a policy rule matches the packet; None if unknown."""
+    tests: list[bool | None] = [
+        _is_within(packet.source, rule.source, packet.family),
+        _is_within(packet.destination, rule.destination, packet.family),
+        (packet.mark & (rule.mask or 0)) == rule.mark,
+        not rule.tos,
+        rule.in_interface in ("", LOOPBACK_DEVICE),  # locally sent packets count as coming in through lo
+        not rule.out_interface,  # matches sockets bound to a device
+        _is_between(packet.uid, rule.users),
+        not rule.ip_protocol or NUMBERS.get(packet.protocol) == rule.ip_protocol,
+        _is_between(packet.source_port, rule.source_ports),
+        _is_between(packet.destination_port, rule.destination_ports),
+    ]
+    if rule.others or (rule.is_l3mdev and any(link.kind == "vrf" for link in snapshot.links)):
+        tests.append(None)
+    elif rule.is_l3mdev:
+        tests.append(False)
+    found = False if False in tests else None if None in tests else True
+    return found if found is None or not rule.is_inverted else not found
+
+
+def _is_within(address: int | None, prefix: tuple[int, int] | None, family: Family) -> bool | None:
+    if prefix is None:
+        return True
+    network = Network((family.version, *prefix))
+    return None if address is None else network.first <= address <= network.last
+
+
+def _is_between(value: int | None, limits: tuple[int, int] | None) -> bool | None:
+    if limits is None:
+        return True
+    return None if value is None else limits[0] <= value <= limits[1]
+
+
+def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] | None:
+    """The devices of a table's best route; None if it has none and the next rule applies."""
+    fitting = [
+        one
+        for one in snapshot.routes
+        if (one.family, one.table, one.tos) == (packet.family.number, rule.table, 0)
+        and _is_within(packet.destination, one.destination, packet.family)
+    ]
+    fitting = [one for one in fitting if one.destination[1] > rule.suppresses_length]
+    if not fitting:
+        return None
+    longest = max(one.destination[1] for one in fitting)
+    best = [one for one in fitting if one.destination[1] == longest]
+    lowest = min(one.metric for one in best)
+    found: set[str] = set()
+    for route in [one for one in best if one.metric == lowest]:
+        if route.kind == THROW:
+            return None
+        found |= _devices_of(snapshot, route)
+    return found
+
+
+def _devices_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
+    if route.kind in (DELIVERED_HERE, ANYCAST):
+        return {LOOPBACK_DEVICE}
+    if route.kind in (UNICAST, BROADCAST, MULTICAST):
+        return {snapshot.name_of(hop.index) for hop in route.hops} or {LOST}
+    return {LOST}

@@ -27,7 +27,6 @@ from netinit.simulate.hooks import POSTROUTING
 from netinit.simulate.host import surroundings_of
 from netinit.simulate.ruleset import Ruleset, resolve_sets
 from netinit.simulate.snapshot_rules import KernelRules, load_snapshot
-from netinit.simulate.trace import Trace
 
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}
 AMBIENT_NAT = "istio-ambient-nat"
@@ -112,12 +111,7 @@ def _judge(
         return UNKNOWN, f"there is no set {PROBE_SETS[IPV6]}: the mesh may have IPv6 off"
     if found.fate != trace.SENT:
         return BROKEN, f"a probe of it is {found.fate}: {found.reason}"
-    return BROKEN, f"{_name_cause(found)} instead of {source}"
-
-
-def _name_cause(found: Trace) -> str:
-    for step in found.hits:
-        if isinstance(step.met.target, SourceNat):
-            assert step.rule is not None  # noqa: S101 - a hit
-            return f"{step.rule.quotation} ({step.table} {step.chain}) gives probes another source"
-    return "no rule gives probes a source: they keep the node's address"
+    other = next((step for step in found.hits if isinstance(step.met.target, SourceNat)), None)
+    if other is None or other.rule is None:
+        return BROKEN, f"no rule gives probes a source: they keep the node's address instead of {source}"
+    return BROKEN, f"{other.rule.quotation} ({other.table} {other.chain}) gives probes another source instead of {source}"

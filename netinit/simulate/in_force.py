@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netinit.base.net import FULL_MASK, Family, Network
+from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
@@ -34,23 +34,25 @@ from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.host import (
+    DELIVERED_HERE,
+    DROPPING,
     LOOPBACK_INDEX,
-    LOST,
+    SAMPLES,
     describe_node_program,
     dropping_routes,
     dropping_rules,
+    find_devices_of_sockets,
     is_simple,
     routes_that_stay,
     surroundings_of,
 )
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, RuleHit, list_reachable, map_chains
-from netinit.simulate.routing import DELIVERED_HERE, find_devices_of_sockets, sample_destinations
+from netinit.simulate.loaded_rules import HookedChain, LoadedChain, RuleHit, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
-from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import divide, make_spaces
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.parts import Part
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
@@ -126,7 +128,8 @@ class _ForceCheck:
         """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            ways = {way for one in sample_destinations(family) for way in find_devices_of_sockets(self._snapshot, family, one)}
+            samples = map(number_of, SAMPLES[family.version])
+            ways = {way for one in samples for way in find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -198,7 +201,7 @@ class _ForceCheck:
         for family in self._plan.families:
             lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
             lost += [
-                f"the route {LOST[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                f"the route {DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
                 for one in dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
@@ -213,7 +216,8 @@ class _ForceCheck:
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
         planned, live = self._planned[family], self._join(family)
         staying = list(routes_that_stay(self._snapshot, family))
-        is_planned = planned.local_marks <= around.local_marks and _pass_alike(planned, live)
+        rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
+        is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
             return  # packets meet exactly the planned rules: nothing to prove
         free = not is_simple(self._snapshot, family)
@@ -304,7 +308,9 @@ class _ForceCheck:
         planned = self._planned[family].tables
 
         def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
-            is_listed = (family.name, table, chain.name) not in self._listed and any(map(_matches_a_set, chain.rules))
+            matches = [match for loaded in chain.rules for match in loaded.rule.matches if isinstance(match, UnknownMatch)]
+            has_sets = any(match.text.startswith("-m set") for match in matches)
+            is_listed = has_sets and (family.name, table, chain.name) not in self._listed
             return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
 
         rulesets = self._kernel.rulesets
@@ -333,15 +339,8 @@ def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Regio
 
     The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
     """
-    found = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
-    if space.direction == OUTBOUND or around.forwards or NETKIT in kinds:
-        return found
-    return found & marked(space, Dim.MARK, 0, FULL_MASK)
-
-
-def _pass_alike(one: Ruleset, other: Ruleset) -> bool:
-    """Whether packets meet the same rules in the same order."""
-    return all(_met_at(one, hook) == _met_at(other, hook) for hook in one.stages)
+    may_be_marked = space.direction == OUTBOUND or around.forwards or NETKIT in kinds
+    return marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
@@ -360,7 +359,3 @@ def _rules_from(hooked: HookedChain) -> dict[str, object]:
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:
     return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)
-
-
-def _matches_a_set(loaded: LoadedRule) -> bool:
-    return any(isinstance(match, UnknownMatch) and match.text.startswith("-m set") for match in loaded.rule.matches)

@@ -55,10 +55,15 @@ class Ruleset:
         """These rules and those of the other backends."""
         return (self, *self.others)
 
+    @property
+    def chains(self) -> list[LoadedChain]:
+        """The chains of its own tables."""
+        return [chain for chains in self.tables.values() for chain in chains.values()]
+
     @cached_property
     def is_foreign(self) -> bool:
         """Whether no rule is netinit's or Istio's."""
-        chains = [chain for backend in self.backends for found in backend.tables.values() for chain in found.values() if chain.rules]
+        chains = [chain for backend in self.backends for chain in backend.chains if chain.rules]
         return not any(chain.name in OWNED_CHAINS or any(rule.origin for rule in chain.rules) for chain in chains)
 
     @cached_property
@@ -100,8 +105,7 @@ class Ruleset:
     def list_chains(self) -> Iterator[LoadedChain]:
         """Every chain of all backends and foreign tables."""
         for backend in self.backends:
-            for chains in backend.tables.values():
-                yield from chains.values()
+            yield from backend.chains
         for table in {id(base.chains): base.chains for base in self.foreign}.values():
             yield from table.values()
 
@@ -129,7 +133,12 @@ class Ruleset:
 
 def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Ruleset:
     """Combine the rules of a kernel's backends into one ruleset; `first` is the backend of our rules, if known."""
-    rest = {name: ruleset for name, ruleset in backends.items() if _decides(ruleset)} or dict(backends)
+    deciding = {
+        name: ruleset
+        for name, ruleset in backends.items()
+        if any(chain.rules or chain.policy not in ("", ACCEPT) for chain in ruleset.chains)
+    }
+    rest = deciding or dict(backends)
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
     if not rest:
@@ -138,17 +147,11 @@ def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Rulese
     return replace(main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks)
 
 
-def _decides(ruleset: Ruleset) -> bool:
-    """Whether any chain has a rule or a policy other than ACCEPT."""
-    chains = [chain for table in ruleset.tables.values() for chain in table.values()]
-    return any(chain.rules or chain.policy not in ("", ACCEPT) for chain in chains)
-
-
-def load_plan(plan: Plan, family: Family) -> Ruleset:
-    """The rules of one family after the plan is applied."""
+def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Ruleset:
+    """The rules of one family after the plan is applied; `written` is the plan as written, if known."""
     tables: Tables = {}
     listed = list_rules(plan, family)
-    for table, chains in write_plan(plan, family).items():
+    for table, chains in (written or write_plan(plan, family)).items():
         tables[table] = {}
         for name, chain in chains.items():
             rules = tuple(
@@ -174,8 +177,9 @@ def load_listing(listing: Listing, family: Family) -> Ruleset:
         for name, specs in listed.rules.items():
             rules = []
             for number, spec in enumerate(specs, 1):
-                packets, text = split_counter(spec)
+                counters, _, text = spec.partition("] ") if spec.startswith("[") else ("", "", spec)
                 rule = parse_rule(text, family)
+                packets = int(counters[1:].partition(":")[0]) if counters else None
                 rules.append(LoadedRule(number, text, rule, packets=packets, comment=rule.comment))
             policy = listed.policies.get(name, "-")
             tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
@@ -197,10 +201,11 @@ def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, s
 
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
     """Replace all rules of ours by a plan's; foreign rules keep their places."""
-    planned = load_plan(plan, ruleset.family)
+    written = write_plan(plan, ruleset.family)
+    planned = load_plan(plan, ruleset.family, written)
     return replace(
         ruleset,
-        tables=_exchange(ruleset.tables, planned.tables, write_plan(plan, ruleset.family)),
+        tables=_exchange(ruleset.tables, planned.tables, written),
         others=tuple(replace(one, tables=_exchange(one.tables, {}, {})) for one in ruleset.others),
         local_marks=planned.local_marks or ruleset.local_marks,
         routing_table=planned.routing_table,
@@ -238,11 +243,3 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
         return replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
 
     return replace(ruleset, tables=map_chains(ruleset.tables, resolve_chain))
-
-
-def split_counter(spec: str) -> tuple[int | None, str]:
-    """Split off a rule's packet counter; None if the listing has no counters."""
-    if not spec.startswith("["):
-        return None, spec
-    counters, _, text = spec.partition("] ")
-    return int(counters[1:].partition(":")[0]), text

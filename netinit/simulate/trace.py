@@ -127,14 +127,11 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
         return _leading_to(hits, places[-1]) if places else None
     if translated:
         return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat | Redirect)), None)
-    excluding = [hit for hit in hits if _excludes(hit) and isinstance(hit.met.target, Return | Accept)]
-    return excluding[-1] if excluding else None
-
-
-def _excludes(hit: RuleHit | TraceStep) -> bool:
-    """Whether a rule's position is used for exclusions from capture or from rejection."""
-    captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
-    return captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)
+    for hit in reversed(hits):  # at a place of exclusions from capture or from rejection
+        captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
+        if (captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)) and isinstance(hit.met.target, Return | Accept):
+            return hit
+    return None
 
 
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:

@@ -115,7 +115,8 @@ class _Finder:
 
     def find(self) -> Iterator[Fate]:
         ways: dict[Place, list[Way]] = {}
-        for way in self._list_ways():
+        bases = [(hook, table, self._tables.get(table, {}).get(hook)) for hook in _DIRECTIONS for table in STAGES[hook]]
+        for way in [way for hook, table, chain in bases if chain for way in self._walk(hook, table, chain, ())]:
             if self._verdict(way):
                 ways.setdefault(self._place(way[-1]), []).append(way)
         leaving: dict[Place, list[tuple[RuleHit, Fate, bool]]] = {}
@@ -178,12 +179,6 @@ class _Finder:
         loaded = hit.rules[0]
         because = loaded.purpose or f"{loaded.quotation} ({hit.table} {hit.chain}, rule {loaded.number})"
         return because, label_of(loaded.origin, self._origins), not loaded.purpose
-
-    def _list_ways(self) -> Iterator[Way]:
-        for hook in _DIRECTIONS:
-            for table in STAGES[hook]:
-                if chain := self._tables.get(table, {}).get(hook):
-                    yield from self._walk(hook, table, chain, ())
 
     def _walk(self, hook: str, table: str, chain: LoadedChain, above: Way) -> Iterator[Way]:
         """The ways to every reachable rule; a recursive chain is entered once."""

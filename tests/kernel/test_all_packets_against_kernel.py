@@ -35,7 +35,8 @@ from goldens import BEHAVIOURS, options_of
 from netinit.base.net import FAMILIES, IPV4
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.ruleset import load_plan
-from netinit.simulate.symbolic.partition import divide, make_spaces
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.regions import Region, everything, marked, within
 from netinit.simulate.symbolic.space import INBOUND, Dim
 from rules_data import read_cases, read_options

@@ -22,9 +22,8 @@ from netinit.options import Options
 from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.host import is_simple, surroundings_of
+from netinit.simulate.host import LOST, find_devices, is_simple, surroundings_of
 from netinit.simulate.in_force import find_departures
-from netinit.simulate.routing import LOST, find_devices
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.trace import CAPTURED

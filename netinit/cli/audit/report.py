@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,10 @@ if TYPE_CHECKING:
     from netinit.inject.podfile import PodFacts
 
 Row = dict[str, Any]
-INTENT_WORDS = {
-    kinds.FOREIGN_RULES: "foreign", kinds.NOT_KNOWN: "unknown", kinds.CONFIGURATION: "configuration", kinds.DESIGN: "design",
-}  # fmt: skip
 CAUSES = {  # an intent -> the cause in a sentence
-    "foreign": "because of foreign rules", "unknown": "that cannot be evaluated", "configuration": "because of the configuration",
-    "design": "by design",
+    kinds.FOREIGN_RULES: "because of foreign rules", kinds.NOT_KNOWN: "that cannot be evaluated",
+    kinds.CONFIGURATION: "because of the configuration", kinds.DESIGN: "by design",
 }  # fmt: skip
-NOT_BY_DESIGN = (kinds.FOREIGN_RULES, kinds.NOT_KNOWN, kinds.CONFIGURATION)
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
@@ -72,14 +68,11 @@ def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion])
     made = next(iter(rule_source.options.values()), None)
     options = format_options(made) if made else ""
     traffic = audit(subject)
-    warnings = (*rule_source.warnings, *_name_redirected(subject, traffic))
-    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
-
-
-def _name_redirected(subject: AuditSubject, traffic: Sequence[Traffic]) -> Iterator[str]:
-    ports = sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})
+    warnings = rule_source.warnings
     if subject.is_of_another_mesh:
-        yield f"no rules of netinit here: what foreign rules redirect to port {', '.join(map(str, ports))} counts as captured"
+        ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
+        warnings += (f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured",)
+    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
@@ -120,7 +113,7 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
 def _row(one: Traffic, *, full: bool) -> Row:
     return {
         "kind": one.kind.name,
-        "by": INTENT_WORDS.get(one.kind.intent, one.kind.intent),
+        "by": one.kind.intent,
         "title": one.kind.title,
         "directions": list(one.directions),
         "port": one.port or None,
@@ -167,13 +160,13 @@ def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
     """The kinds named by --fail-on, each `bypass[:class]`, where a class is a kind or a cause. Raises OptionError."""
     found: set[str] = set()
     classes: dict[str, tuple[str, ...]] = {kind.name: (kind.name,) for kind in kinds.BYPASSES}
-    classes |= {INTENT_WORDS[intent]: tuple(one.name for one in kinds.BYPASSES if one.intent == intent) for intent in kinds.INTENTS}
+    classes |= {intent: tuple(one.name for one in kinds.BYPASSES if one.intent == intent) for intent in kinds.INTENTS}
     for text in texts:
         word, colon, name = text.partition(":")
         if word != "bypass" or (colon and name not in classes):
             known = ", ".join(sorted(classes))
             raise OptionError(f"--fail-on: {quote_value(text)} is neither bypass nor bypass:CLASS, with CLASS one of {known}")
-        found.update(classes[name] if colon else [one.name for one in kinds.BYPASSES if one.intent in NOT_BY_DESIGN])
+        found.update(classes[name] if colon else [one.name for one in kinds.BYPASSES if one.intent != kinds.DESIGN])
     return frozenset(found)
 
 

@@ -10,7 +10,7 @@ from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionEr
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.audit.report import INTENT_WORDS, examine
+from netinit.cli.audit.report import examine
 from netinit.cli.console import answer, format_table, note
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import cluster_options
@@ -143,7 +143,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
         try:
             audited = examine(pod.title, find_of_manifest(facts), ())
             kinds_found = [one.kind for one in audited.traffic]
-            rows = [{"kind": one.name, "by": INTENT_WORDS.get(one.intent, ""), "title": one.title} for one in kinds_found]
+            rows = [{"kind": one.name, "by": one.intent, "title": one.title} for one in kinds_found]
             seen[key] = _sum_up({"traffic": rows})
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
@@ -153,9 +153,8 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
 def _sum_up(audited: Row) -> Row:
     """The bypasses: those by design as a number, the others by name."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
-    design = INTENT_WORDS[kinds.DESIGN]
-    named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != design]
-    return {"bypasses": named, "byDesign": sum(row.get("by") == design for row in rows)}
+    named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != kinds.DESIGN]
+    return {"bypasses": named, "byDesign": sum(row.get("by") == kinds.DESIGN for row in rows)}
 
 
 def render_rows(rows: list[Row]) -> Lines:

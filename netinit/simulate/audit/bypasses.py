@@ -13,13 +13,12 @@ from netinit.rules.foreign_targets import Untrack
 from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
-from netinit.simulate.audit.subject import AuditSubject, is_on, other_family
+from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
 from netinit.simulate.explain import CONVERT
 from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.partition import Partition
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -157,14 +156,11 @@ def _cause(part: Part) -> RuleHit | None:
 def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
     port = part.condition.redirect_port
     options = subject.options_of(part)
-    if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and (not options or port not in _ports(options)):
+    own = (options.outbound_port, options.inbound_port, DNS_LISTENER) if options else ()
+    if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and port not in own:
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
     return Piece(kind, part.region, part, cause, label=_label(subject, cause))
-
-
-def _ports(options: Interception) -> tuple[int, ...]:
-    return (options.outbound_port, options.inbound_port, DNS_LISTENER)
 
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
@@ -230,14 +226,16 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
         yield Piece(kinds.NOT_TCP, others, part)
     if not streams:
         return
-    other = other_family(subject, space.family)
-    if not is_on(subject, space.family) and other and is_on(subject, other):
+    others_on = any(is_on(subject, family) for family in subject.surroundings if family is not space.family)
+    if others_on and not is_on(subject, space.family):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
     options = subject.options_of(part)
     if options and options.traits.proxy_mark:
         by_mark = marked(space, Dim.MARK, options.traits.proxy_mark, options.traits.mask)
-        for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, _tunnel(options, space))):
+        to_tunnel = within(space, Dim.DESTINATION_PORT, [(options.tunnel_port, options.tunnel_port)])  # HBONE
+        tunnelled = to_tunnel if space.direction == INBOUND else nothing(space)
+        for kind, known in ((kinds.PROXY, by_mark), (kinds.TUNNEL, tunnelled)):
             if found := streams & known:
                 yield Piece(kind, found, part, reason="the node's proxy is known by its mark, and tunnelled connections are its own")
                 streams -= found
@@ -259,12 +257,6 @@ def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cau
         yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
     if others := region - inside - streams:
         yield Piece(kinds.NOT_TCP, others, part, cause)
-
-
-def _tunnel(options: Interception, space: Space) -> Region:
-    """Tunnelled (HBONE) connections, which pass unchanged to the node's proxy."""
-    ports = [(options.tunnel_port, options.tunnel_port)]
-    return within(space, Dim.DESTINATION_PORT, ports) if space.direction == INBOUND else nothing(space)
 
 
 def _option_of(options: Interception | None, space: Space) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
+from netinit.base.net import IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import make_spaces
+from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.parts import Part
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, within
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
@@ -34,7 +34,6 @@ class FateChange:
     why: tuple[str, str]
     known: bool
     regions: tuple[Region, ...]
-    part: Part
 
 
 def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
@@ -78,16 +77,8 @@ def _rank(found: list[Divergence]) -> tuple[bool, ...]:
     same = (one.before.verdict, one.before.condition.redirect_port) == (
         one.after.verdict, one.after.condition.redirect_port,
     )  # fmt: skip
-    ordinary = any(each.region & _ordinary(each.region.space) for each in found)
+    ordinary = any(each.region & in_states(each.region.space, (CtState.NEW,)) & unmarked(each.region.space) for each in found)
     return (not one.known, not ordinary, same, DROPPED in {one.before.verdict, one.after.verdict})
-
-
-def _ordinary(space: Space) -> Region:
-    """New connections without a mark."""
-    found = within(space, Dim.STATE, [(0, 0)])
-    for mark in (Dim.MARK, Dim.CONNECTION_MARK):
-        found &= marked(space, mark, 0, FULL_MASK)
-    return found
 
 
 def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
@@ -96,7 +87,7 @@ def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject
     who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
     why = (_why(before, first.before), _why(after, first.after))
     direction = first.region.space.direction
-    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions, first.after)
+    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions)
 
 
 def _fate(part: Part) -> str:

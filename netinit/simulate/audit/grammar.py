@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FULL_MASK, MAX_PORT, Interval, Network, family_of
@@ -39,14 +39,11 @@ _STARTS = ("to", "from", "on", "port", "source", "by", "through", "with", "in")
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A condition: keyword and values, which are networks, intervals (or a mark and its mask) or names."""
+    """A condition: keyword and values, which are networks or POD, intervals, a mark with its mask, or names."""
 
     what: str
-    networks: tuple[Network, ...] = ()
-    intervals: tuple[Interval, ...] = ()
-    names: tuple[str, ...] = ()
-    pod: bool = False
-    negated: bool = False
+    values: tuple[Any, ...]
+    negated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Assertion:
     @property
     def names(self) -> Names:
         """The interfaces the assertion mentions."""
-        return Names(interfaces=frozenset(name for clause in self.clauses if clause.what == THROUGH for name in clause.names))
+        return Names(interfaces=frozenset(name for clause in self.clauses if clause.what == THROUGH for name in clause.values))
 
     def allows(self, verdict: str) -> bool:
         """Whether the assertion permits this verdict."""
@@ -109,32 +106,22 @@ class _SentenceReader:
     def _clause(self) -> Clause:
         negated = self._take_one(("not",)) == "not"
         word = self._need(_STARTS if negated else (*_STARTS, "not", "is"))
-        if word in ("to", "from"):
-            return self._places(word, negated)
-        if word == "through":
-            names = self._several(lambda: self._parse("the name of an interface", read_interface))
-            return Clause(THROUGH, names=names, negated=negated)
+        if word in (TO, FROM):
+            return Clause(word, self._several(lambda: self._parse("an address, a network or pod", _read_place)), negated)
+        if word == THROUGH:
+            return Clause(THROUGH, self._several(lambda: self._parse("the name of an interface", read_interface)), negated)
         if word == "in":
             self._need(("state",))
-            return Clause(STATE, names=self._several(lambda: self._need(STATES)), negated=negated)
+            return Clause(STATE, self._several(lambda: self._need(STATES)), negated)
         if word == "with":
             self._need(("mark",))
-            return Clause(MARK, intervals=(self._mark(),), negated=negated)
+            return Clause(MARK, (self._mark(),), negated)
         if word == "by":
             kind = self._need((UID, GID, PROXY))
-            found = () if kind == PROXY else self._several(lambda: self._numbers(FULL_MASK))
-            return Clause(kind, intervals=found, negated=negated)
+            return Clause(kind, () if kind == PROXY else self._several(lambda: self._numbers(FULL_MASK)), negated)
         if word in ("source", "on"):
             self._need(("port",))
-        what = SOURCE_PORT if word == "source" else PORT
-        return Clause(what, intervals=self._several(lambda: self._numbers(MAX_PORT)), negated=negated)
-
-    def _places(self, word: str, negated: bool) -> Clause:
-        found = self._several(lambda: self._parse("an address, a network or pod", _read_place))
-        return Clause(
-            TO if word == "to" else FROM, networks=tuple(one for one in found if isinstance(one, Network)),
-            pod=POD in found, negated=negated,
-        )  # fmt: skip
+        return Clause(SOURCE_PORT if word == "source" else PORT, self._several(lambda: self._numbers(MAX_PORT)), negated)
 
     def _parse(self, wanted: str, read: Callable[[str], Value]) -> Value:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN, COVERED = "foreign rules", "not known", "configuration", "design", "covered"
+FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN, COVERED = "foreign", "unknown", "configuration", "design", "covered"
 WHERE_IPV4_IS_FIRST = "where the pod's first address is IPv4 (--ipv6 auto)"
 INTENTS = (FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN)  # of bypasses
 

@@ -16,8 +16,7 @@ from netinit.simulate.condition import Condition
 from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
-from netinit.simulate.symbolic.partition import Partition
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Names, Space
 from netinit.simulate.trace import UNKNOWN
@@ -106,18 +105,18 @@ def _select(clause: Clause, space: Space, options: Interception | None) -> Regio
     packets = SymbolicPackets(space, Condition(sender=space.direction == OUTBOUND, tracked=True))
     if clause.what in (grammar.TO, grammar.FROM):
         source = clause.what == grammar.FROM
-        networks = tuple(one for one in clause.networks if one.family is space.family)
-        name = Dim.SOURCE if source else Dim.DESTINATION
-        return packets.in_networks(networks, source=source).certain | (local(space, name) if clause.pod else nothing(space))
+        networks = tuple(one for one in clause.values if one != grammar.POD and one.family is space.family)
+        own = local(space, Dim.SOURCE if source else Dim.DESTINATION) if grammar.POD in clause.values else nothing(space)
+        return packets.in_networks(networks, source=source).certain | own
     if clause.what in (grammar.PORT, grammar.SOURCE_PORT):
-        return packets.with_port(clause.intervals, source=clause.what == grammar.SOURCE_PORT).certain
+        return packets.with_port(clause.values, source=clause.what == grammar.SOURCE_PORT).certain
     if clause.what == grammar.MARK:
-        return packets.with_mark(*clause.intervals[0], connection=False).certain
+        return packets.with_mark(*clause.values[0], connection=False).certain
     if clause.what == grammar.STATE:
-        return packets.in_state(clause.names).certain
+        return packets.in_state(clause.values).certain
     if clause.what == grammar.THROUGH:
-        return _through(space, clause.names)
-    owners = [(clause.what, *interval) for interval in clause.intervals]
+        return _through(space, clause.values)
+    owners = [(clause.what, *interval) for interval in clause.values]
     if clause.what == grammar.PROXY and options:
         owners = [(grammar.UID, one, one) for one in options.proxy_uids] + [(grammar.GID, one, one) for one in options.proxy_gids]
     return unite([nothing(space), *[packets.owned_by(*owner).certain for owner in owners]])

@@ -12,10 +12,11 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_backends
-from netinit.simulate.symbolic.partition import Partition, divide, make_spaces, packet_of
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Region
-from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space
+from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space, packet_of
 from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
@@ -121,15 +122,5 @@ def _hosts(region: Region, name: str) -> tuple[int, ...]:
 
 def is_on(subject: AuditSubject, family: Family) -> bool:
     """Whether a family has any rule."""
-    return any(
-        chain.rules
-        for found in subject.rulesets.values()
-        for chains in (found[family].tables.values() if family in found else ())
-        for chain in chains.values()
-    )
-
-
-def other_family(subject: AuditSubject, family: Family) -> Family | None:
-    """The host's other address family, or None."""
-    return next((one for one in subject.surroundings if one is not family), None)
+    return any(chain.rules for found in subject.rulesets.values() if family in found for chain in found[family].chains)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Family, Interval, Network, format_intervals, join_ranges
+from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
@@ -59,17 +59,11 @@ def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tu
     return tuple(text if len(names) == families else f"{', '.join(names)}: {text}" for text, names in found.items())
 
 
-def loopback_of(space: Space) -> Network:
-    """The loopback addresses, which the kernel accepts only from lo."""
-    return Network.parse("127.0.0.0/8" if space.family is IPV4 else space.family.loopback)
-
-
 def martians(space: Space) -> Region:
     """Inbound packets with a loopback address, which the kernel drops on all interfaces but lo."""
     if space.direction != INBOUND:
         return nothing(space)
-    network = loopback_of(space)
-    addresses = [(network.first, network.last)]
+    addresses = intervals_of([space.family.loopback_network])
     return within(space, Dim.DESTINATION, addresses) | within(space, Dim.SOURCE, addresses)
 
 
@@ -170,8 +164,7 @@ def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...
     """The coordinates that occur in a dimension, and the packets that have them."""
     found = list(region.reach(name))
     if space.direction == INBOUND and name in (Dim.DESTINATION, Dim.SOURCE):
-        network = loopback_of(space)  # impossible addresses are not mentioned
-        found.append((network.first, network.last))
+        found += intervals_of([space.family.loopback_network])  # impossible addresses are not mentioned
     return tuple(join_ranges(sorted(found))), within(space, name, found)
 
 

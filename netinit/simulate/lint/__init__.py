@@ -52,9 +52,7 @@ def lint(
         *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
     ]
     if proved:
-        from netinit.simulate.lint.effect_proof import (
-            find_without_effect,  # imports the symbolic engine, which apply does not need
-        )
+        from netinit.simulate.lint.effect_proof import find_without_effect  # imports the symbolic engine
 
         found += find_without_effect(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))

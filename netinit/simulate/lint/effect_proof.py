@@ -19,12 +19,13 @@ from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
-from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.equivalence import Divergence, compare
-from netinit.simulate.symbolic.partition import WITH_PORTS, Partition, divide, make_spaces
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.parts import Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
-from netinit.simulate.symbolic.space import Dim, Space
+from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
 OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
@@ -39,7 +40,7 @@ class Prover:
     def __init__(self, options: SettledOptions) -> None:
         self.options = options
         self._plan = cache(plan)
-        self._load = cache(self._load_rules)
+        self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
         self._parts: dict[tuple[SettledOptions, int], Partition] = {}
         around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
         self.spaces = make_spaces((self._load(options),), around, free=True)
@@ -75,10 +76,6 @@ class Prover:
     def changes_nothing(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated as under the given options if one of these is changed."""
         return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
-
-    def _load_rules(self, options: SettledOptions) -> Mapping[Family, Ruleset]:
-        planned = self._plan(options)
-        return {family: load_plan(planned, family) for family in planned.families}
 
     def divide(self, options: SettledOptions, space: Space) -> Partition:
         """Partition a space under options, from the cache if possible."""
@@ -219,7 +216,10 @@ def is_list(value: object) -> bool:
 def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
     """Entries of a list contained in another entry, by index, with that entry."""
     if any(isinstance(item, PortsOfUsers) for item in items):
-        return _find_contained(items)
+        return {
+            index: wider for index, item in enumerate(items[:MAX_ITEMS])
+            for wider in items[:MAX_ITEMS] if wider is not item and is_within(item, wider)
+        }  # fmt: skip
     found: dict[int, Any] = {}
     ends: dict[object, tuple[int, Any]] = {}  # the furthest end among the entries that begin earlier
     for index, (kind, _, high) in sorted(enumerate(map(_span, items)), key=lambda one: (one[1][0], one[1][1], -one[1][2])):
@@ -229,13 +229,6 @@ def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
         else:
             ends[kind] = (high, items[index])
     return found
-
-
-def _find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
-    return {
-        index: wider for index, item in enumerate(items[:MAX_ITEMS])
-        for wider in items[:MAX_ITEMS] if wider is not item and is_within(item, wider)
-    }  # fmt: skip
 
 
 def _span(item: Any) -> tuple[str, int, int]:
@@ -261,7 +254,10 @@ def minimise(options: SettledOptions) -> SettledOptions:
         for flag in given_flags(found):
             if flag.default != AUTO:  # depends on the pod
                 found = _accept(prover, flag, without(found, flag)) or _drop_entries(prover, found, flag)
-    return _drop_dependent(found)
+    for flag in Options.flags:
+        if flag.needs and not getattr(found, flag.needs):
+            found = found.without(flag.field)
+    return found
 
 
 def _drop_entries(prover: Prover, options: SettledOptions, flag: Flag) -> SettledOptions:
@@ -281,10 +277,3 @@ def _drop_entries(prover: Prover, options: SettledOptions, flag: Flag) -> Settle
 def _accept(prover: Prover, flag: Flag, options: SettledOptions | None) -> SettledOptions | None:
     """The options if they treat all packets as the original ones do."""
     return options if prover.changes_nothing(flag, options) else None
-
-
-def _drop_dependent(options: SettledOptions) -> SettledOptions:
-    for flag in Options.flags:
-        if flag.needs and not getattr(options, flag.needs):
-            options = options.without(flag.field)
-    return options

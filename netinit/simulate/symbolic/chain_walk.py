@@ -22,7 +22,7 @@ from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
-PASSED = ""  # the fate of packets that a round of chains lets pass
+PASSED = ""  # the fate of packets in transit
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 
 Groups = dict[tuple[Condition, Path], Region]
@@ -40,15 +40,6 @@ class _ChainFrame:
     @property
     def table(self) -> str:
         return self.hooked.table
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Packets in transit with the same condition and path."""
-
-    condition: Condition
-    path: Path
-    region: Region
 
 
 @dataclass(slots=True)
@@ -101,7 +92,7 @@ class Walker:
             frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
             through: Groups = {}
             for (condition, path), region in groups.items():
-                for (now, so_far), left in self._ask_round(frames, _Group(condition, path, region)).items():
+                for (now, so_far), left in self._ask_round(frames, Part(region, PASSED, condition, path)).items():
                     done = stage.name == NAT and now.translation != condition.translation
                     join_groups(translated if done else through, {(now, so_far): left})
             groups = through
@@ -110,7 +101,7 @@ class Walker:
             return translated
         return groups
 
-    def _ask_round(self, frames: list[_ChainFrame], group: _Group) -> Groups:
+    def _ask_round(self, frames: list[_ChainFrame], group: Part) -> Groups:
         """Send packets through chains of equal priority; return those that pass."""
         if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
             return self._ask_each(frames, group)
@@ -118,7 +109,7 @@ class Walker:
             raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hook}")
         return self._ask_in_any_order(frames, group)
 
-    def _ask_in_any_order(self, frames: list[_ChainFrame], group: _Group) -> Groups:
+    def _ask_in_any_order(self, frames: list[_ChainFrame], group: Part) -> Groups:
         """Try each order; packets whose fate depends on it are UNKNOWN."""
         first, *others = [self._try(order, group) for order in permutations(frames)]
         reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
@@ -150,14 +141,14 @@ class Walker:
         if ended.region:
             self.ended.append(ended)
 
-    def _try(self, order: Sequence[_ChainFrame], group: _Group) -> list[Part]:
+    def _try(self, order: Sequence[_ChainFrame], group: Part) -> list[Part]:
         """The ended packets and those that pass if the chains run in this order."""
         before = len(self.ended)
         through = self._ask_each(order, group)
         ended, self.ended[before:] = self.ended[before:], []
         return ended + [Part(region, PASSED, condition, path) for (condition, path), region in through.items()]
 
-    def _ask_each(self, frames: Sequence[_ChainFrame], group: _Group) -> Groups:
+    def _ask_each(self, frames: Sequence[_ChainFrame], group: Part) -> Groups:
         """Packets that pass all chains; once translated, they skip the other NAT chains."""
         waiting: Groups = {(group.condition, group.path): group.region}
         translated: Groups = {}
@@ -201,7 +192,7 @@ class Walker:
                 continue
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
-                results = self._meet(place, run, _Group(now, so_far, left))
+                results = self._meet(place, run, Part(left, PASSED, now, so_far))
                 whole.join(results)
         join_groups(whole.back, whole.on)
         return whole
@@ -214,7 +205,7 @@ class Walker:
             found = self._runs[id(chain)] = [tuple(rules) for _, rules in same]
         return found
 
-    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: _Group) -> _Results:
+    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: Part) -> _Results:
         """Apply a run of rules, at once if that makes no difference."""
         if len(run) > 1:
             choice = self._choose_any(run, group.condition)
@@ -227,11 +218,11 @@ class Walker:
         for loaded in run:
             groups, whole.on = whole.on, {}
             for (now, so_far), left in groups.items():
-                if one := self._take(place, (loaded,), self._choose(loaded, now), _Group(now, so_far, left)):
+                if one := self._take(place, (loaded,), self._choose(loaded, now), Part(left, PASSED, now, so_far)):
                     whole.join(one)
         return whole
 
-    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: _Group) -> _Results | None:
+    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: Part) -> _Results | None:
         """Apply equivalent rules; None if they must be applied one by one."""
         results, condition = _Results(), group.condition
         if left := group.region - choice.certain:
@@ -242,7 +233,7 @@ class Walker:
         if not taken:
             return results
         met = self._meeting(place, rules)
-        return self._act(place, met, _Group(condition, (*group.path, met), taken), results)
+        return self._act(place, met, Part(taken, PASSED, condition, (*group.path, met)), results)
 
     def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
@@ -250,7 +241,7 @@ class Walker:
             RuleHit(place.hook, place.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
-    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: _Group, doubt: Region, results: _Results) -> None:
+    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: Part, doubt: Region, results: _Results) -> None:
         """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
@@ -263,9 +254,9 @@ class Walker:
         self.doubts.append(undecided)
         # The rule is not on the path, so that packets let go and packets not matched merge again.
         path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
-        self._act(place, met, _Group(group.condition, path, doubt), results)
+        self._act(place, met, Part(doubt, PASSED, group.condition, path), results)
 
-    def _act(self, place: _ChainFrame, met: RuleHit, group: _Group, results: _Results) -> _Results | None:
+    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: _Results) -> _Results | None:
         """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
         actor = TargetEffects(self._space.around, condition, place.hooked.effect, self._is_proxy)
@@ -286,7 +277,7 @@ class Walker:
         _put(results, verdict, {(now, path): taken})
         return results
 
-    def _call(self, place: _ChainFrame, chain: str, group: _Group, results: _Results) -> Groups | None:
+    def _call(self, place: _ChainFrame, chain: str, group: Part, results: _Results) -> Groups | None:
         """Send packets through a called chain; None if the rules must be applied one by one."""
         called, why = place.hooked.find_called(chain, place.above)
         path = group.path

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from math import prod
 
 from netinit.base.errors import TooManyPartsError
 from netinit.base.net import Interval
@@ -118,10 +119,7 @@ class Diagram:
 
     def _skipped(self, first: int, last: int) -> int:
         """The number of points of the dimensions between two levels."""
-        product = 1
-        for domain in self.lasts[first : min(last, len(self.lasts))]:
-            product *= domain + 1
-        return product
+        return prod(domain + 1 for domain in self.lasts[first:last])
 
     def _merge(self, how: str, one: int, other: int) -> int:
         level = min(self._levels[one], self._levels[other])

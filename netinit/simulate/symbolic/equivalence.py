@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
-from netinit.simulate.symbolic.partition import Partition
-from netinit.simulate.symbolic.parts import ENDS, Part
+from netinit.simulate.symbolic.parts import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import UNKNOWN
@@ -42,22 +41,21 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
             if _differing(left & unite([part.region for part in others]), parts[0], others[0]):
-                found += _pieces(parts, others)
+                found += [
+                    Divergence(region, one, other)
+                    for one in parts
+                    for other in others
+                    if (region := _differing(one.region & other.region, one, other))
+                ]
     return tuple(found)
-
-
-def _pieces(befores: list[Part], afters: list[Part]) -> Iterator[Divergence]:
-    for first in befores:
-        for second in afters:
-            if region := _differing(first.region & second.region, first, second):
-                yield Divergence(region, first, second)
 
 
 def _plain(outcome: Part) -> tuple[object, ...]:
     """Key under which two outcomes are certainly equal."""
     if outcome.fate in ENDS:
         return (outcome.fate,)
-    return (outcome.behaviour, outcome.condition.mark, outcome.condition.connection_mark, outcome.condition.has_vague_marks)
+    ended = outcome.condition
+    return (outcome.behaviour_but_source, ended.source, ended.mark, ended.connection_mark, ended.has_vague_marks)
 
 
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:

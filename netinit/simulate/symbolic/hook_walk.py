@@ -16,7 +16,7 @@ from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
-from netinit.simulate.symbolic.parts import ENDS, Part
+from netinit.simulate.symbolic.parts import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
@@ -25,9 +25,13 @@ Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
 _BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
-def simulate_all(space: Space, ruleset: Ruleset, among: Region | None = None) -> list[Part]:
-    """Treat all packets of the space, or of a region. Raises TooManyPartsError."""
-    return _PacketSets(space, ruleset).simulate_all(everything(space) if among is None else among)
+def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
+    """Partition all packets, or those `among` them, by their treatment; no rules change nothing.
+
+    Raises TooManyPartsError.
+    """
+    parts = _PacketSets(space, ruleset or Ruleset(space.family)).divide(everything(space) if among is None else among)
+    return Partition(space, tuple(parts))
 
 
 def split_by_route(space: Space) -> Iterator[tuple[Region, str]]:
@@ -55,7 +59,7 @@ class _PacketSets:
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
-    def simulate_all(self, region: Region) -> list[Part]:
+    def divide(self, region: Region) -> list[Part]:
         """Compute the treatment of each packet."""
         if self._space.direction == INBOUND:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
@@ -241,7 +245,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
             kept |= here
     for ends in alike.values():
         left = several - disputed
-        for one in sorted(ends, key=_met_doubtful_rule):
+        for one in sorted(ends, key=lambda end: any(hit.doubtful for hit in end.path)):
             vague = _where_different(one, ends, "mark", "connection_mark") & left
             unsure = _where_different(one, ends, "source") & left
             for here, source in ((unsure, None), (left - unsure, one.condition.source)):
@@ -272,10 +276,6 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _met_doubtful_rule(one: Part) -> bool:
-    return any(passage.doubtful for passage in one.path)
 
 
 def _only_accepts(doubt: Part) -> bool:

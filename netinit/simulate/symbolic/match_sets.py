@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
 
-from netinit.base.net import IPV4, Network
+from netinit.base.net import Family, Network
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import is_named
@@ -20,6 +20,7 @@ from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     BEGINNINGS,
+    INBOUND,
     OUTBOUND,
     CtState,
     Dim,
@@ -202,11 +203,8 @@ class SymbolicPackets:
 
 def local(space: Space, name: str) -> Region:
     """Packets whose address in one dimension belongs to this host."""
-    loopback = Network.parse(space.family.loopback)
     own = [(address, address) for _, address in space.around.addresses]
-    if space.family is IPV4:
-        loopback = Network.parse("127.0.0.0/8")
-    return within(space, name, [(loopback.first, loopback.last), *own])
+    return within(space, name, [*intervals_of([space.family.loopback_network]), *own])
 
 
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
@@ -256,3 +254,21 @@ def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
         for match in rule.matches:
             match.choose(naming)
     return naming.names
+
+
+def make_spaces(
+    rulesets: Sequence[Mapping[Family, Ruleset]], surroundings: Mapping[Family, Surroundings], *, free: bool,
+    names: Names | None = None,
+) -> tuple[Space, ...]:  # fmt: skip
+    """The spaces of each family and direction, fine enough to compare several sets of rules.
+
+    `free`: routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
+    """
+    spaces = []
+    for family, around in surroundings.items():
+        mentioned = names or Names()
+        for one in rulesets:
+            if family in one:
+                mentioned |= names_in(one[family], around)
+        spaces += [make_space(direction, around, mentioned, free=free) for direction in (OUTBOUND, INBOUND)]
+    return tuple(spaces)

@@ -1,4 +1,4 @@
-"""A set of packets that are treated alike, with their end and the rules on their path."""
+"""All packets of a space, divided into parts that are treated alike, with their end and the rules on their path."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from netinit.simulate.condition import Condition
 from netinit.simulate.loaded_rules import RuleHit
 from netinit.simulate.symbolic.regions import Region
+from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
 
 ENDS = (DROPPED, REFUSED)  # fates of packets that are gone
@@ -44,11 +45,6 @@ class Part:
         return cause_of(self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated)
 
     @property
-    def behaviour(self) -> tuple[object, ...]:
-        """What makes two outcomes equal, except marks, which depend on the initial packet."""
-        return (*self.behaviour_but_source, *(() if self.fate in ENDS else (self.condition.source,)))
-
-    @property
     def behaviour_but_source(self) -> tuple[object, ...]:
         """What makes two outcomes equal, except marks and the source of captured packets."""
         ended = self.condition
@@ -59,3 +55,11 @@ class Part:
             self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
             ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """All packets of a space, each in exactly one part."""
+
+    space: Space
+    parts: tuple[Part, ...]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from netinit.base.net import Interval, join_ranges
+from netinit.base.net import FULL_MASK, Interval, join_ranges
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
-from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space
 
 Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
-Point = dict[str, int]  # coordinate per dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +172,11 @@ def valued(space: Space, name: str, *values: str) -> Region:
 def in_states(space: Space, states: tuple[str, ...]) -> Region:
     """Packets with one of these values of the dimension STATE."""
     return valued(space, Dim.STATE, *states)
+
+
+def unmarked(space: Space) -> Region:
+    """Packets without a mark and without a connection mark."""
+    return marked(space, Dim.MARK, 0, FULL_MASK) & marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK)
 
 
 def marked(space: Space, name: str, value: int, mask: int) -> Region:

@@ -7,13 +7,15 @@ outgoing interface follows from the destination, unless routes are unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
+from math import prod
 
 from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
 from netinit.rules.matches.packet import is_named
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.condition import CONNECTION_MARK, MARK, UNTRACKED
 from netinit.simulate.symbolic.diagram import Diagram
 
@@ -56,6 +58,8 @@ ORDER = (
     Dim.SOURCE_PORT, Dim.SOCKET,
 )  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
+Point = dict[str, int]  # coordinate per dimension
+WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,7 @@ class Space:
     @property
     def size(self) -> int:
         """The number of points."""
-        product = 1
-        for one in self.dimensions:
-            product *= one.last + 1
-        return product
+        return prod(one.last + 1 for one in self.dimensions)
 
     def dimension(self, name: str) -> Dimension:
         """The dimension of this name. Raises KeyError if the direction does not have it."""
@@ -128,8 +129,10 @@ class Space:
 def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
     """Build the space that distinguishes these names."""
     last = (1 << around.family.bits) - 1
+    protocols = sorted(names.protocols | {*_PROTOCOLS})
+    other = next(name for name in _OTHERS if name not in protocols)
     named: list[tuple[str, Labelled]] = [
-        (Dim.PROTOCOL, _name_protocols(names.protocols)),
+        (Dim.PROTOCOL, [*[(name, name) for name in protocols], (other, ANY_OTHER)]),
         (Dim.STATE, [(state, state) for state in ALL_STATES]),
         (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
     ]
@@ -146,13 +149,6 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
-def _name_protocols(mentioned: frozenset[str]) -> Labelled:
-    """The mentioned protocols and a stand-in for all others."""
-    known = sorted(mentioned | {*_PROTOCOLS})
-    other = next(name for name in _OTHERS if name not in known)
-    return [*[(name, name) for name in known], (other, ANY_OTHER)]
-
-
 def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
     """An interface per name, per prefix without a name, and one for all others; never lo.
 
@@ -166,18 +162,12 @@ def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[
     found = [(name, name) for name in exact]
     for pattern in [*sorted(patterns), ""]:
         fitting = {one for one in patterns if is_named(pattern, (one,))} if pattern else set()
-        for name in _candidates(pattern.removesuffix("+")):
+        for ending in product("zyxwvqjk", "0123456789"):  # improbable names with this prefix
+            name = pattern.removesuffix("+") + "".join(ending)
             if name not in exact and {one for one in patterns if is_named(name, (one,))} == fitting:
                 found.append((name, f"any other {pattern}" if pattern else ANY_OTHER))
                 break
     return found
-
-
-def _candidates(start: str) -> Iterator[str]:
-    """Improbable interface names with this prefix."""
-    for letter in "zyxwvqjk":
-        for digit in range(10):
-            yield f"{start}{letter}{digit}"
 
 
 def conntrack_state(value: str) -> str:
@@ -188,3 +178,30 @@ def conntrack_state(value: str) -> str:
 def intervals_of(networks: Iterable[Network]) -> list[Interval]:
     """The first and last address of each network."""
     return [(network.first, network.last) for network in networks]
+
+
+def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
+    """The TCP flags of a packet: a SYN where a connection begins, else an ACK or RST."""
+    if protocol != "tcp":
+        return None
+    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == CtState.INVALID_CLOSING else ("ACK",)
+
+
+def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
+    """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
+    protocol, state, interface = (space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE))
+    ports = protocol in WITH_PORTS
+    sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
+    packet = Packet(
+        family=space.family, protocol=protocol, source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
+        source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
+        in_interface=interface if space.direction == INBOUND else "",
+        has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
+        mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
+        state="" if state == CtState.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
+    )  # fmt: skip
+    if space.direction == INBOUND or not space.free:
+        return packet, space.around
+    host = Network((space.family.version, point[Dim.DESTINATION], space.family.bits))
+    return packet, space.around.replace(routes=((host, interface),))

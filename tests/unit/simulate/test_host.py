@@ -7,7 +7,7 @@ import pytest
 from netinit.base.net import IPV4, HostAddress, number_of
 from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
-from netinit.simulate.routing import LOST, find_devices, find_devices_of_sockets
+from netinit.simulate.host import LOST, find_devices, find_devices_of_sockets
 
 LO, ETH0, ETH1 = 1, 2, 3
 OUTSIDE = number_of("203.0.113.7")
