@@ -14,9 +14,8 @@ import httpx2
 from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.kube.access import Access
+from netinit.kube.access import Access, Credentials, make_context
 from netinit.kube.api_paths import EVENTS, Resource
-from netinit.kube.credentials import Credentials, make_context
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410

@@ -10,7 +10,7 @@ from netinit.base.tree import mapping, sequence, string
 from netinit.kube.api_paths import DAEMON_SETS, NODES
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.node.installer import make_installer
+from netinit.node.installer import Installer
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.event_log import EventLog
@@ -26,7 +26,7 @@ class InstallationKeeper:
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
         self.settings = settings
         self.problem = "the plugin is not installed yet" if settings.install else ""
-        self._installer = make_installer(settings)
+        self._installer = Installer(settings)
         self._client = client
         self._metrics = metrics
         self._log = log

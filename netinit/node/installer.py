@@ -21,7 +21,7 @@ from pathlib import Path
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.node import conflist
-from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
+from netinit.node.settings import InstallSettings
 
 _MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
@@ -34,20 +34,17 @@ _REMEDIES = {
 
 
 class Installer:
-    """The installation on one node; `settings` is the text of the plugin's settings file."""
+    """The installation on one node."""
 
-    def __init__(
-        self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, settings: str,
-        standalone: bool = False,
-    ) -> None:  # fmt: skip
-        self.plugin = plugin
-        self.target = bin_folder / conflist.TYPE
-        self.settings_file = bin_folder / f"{conflist.TYPE}.settings"
-        self.conf_folder = conf_folder
-        self.conf_name = conf_name
-        self.settings = settings
-        self.own = conf_folder / conf_name if standalone else None  # a network configuration of its own
-        self._lock = run_folder / "install.lock"
+    def __init__(self, settings: InstallSettings) -> None:
+        self.plugin = Path(settings.plugin)
+        self.target = Path(settings.bin_folder) / conflist.TYPE
+        self.settings_file = self.target.with_suffix(".settings")
+        self.settings = conflist.settings_of(settings)  # the text of this file
+        self.conf_folder = Path(settings.conf_folder)
+        self.conf_name = settings.conf_name
+        self.own = self.conf_folder / settings.conf_name if settings.standalone else None  # a network configuration of its own
+        self._lock = Path(settings.socket).parent / "install.lock"
         self._written = False
 
     def install(self) -> bool:
@@ -203,21 +200,6 @@ class Installer:
             yield
         finally:
             os.close(descriptor)
-
-
-def make_installer(settings: InstallSettings) -> Installer:
-    """Return the installer for these settings."""
-    seconds = max(1, settings.timeout // SECOND)
-    run_folder = Path(settings.socket).parent
-    text = conflist.settings_of(
-        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds,
-        excluded=settings.exclude_namespaces, outside=str(run_folder / OUTSIDE_FILE) if settings.outside_namespaces == START else "",
-    )  # fmt: skip
-    return Installer(
-        plugin=Path(settings.plugin), bin_folder=Path(settings.bin_folder), conf_folder=Path(settings.conf_folder),
-        conf_name=settings.conf_name, run_folder=run_folder, settings=text,
-        standalone=settings.standalone,
-    )  # fmt: skip
 
 
 def _read(path: Path) -> str:

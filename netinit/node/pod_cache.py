@@ -36,7 +36,7 @@ class PodCache(Cache):
         while (left := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left), self._turn:
-                    found = read_pod(await self._client.get(PODS, name, namespace))
+                    found = read_pod(await self.client.get(PODS, name, namespace))
             except TimeoutError:
                 break
             except ClusterError as error:

@@ -12,7 +12,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failure
+from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.reexec import run_netinit
 from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
@@ -131,7 +131,7 @@ class AgentSource:
         answered = next(followed.lines(), "") == json.dumps({"following": question.verb})
         if not answered:
             followed.finish()
-            raise ClusterError(f"the node agent {agent.title}: {describe_errors(followed.errors, followed.status)}")
+            raise ClusterError(f"the node agent {agent.title}: {describe_failure(followed)}")
         return LiveAnswer(followed, f"live, through the node agent {agent.title}")
 
     def base(self, node: str) -> Options:
