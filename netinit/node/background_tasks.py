@@ -21,7 +21,7 @@ _SECONDS_TO_ASK = 5.0
 
 
 class InstallationKeeper:
-    """Keeps the plugin installed; `problem` says why it is not, empty if it is."""
+    """Keeps the plugin installed; `problem` says why it is not, empty if it is. `daemon_set`, a watch, notices its deletion."""
 
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
         self.settings = settings
@@ -31,14 +31,10 @@ class InstallationKeeper:
         self._metrics = metrics
         self._log = log
         name = f"metadata.name={settings.daemon_set}"
-        self._cache = Cache(
+        self.daemon_set = Cache(
             client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree), changed=self._note_deletion
         )
         self._has_seen_deletion = False
-
-    async def watch(self) -> None:
-        """Watch the DaemonSet, to notice its deletion in time."""
-        await self._cache.run()
 
     def _note_deletion(self) -> None:
         """Log once that the watch has seen the deletion, which decides what the agent does when it ends."""
@@ -48,7 +44,7 @@ class InstallationKeeper:
         self._has_seen_deletion = is_deleted
 
     def _is_seen_deleted(self) -> bool:
-        return self._cache.synced and self._cache.get(self.settings.daemon_set, self.settings.namespace) is None
+        return self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None
 
     async def keep(self) -> None:
         """Check the installation periodically and repair it."""

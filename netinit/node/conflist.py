@@ -26,11 +26,6 @@ def first_of(names: Iterable[str]) -> str:
     return min((name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith(".")), default="")
 
 
-def is_list(name: str) -> bool:
-    """Whether a file of this name is a list; otherwise it is a single plugin."""
-    return name.endswith(LIST)
-
-
 def settings_of(settings: InstallSettings) -> str:
     """Return the settings file next to the plugin's executable (netinit/node/plugin.c), NAME=VALUE lines. Raises ConfigError."""
     lines = [("socket", settings.socket), ("seconds", str(max(1, settings.timeout // SECOND)))]

@@ -53,7 +53,9 @@ class HostProbeCheck:
         lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
         reasons = [detail for state, detail in found.values() if state == UNKNOWN]
         if lines:
-            await self._report(f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}")
+            text = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
+            if self._log_once("warn", text):
+                await self._send_event("HostProbesCaptured", text)
         elif reasons:
             self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
         else:
@@ -66,10 +68,6 @@ class HostProbeCheck:
         if is_new:
             self.log.event(level, text)
         return is_new
-
-    async def _report(self, text: str) -> None:
-        if self._log_once("warn", text):
-            await self._send_event("HostProbesCaptured", text)
 
     async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
         """Return state and detail of each address."""

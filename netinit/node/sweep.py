@@ -91,7 +91,9 @@ class Sweeper:
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
             self.metrics.pods.labels(state).set(counts[state])
         self.metrics.sweep.set(seconds)
-        self._watch(found)
+        for finding in found:
+            for watcher in self.watchers if finding.path else ():
+                watcher.add(finding.pod.uid, finding.path)
         self._reported = {uid: text for uid, text in self._reported.items() if uid in {finding.pod.uid for finding in found}}
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
@@ -147,11 +149,6 @@ class Sweeper:
             if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(look, self.is_busy)
-
-    def _watch(self, found: Iterable[SweptPod]) -> None:
-        for finding in found:
-            for watcher in self.watchers if finding.path else ():
-                watcher.add(finding.pod.uid, finding.path)
 
     async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):

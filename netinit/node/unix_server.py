@@ -17,16 +17,7 @@ from pathlib import Path
 
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel.open_pod import FOLDER
-from netinit.node.protocol import (
-    GREETING,
-    MAX_HEAD_BYTES,
-    CniCode,
-    Head,
-    Request,
-    encode_error,
-    parse_head,
-    parse_request,
-)
+from netinit.node.protocol import GREETING, MAX_HEAD_BYTES, CniCode, Request, encode_error, parse_head, parse_request
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
@@ -122,13 +113,14 @@ class PluginServer:
                 head, rest = await _read_head(peer, descriptors)
                 if head is None:
                     return b""
-                data = await _read_exactly(peer, rest, head.variables + head.input)
-            request = parse_request(data[: head.variables], data[head.variables :])
+                variables, given, milliseconds = head
+                data = await _read_exactly(peer, rest, variables + given)
+            request = parse_request(data[:variables], data[variables:])
         except TimeoutError:
             return encode_error(CniError("the request did not come in time", CniCode.IO))
         except CniError as error:
             return encode_error(error)
-        deadline = arrived + head.milliseconds * _MARGIN / 1000
+        deadline = arrived + milliseconds * _MARGIN / 1000
         return await self._answer(request, descriptors[0] if descriptors else -1, deadline)
 
     def _check_peer(self, peer: socket.socket) -> None:
@@ -157,7 +149,7 @@ async def _readable(peer: socket.socket) -> None:
         loop.remove_reader(peer)
 
 
-async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head | None, bytes]:
+async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple[int, int, int] | None, bytes]:
     """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:

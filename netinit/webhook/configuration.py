@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ConfigError, NetinitError
@@ -41,10 +40,6 @@ class Served:
     is_restored: bool = False
     generation: int = 0
     warnings: tuple[str, ...] = field(default=())
-
-    def settings_with(self, environment: Mapping[str, str]) -> Settings:
-        """Return the settings with the variables of a request's path."""
-        return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:

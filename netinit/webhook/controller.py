@@ -82,7 +82,7 @@ class Controller:
         names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
         with contextlib.closing(WatchedFiles([Path(name) for name in names if name])) as watched:
             while True:
-                if watched.has_settled_change() or not self._certificates.has_certificate:
+                if watched.has_settled_change() or self._certificates.served is None:
                     self._certificates.load_files()
                     if self._state.problems:  # a certificate may become valid later
                         watched.retry()

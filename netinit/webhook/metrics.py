@@ -33,7 +33,8 @@ _GAUGES: dict[str, tuple[str, Callable[[ServingState], float]]] = {
         "When the serving certificate ends.", lambda state: state.certificate_expires,
     ),
     "netinit_webhook_cluster_error": (
-        "1 while the cluster's API cannot be asked, or refuses.", lambda state: int(state.has_cluster_error()),
+        "1 while the cluster's API cannot be asked, or refuses.",
+        lambda state: int(bool(state.cluster_problems or "cluster" in state.problems)),
     ),
 }  # fmt: skip
 
@@ -71,10 +72,6 @@ class Metrics:
             self._labelled[key] = self.reviews.labels(*key)
         self._labelled[key].inc()
         self.seconds.observe(seconds)
-
-    def count_dropped(self, stage: str) -> None:
-        """Count a connection that was dropped or refused."""
-        self.dropped.labels(stage).inc()
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -46,10 +46,6 @@ class ServingState:
         known = mapping(self.namespaces.get(name))
         return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
 
-    def has_cluster_error(self) -> bool:
-        """Whether the API is unreachable or rejects a request."""
-        return bool(self.cluster_problems or "cluster" in self.problems)
-
     def find_obstacle(self) -> str:
         """Return why reviews cannot be answered yet; empty if they can."""
         if self.served is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from netinit.base.errors import ClusterError
-from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence
 from netinit.kube import api_paths
 from netinit.kube.access import find_access
 from netinit.kube.api_paths import Resource
@@ -52,11 +52,8 @@ def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
         return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
 
     found = ask_once(find_access(kubeconfig=kubeconfig, context=context), ask)
-    return [tree for tree in found if not _CONTROLLERS & _owner_kinds(tree)]
-
-
-def _owner_kinds(tree: Tree) -> set[str]:
-    return {string(mapping(owner).get("kind")) for owner in sequence(metadata_of(tree).get("ownerReferences"))}
+    owners = [sequence(metadata_of(tree).get("ownerReferences")) for tree in found]
+    return [tree for tree, of in zip(found, owners, strict=True) if not any(mapping(one).get("kind") in _CONTROLLERS for one in of)]
 
 
 async def _list(client: Client, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
