@@ -16,8 +16,7 @@ from typing import Any
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, string
-from netinit.kube.api_paths import Resource, name_of
-from netinit.kube.client import GONE, NOT_FOUND, Client
+from netinit.kube.client import GONE, NOT_FOUND, Client, Resource, name_of
 
 _WATCH_SECONDS = (50, 80)  # chosen at random, so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)  # seconds after the first error, and at most

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import mapping, sequence, string
-from netinit.kube.api_paths import DAEMON_SETS, NODES
 from netinit.kube.cache import Cache
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
+from netinit.kube.client import CONFLICT, DAEMON_SETS, JSON_PATCH, NODES, NOT_FOUND, Client
 from netinit.node.installer import Installer
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint

@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
-from netinit.kube.api_paths import PODS
-from netinit.kube.client import CONFLICT, NOT_FOUND, Client, write_event
+from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult

@@ -21,10 +21,9 @@ from netinit.serving.background import reply_health
 from netinit.serving.event_log import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
-from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 
 _DEFAULT_SECONDS = 10.0  # the API's default timeout of webhooks
 _MAX_SECONDS = 30.0

@@ -15,17 +15,21 @@ from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
-from netinit.kube.api_paths import (
+from netinit.kube.cache import Cache, follow
+from netinit.kube.client import (
     CONFIG_MAPS,
+    CONFLICT,
+    JSON_PATCH,
     NAMESPACES,
     NODES,
+    NOT_FOUND,
     PROXY_CONFIGS,
     SECRETS,
     WEBHOOK_CONFIGURATIONS,
+    Client,
     Resource,
+    write_event,
 )
-from netinit.kube.cache import Cache, follow
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, read_files

@@ -44,7 +44,15 @@ class Served:
 
 def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     """Parse the texts and inject a canary pod. Raises ConfigError."""
-    config = _load(texts)
+    if texts.config is not None and not texts.config.strip():
+        raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
+    try:
+        if texts.config is None:
+            config = default_config(values=texts.values, mesh=texts.mesh)
+        else:
+            config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
+    except NetinitError as error:
+        raise ConfigError(f"{texts.origin}: {error}") from error
     try_canary(config, settings)
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
@@ -63,17 +71,6 @@ def free_old_configurations() -> None:
     """Free earlier configurations' caches: 15 MiB in a few dozen reloads."""
     guard.forget()
     gc.collect()
-
-
-def _load(texts: Texts) -> InjectionConfig:
-    if texts.config is not None and not texts.config.strip():
-        raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
-    try:
-        if texts.config is None:
-            return default_config(values=texts.values, mesh=texts.mesh)
-        return load_config(texts.config, values=texts.values, mesh=texts.mesh)
-    except NetinitError as error:
-        raise ConfigError(f"{texts.origin}: {error}") from error
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:

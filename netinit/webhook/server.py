@@ -15,8 +15,7 @@ from netinit.serving.resources import allow_descriptors, listen, memory_limit
 from netinit.webhook.application import Application
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.controller import Controller
-from netinit.webhook.metrics import Metrics
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
 _DRAIN_SECONDS = 15.0  # for open reviews

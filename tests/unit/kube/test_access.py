@@ -10,7 +10,7 @@ import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.kube.access import Exec, ask_program, find_access, in_cluster, make_context, of_kubeconfig
-from netinit.kube.api_paths import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
+from netinit.kube.client import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
 
 
 def write(path, **changes):
