@@ -98,12 +98,9 @@ class Cache:
                     self.changed()
                 if errors >= _LIST_AFTER:
                     self._version = ""
-                await asyncio.sleep(self._pause(errors))
-
-    @staticmethod
-    def _pause(errors: int) -> float:
-        first, longest = _PAUSES
-        return min(longest, first * 2.0 ** min(errors - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+                first, longest = _PAUSES
+                pause = min(longest, first * 2.0 ** min(errors - 1, 10))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     async def _list(self) -> None:
         found, version = await self.client.list(self.resource, self.namespace, fields=self.fields)

@@ -59,13 +59,8 @@ class PluginServer:
         self._listening = listening
         self._answer = answer
         self._most = most
-        self._conversations: set[asyncio.Task[None]] = set()
+        self.conversations: set[asyncio.Task[None]] = set()
         self._user = os.geteuid()
-
-    @property
-    def busy(self) -> int:
-        """The number of requests in progress."""
-        return len(self._conversations)
 
     async def run(self) -> None:
         """Accept connections until cancelled; existing ones continue."""
@@ -77,13 +72,13 @@ class PluginServer:
                 await asyncio.sleep(0.05)
                 continue
             task = asyncio.create_task(self._serve_connection(peer))
-            self._conversations.add(task)
-            task.add_done_callback(self._conversations.discard)
+            self.conversations.add(task)
+            task.add_done_callback(self.conversations.discard)
 
     async def close(self, seconds: float) -> bool:
         """Complete the requests in progress; return False if some were not done in time."""
-        if self._conversations:
-            _, left = await asyncio.wait(self._conversations, timeout=seconds)
+        if self.conversations:
+            _, left = await asyncio.wait(self.conversations, timeout=seconds)
             for task in left:
                 task.cancel()
             return not left
@@ -127,7 +122,7 @@ class PluginServer:
         _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if user != self._user:
             raise CniError(f"requests are taken of user {self._user} alone", CniCode.ENVIRONMENT)
-        if len(self._conversations) > self._most:
+        if len(self.conversations) > self._most:
             raise CniError(f"{self._most} requests are being answered already; try again", CniCode.LATER)
 
 

@@ -210,7 +210,8 @@ class WatchedCluster:
             kubelets = Kubelets(by_node=items)
             older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
             use = "native sidecars" if kubelets.run_native_sidecars() else older
-            self._change_settings(AWAITED_NODES, f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._state.awaited.discard(AWAITED_NODES)
 
         await self._follow("nodes", NODES, runs_native_sidecars, publish)
 
@@ -228,13 +229,10 @@ class WatchedCluster:
             self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
             found = [one for one in items.values() if not isinstance(one, ConfigError)]
             configs = ProxyConfigs.of(found, self._settings.revision)
-            self._change_settings(AWAITED_CONFIGS, f"{len(found)} ProxyConfig resources", proxy_configs=configs)
+            self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
+            self._state.awaited.discard(AWAITED_CONFIGS)
 
         await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, publish, is_namespaced=True)
-
-    def _change_settings(self, kind: str, message: str, **changes: Any) -> None:
-        self._config.change_settings(message, **changes)
-        self._state.awaited.discard(kind)
 
     async def _follow(
         self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,

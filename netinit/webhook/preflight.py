@@ -16,7 +16,6 @@ from netinit.webhook.installation_findings import (
     labels_of,
     name_of,
     sort_findings,
-    template_of,
 )
 from netinit.webhook.linting import arguments_of, find_missing, join_some, lint
 
@@ -54,11 +53,6 @@ def name_resource(tree: Tree) -> str:
     kind, (group, _, version) = string(tree.get("kind")).lower(), string(tree.get("apiVersion")).partition("/")
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return f"{plural}.{group}" if version else plural
-
-
-def find_pods(planned: Sequence[Tree], kind: str) -> list[Tree]:
-    """Return the pod specs in the templates of all objects of a kind."""
-    return [mapping(template_of(tree).get("spec")) for tree in _of_kind(planned, kind)]
 
 
 def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:

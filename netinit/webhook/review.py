@@ -155,11 +155,8 @@ def refuse(fault: Fault) -> ReviewAnswer:
 def _deny(review: _Review | None, reason: str, why: str) -> ReviewAnswer:
     if review is None:
         return refuse(Fault(400, reason, f"the body: {why}"))
-    return review.respond("denied", reason, f"{_title(review)}: {why}")
-
-
-def _title(review: _Review) -> str:
-    return f"pod {escape(shorten(review.namespace))}/{escape(shorten(review.pod or 'without a name'))}"
+    title = f"pod {escape(shorten(review.namespace))}/{escape(shorten(review.pod or 'without a name'))}"
+    return review.respond("denied", reason, f"{title}: {why}")
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------

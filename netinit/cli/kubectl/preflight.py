@@ -17,7 +17,7 @@ from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
 from netinit.webhook.installation_findings import HOOKS, WARNING, InstallationFinding, finding, sort_findings
 from netinit.webhook.linting import CA_CONFIG_MAP
-from netinit.webhook.preflight import detect_platforms, find_pods, name_resource, preflight
+from netinit.webhook.preflight import detect_platforms, name_resource, preflight
 
 JSON, TEXT = "json", "text"
 READ = {  # kind -> kubectl resource
@@ -93,7 +93,8 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
+    templates = [mapping(mapping(tree.get("spec")).get("template")) for tree in planned if tree.get("kind") == "DaemonSet"]
+    volumes = [one for template in templates for one in sequence(mapping(template.get("spec")).get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}
 
