@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from netinit.node.conflist import settings_of
-from netinit.node.settings import OUTSIDE_FILE
+from netinit.node.settings import OUTSIDE_FILE, SECOND, WAIT, InstallSettings
 from prefork import AGENT, Running
 from webhook_server import free_port
 
@@ -51,7 +51,8 @@ def copy_plugin(folder, built):
 
 
 def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",), outside=""):
-    text = settings_of(socket=str(socket), namespace=namespace, daemon_set=daemon_set, seconds=seconds, excluded=excluded, outside=str(outside))
+    settings = InstallSettings(socket=str(socket), namespace=namespace, daemon_set=daemon_set, timeout=seconds * SECOND, exclude_namespaces=excluded)
+    text = settings_of(settings.replace(outside_namespaces=WAIT)) + (f"outside-namespaces={outside}\n" if outside else "")
     Path(f"{plugin}.settings").write_text(text)
 
 

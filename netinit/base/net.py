@@ -12,7 +12,7 @@ from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MAX_PORT = 65535
 FULL_MASK = 0xFFFFFFFF  # all bits of a firewall mark
@@ -82,6 +82,15 @@ def parse_address(text: str) -> str:
         return text_of(number_of(text), family_of(text))
     except (OSError, ValueError):  # NUL bytes are ValueErrors
         raise ValueError("is not an IP address") from None
+
+
+def read_addresses(texts: Iterable[str]) -> Iterator[str]:
+    """Those of the texts that are IP addresses, in the kernel's format."""
+    for text in texts:
+        try:
+            yield parse_address(text)
+        except ValueError:
+            continue
 
 
 def number_of(address: str) -> int:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
 import click
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.options import Interception, Options
 from netinit.options.declare import (
@@ -314,6 +315,15 @@ def format_default(flag: Flag) -> str:
     if value is None or value in ((), False, "", 0):
         return ""
     return flag.kind.write(value)
+
+
+@contextmanager
+def optional_packages(what: str, remedy: str = "pip install 'netinit[kubernetes]'") -> Iterator[None]:
+    """Turn a failed import into a NetinitError. `what`: the message before "not installed"."""
+    try:
+        yield
+    except ImportError as error:
+        raise NetinitError(f"{what} not installed ({error.name}): {remedy}") from error
 
 
 def read_value(text: str, read: Callable[[str], Kind], label: str) -> Kind:

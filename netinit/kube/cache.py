@@ -11,21 +11,17 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, string
-from netinit.kube.api_paths import Resource, name_of
-from netinit.kube.client import GONE, NOT_FOUND, Client
+from netinit.kube.client import GONE, NOT_FOUND, Client, Resource, name_of
 
 _WATCH_SECONDS = (50, 80)  # chosen at random, so that replicas do not reconnect all at once
 _PAUSES = (0.5, 30.0)  # seconds after the first error, and at most
 _UNKNOWN_RESOURCE_SECONDS = 60.0  # until a resource that the cluster does not know is listed again
 _LIST_AFTER = 3  # consecutive errors
-
-
-def _itself(tree: Tree) -> Any:
-    return tree
 
 
 async def follow(
@@ -43,6 +39,7 @@ async def follow(
             await react()
 
 
+@dataclass(eq=False)
 class Cache:
     """The objects of one resource, of one namespace or all, filtered by fields; `items` has them by namespace and name.
 
@@ -51,28 +48,18 @@ class Cache:
     objects, and is looked for again once a minute.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        fields: str = "",
-        keep: Callable[[Tree], Any] = _itself,
-        changed: Callable[[], None] = lambda: None,
-        optional: bool = False,
-    ) -> None:
-        self.items: dict[tuple[str, str], Any] = {}
-        self.error = ""
-        self._client = client
-        self._resource = resource
-        self._namespace = namespace
-        self._fields = fields
-        self._keep = keep
-        self._changed = changed
-        self._optional = optional
-        self._version = ""
-        self._synced = asyncio.Event()
+    client: Client
+    resource: Resource
+    namespace: str = ""
+    _: KW_ONLY
+    fields: str = ""
+    keep: Callable[[Tree], Any] = lambda tree: tree
+    changed: Callable[[], None] = lambda: None
+    optional: bool = False
+    items: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+    error: str = field(default="", init=False)
+    _version: str = field(default="", init=False)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def synced(self) -> bool:
@@ -97,7 +84,7 @@ class Cache:
                 await self._follow()
                 errors = 0
             except ClusterError as error:
-                if error.status == NOT_FOUND and self._optional:
+                if error.status == NOT_FOUND and self.optional:
                     self._take({}, "")
                     await asyncio.sleep(_UNKNOWN_RESOURCE_SECONDS)
                     continue
@@ -108,19 +95,16 @@ class Cache:
                         continue
                 if str(error) != self.error:
                     self.error = str(error)
-                    self._changed()
+                    self.changed()
                 if errors >= _LIST_AFTER:
                     self._version = ""
-                await asyncio.sleep(self._pause(errors))
-
-    @staticmethod
-    def _pause(errors: int) -> float:
-        first, longest = _PAUSES
-        return min(longest, first * 2.0 ** min(errors - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+                first, longest = _PAUSES
+                pause = min(longest, first * 2.0 ** min(errors - 1, 10))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     async def _list(self) -> None:
-        found, version = await self._client.list(self._resource, self._namespace, fields=self._fields)
-        kept = {name_of(tree): self._keep(tree) for tree in found}
+        found, version = await self.client.list(self.resource, self.namespace, fields=self.fields)
+        kept = {name_of(tree): self.keep(tree) for tree in found}
         self._take({key: value for key, value in kept.items() if value is not None}, version)
 
     def _take(self, items: dict[tuple[str, str], Any], version: str) -> None:
@@ -129,25 +113,25 @@ class Cache:
         self._version = version
         self.error = ""
         self._synced.set()
-        self._changed()
+        self.changed()
 
     async def _follow(self) -> None:
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - no secret
-        changes = self._client.watch(
-            self._resource, self._namespace, version=self._version, seconds=seconds, opened=self._recover, fields=self._fields
+        changes = self.client.watch(
+            self.resource, self.namespace, version=self._version, seconds=seconds, opened=self._recover, fields=self.fields
         )
         async for kind, tree in changes:
             self._version = string(mapping(tree.get("metadata")).get("resourceVersion")) or self._version
             if kind == "BOOKMARK":
                 continue
-            kept = None if kind == "DELETED" else self._keep(tree)
+            kept = None if kind == "DELETED" else self.keep(tree)
             if kept is None:
                 self.items.pop(name_of(tree), None)
             else:
                 self.items[name_of(tree)] = kept
-            self._changed()
+            self.changed()
 
     def _recover(self) -> None:
         if self.error:
             self.error = ""
-            self._changed()
+            self.changed()

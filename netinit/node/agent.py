@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import shorten
@@ -25,25 +26,19 @@ from netinit.serving.event_log import EventLog
 OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 
+@dataclass(eq=False)
 class Agent:
     """The node's agent: answers the plugin's requests. `in_progress` counts the pods being programmed, by uid."""
 
-    def __init__(
-        self, settings: AgentSettings, *, pod_cache: PodCache, programmer: ProgrammerClient, attachments: Attachments,
-        metrics: NodeMetrics, log: EventLog, watchers: Sequence[PodWatcher] = (),
-    ) -> None:  # fmt: skip
-        self.settings = settings
-        self.pod_cache = pod_cache
-        self.programmer = programmer
-        self.attachments = attachments
-        self.metrics = metrics
-        self.log = log
-        self.watchers = watchers
-        self.last_errors: list[str] = []
-        self.in_progress: Counter[str] = Counter()  # uids of pods that are being programmed
-        self._verbs = {
-            "ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect,
-        }  # fmt: skip
+    settings: AgentSettings
+    pod_cache: PodCache
+    programmer: ProgrammerClient
+    attachments: Attachments
+    metrics: NodeMetrics
+    log: EventLog
+    watchers: Sequence[PodWatcher] = ()
+    last_errors: list[str] = field(default_factory=list)
+    in_progress: Counter[str] = field(default_factory=Counter)
 
     def obstacle(self) -> str:
         """Why pods cannot be programmed now; empty if they can."""
@@ -56,8 +51,9 @@ class Agent:
         started = time.monotonic()
         self.metrics.in_flight.inc()
         outcome = FAILED
+        verbs = {"ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect}
         try:
-            outcome = await self._verbs[request.verb](request, namespace, deadline)
+            outcome = await verbs[request.verb](request, namespace, deadline)
             answer = encode_answer(result(request) if request.verb == "ADD" else None)
         except CniError as error:
             answer = encode_error(error, request.version)

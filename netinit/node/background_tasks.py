@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import mapping, sequence, string
-from netinit.kube.api_paths import DAEMON_SETS, NODES
 from netinit.kube.cache import Cache
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client
-from netinit.node.installer import make_installer
+from netinit.kube.client import CONFLICT, DAEMON_SETS, JSON_PATCH, NODES, NOT_FOUND, Client
+from netinit.node.installer import Installer
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.event_log import EventLog
@@ -21,24 +20,20 @@ _SECONDS_TO_ASK = 5.0
 
 
 class InstallationKeeper:
-    """Keeps the plugin installed; `problem` says why it is not, empty if it is."""
+    """Keeps the plugin installed; `problem` says why it is not, empty if it is. `daemon_set`, a watch, notices its deletion."""
 
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
         self.settings = settings
         self.problem = "the plugin is not installed yet" if settings.install else ""
-        self._installer = make_installer(settings)
+        self._installer = Installer(settings)
         self._client = client
         self._metrics = metrics
         self._log = log
         name = f"metadata.name={settings.daemon_set}"
-        self._cache = Cache(
+        self.daemon_set = Cache(
             client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree), changed=self._note_deletion
         )
         self._has_seen_deletion = False
-
-    async def watch(self) -> None:
-        """Watch the DaemonSet, to notice its deletion in time."""
-        await self._cache.run()
 
     def _note_deletion(self) -> None:
         """Log once that the watch has seen the deletion, which decides what the agent does when it ends."""
@@ -48,7 +43,7 @@ class InstallationKeeper:
         self._has_seen_deletion = is_deleted
 
     def _is_seen_deleted(self) -> bool:
-        return self._cache.synced and self._cache.get(self.settings.daemon_set, self.settings.namespace) is None
+        return self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None
 
     async def keep(self) -> None:
         """Check the installation periodically and repair it."""

@@ -13,6 +13,7 @@ from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree
 from netinit.node.protocol import VERSIONS
+from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
 TYPE = "netinit-cni"
 ENTRY: Tree = {"type": TYPE}
@@ -25,20 +26,13 @@ def first_of(names: Iterable[str]) -> str:
     return min((name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith(".")), default="")
 
 
-def is_list(name: str) -> bool:
-    """Whether a file of this name is a list; otherwise it is a single plugin."""
-    return name.endswith(LIST)
-
-
-def settings_of(*, socket: str, namespace: str, daemon_set: str, seconds: int, excluded: Iterable[str], outside: str = "") -> str:
-    """Return the settings file next to the plugin's executable (netinit/node/plugin.c), NAME=VALUE lines. Raises ConfigError.
-
-    `seconds`: the plugin's timeout for the agent's answer. Pods of the `excluded` namespaces start without one,
-    and those of the namespaces that the agent lists in the file `outside` (empty: none).
-    """
-    lines = [("socket", socket), ("seconds", str(seconds)), ("namespace", namespace), ("daemon-set", daemon_set)]
-    lines += [("outside-namespaces", outside)] if outside else []
-    lines += [("exclude-namespace", name) for name in excluded]
+def settings_of(settings: InstallSettings) -> str:
+    """Return the settings file next to the plugin's executable (netinit/node/plugin.c), NAME=VALUE lines. Raises ConfigError."""
+    lines = [("socket", settings.socket), ("seconds", str(max(1, settings.timeout // SECOND)))]
+    lines += [("namespace", settings.namespace), ("daemon-set", settings.daemon_set)]
+    if settings.outside_namespaces == START:
+        lines.append(("outside-namespaces", "".join((*settings.socket.rpartition("/")[:2], OUTSIDE_FILE))))
+    lines += [("exclude-namespace", name) for name in settings.exclude_namespaces]
     for name, value in lines:
         if "\n" in value or "\0" in value:
             raise ConfigError(f"the plugin's setting {name}={quote(value)} must be one line")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from dataclasses import dataclass
 
-from netinit.base.net import parse_address
+from netinit.base.net import read_addresses
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import Client, write_event
 from netinit.node.decision import NodePod, is_own_pod
@@ -45,7 +44,7 @@ class HostProbeCheck:
 
     async def check(self) -> None:
         """Judge the probes of all ambient pods; report and repair."""
-        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in _read_addresses(pod)}
+        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in read_addresses(pod.addresses)}
         found = await self._judge(pods) if pods else {}
         counts = Counter(state for state, _ in found.values())
         for state in (EXEMPT, BROKEN, UNKNOWN):
@@ -53,7 +52,9 @@ class HostProbeCheck:
         lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
         reasons = [detail for state, detail in found.values() if state == UNKNOWN]
         if lines:
-            await self._report(f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}")
+            text = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
+            if self._log_once("warn", text):
+                await self._send_event("HostProbesCaptured", text)
         elif reasons:
             self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
         else:
@@ -66,10 +67,6 @@ class HostProbeCheck:
         if is_new:
             self.log.event(level, text)
         return is_new
-
-    async def _report(self, text: str) -> None:
-        if self._log_once("warn", text):
-            await self._send_event("HostProbesCaptured", text)
 
     async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
         """Return state and detail of each address."""
@@ -109,12 +106,3 @@ class HostProbeCheck:
 
 def _is_ambient(pod: NodePod) -> bool:
     return pod.annotations.get(REDIRECTION) == "enabled" and not pod.ended and not pod.host_network
-
-
-def _read_addresses(pod: NodePod) -> list[str]:
-    """Return the pod's addresses in the kernel's format."""
-    found = []
-    for address in pod.addresses:
-        with contextlib.suppress(ValueError):  # not an address: no probe goes there
-            found.append(parse_address(address))
-    return found

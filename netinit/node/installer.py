@@ -21,7 +21,7 @@ from pathlib import Path
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.node import conflist
-from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
+from netinit.node.settings import InstallSettings
 
 _MAX_BYTES = 4 << 20  # bytes of a list
 _ASIDE = ".netinit-aside"
@@ -34,28 +34,25 @@ _REMEDIES = {
 
 
 class Installer:
-    """The installation on one node; `settings` is the text of the plugin's settings file."""
+    """The installation on one node."""
 
-    def __init__(
-        self, *, plugin: Path, bin_folder: Path, conf_folder: Path, conf_name: str, run_folder: Path, settings: str,
-        standalone: bool = False,
-    ) -> None:  # fmt: skip
-        self.plugin = plugin
-        self.target = bin_folder / conflist.TYPE
-        self.settings_file = bin_folder / f"{conflist.TYPE}.settings"
-        self.conf_folder = conf_folder
-        self.conf_name = conf_name
-        self.settings = settings
-        self.own = conf_folder / conf_name if standalone else None  # a network configuration of its own
-        self._lock = run_folder / "install.lock"
+    def __init__(self, settings: InstallSettings) -> None:
+        self.plugin = Path(settings.plugin)
+        self.target = Path(settings.bin_folder) / conflist.TYPE
+        self.settings_file = self.target.with_suffix(".settings")
+        self.settings = conflist.settings_of(settings)  # the text of this file
+        self.conf_folder = Path(settings.conf_folder)
+        self.conf_name = settings.conf_name
+        self.own = self.conf_folder / settings.conf_name if settings.standalone else None  # a network configuration of its own
+        self._lock = Path(settings.socket).parent / "install.lock"
         self._written = False
 
     def install(self) -> bool:
         """Install the plugin; return whether anything changed. Raises ConfigError, and then nothing is half done."""
         with self._locked():
-            changed = self._write_settings()  # before the executable that reads them
+            changed = self._write(self.settings_file, self.settings)  # before the executable that reads them
             changed |= self._copy()
-            changed |= self._enter() if self.own is None else self._write_own(self.own)
+            changed |= self._enter() if self.own is None else self._write(self.own, conflist.network_of())
         self._written = True
         return changed
 
@@ -92,7 +89,7 @@ class Installer:
                 found["entry"] = "" if self.own.exists() else f"{self.own} is not there"
             elif path is None:
                 found["entry"] = f"{self.conf_folder} has no network yet"
-            elif not conflist.is_list(path.name) or not conflist.has_entry(_read(path)):
+            elif path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):
                 found["entry"] = f"{path} has no entry of netinit"
             elif not conflist.is_last(_read(path)):
                 found["entry"] = f"in {path} another plugin stands behind netinit's"
@@ -108,11 +105,11 @@ class Installer:
         except OSError:
             return False
 
-    def _write_settings(self) -> bool:
-        """Write the settings once, and later only if they are missing; a newer agent's stay."""
-        if self.settings_file.exists() and (self._written or _read(self.settings_file) == self.settings):
+    def _write(self, path: Path, text: str) -> bool:
+        """Write a file of ours once, and later only if it is missing; a newer agent's stays."""
+        if path.exists() and (self._written or _read(path) == text):
             return False
-        return _replace(self.settings_file, self.settings.encode(), mode=0o644)
+        return _replace(path, text.encode(), mode=0o644)
 
     def _copy(self) -> bool:
         if self._same_executable():
@@ -142,7 +139,7 @@ class Installer:
                 named = f"{self.conf_folder}/{self.conf_name}" if self.conf_name else str(self.conf_folder)
                 raise ConfigError(f"--cniConfFolder: {named}: there is no network yet; the cluster's CNI writes it")
             before, text = _identity(path), _read(path)
-            single = not conflist.is_list(path.name)
+            single = path.suffix != conflist.LIST
             try:
                 if self._written and not single and conflist.is_last(text):
                     return False  # perhaps that of a newer agent
@@ -155,24 +152,11 @@ class Installer:
             target = path.with_suffix(conflist.LIST) if single else path.resolve()
             if single and target.exists() and not conflist.has_entry(_read(target)):  # otherwise its owner has recreated it
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
-            if self._put(path, target, new, before, single=single):
+            if _replace(target, new.encode(), like=path, unless=lambda: _identity(path) != before):  # noqa: B023 - called at once
+                if single:
+                    _act(path, lambda: path.rename(f"{path}{_ASIDE}"))  # noqa: B023 - called at once
                 return True
         raise ConfigError(f"{self.conf_folder}: another program keeps writing there")
-
-    def _write_own(self, path: Path) -> bool:
-        text = conflist.network_of()
-        if path.exists() and (self._written or _read(path) == text):
-            return False
-        return _replace(path, text.encode(), mode=0o644)
-
-    @staticmethod
-    def _put(path: Path, target: Path, text: str, before: tuple[int, ...], *, single: bool) -> bool:
-        """Write the text to the target and rename a single plugin away; return False if the file changed meanwhile."""
-        if not _replace(target, text.encode(), like=path, unless=lambda: _identity(path) != before):
-            return False
-        if single:
-            _act(path, lambda: path.rename(f"{path}{_ASIDE}"))
-        return True
 
     def _leave(self, path: Path) -> bool:
         text = _read(path)
@@ -203,21 +187,6 @@ class Installer:
             yield
         finally:
             os.close(descriptor)
-
-
-def make_installer(settings: InstallSettings) -> Installer:
-    """Return the installer for these settings."""
-    seconds = max(1, settings.timeout // SECOND)
-    run_folder = Path(settings.socket).parent
-    text = conflist.settings_of(
-        socket=settings.socket, namespace=settings.namespace, daemon_set=settings.daemon_set, seconds=seconds,
-        excluded=settings.exclude_namespaces, outside=str(run_folder / OUTSIDE_FILE) if settings.outside_namespaces == START else "",
-    )  # fmt: skip
-    return Installer(
-        plugin=Path(settings.plugin), bin_folder=Path(settings.bin_folder), conf_folder=Path(settings.conf_folder),
-        conf_name=settings.conf_name, run_folder=run_folder, settings=text,
-        standalone=settings.standalone,
-    )  # fmt: skip
 
 
 def _read(path: Path) -> str:

@@ -12,9 +12,8 @@ from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Webhook, parse_injectors
-from netinit.kube.api_paths import NAMESPACES, WEBHOOK_CONFIGURATIONS
 from netinit.kube.cache import Cache
-from netinit.kube.client import Client
+from netinit.kube.client import NAMESPACES, WEBHOOK_CONFIGURATIONS, Client
 from netinit.node.pod_cache import PodCache
 from netinit.serving.event_log import EventLog
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator
 
 from netinit.base.errors import ClusterError, CniError
-from netinit.kube.api_paths import PODS
 from netinit.kube.cache import Cache
-from netinit.kube.client import NOT_FOUND, Client
+from netinit.kube.client import NOT_FOUND, PODS, Client
 from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.protocol import CniCode
 
@@ -36,7 +35,7 @@ class PodCache(Cache):
         while (left := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left), self._turn:
-                    found = read_pod(await self._client.get(PODS, name, namespace))
+                    found = read_pod(await self.client.get(PODS, name, namespace))
             except TimeoutError:
                 break
             except ClusterError as error:

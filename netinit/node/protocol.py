@@ -37,15 +37,6 @@ class CniCode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """The header of a request: the length of its two parts, and the timeout in milliseconds."""
-
-    variables: int
-    input: int
-    milliseconds: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request: its verb, the pod as the runtime names it, and the plugin's configuration."""
 
@@ -74,15 +65,15 @@ class Request:
         return tuple(string(mapping(one).get("address")).partition("/")[0] for one in found if mapping(one).get("address"))
 
 
-def parse_head(line: bytes) -> Head:
-    """Parse the first line. Raises CniError."""
+def parse_head(line: bytes) -> tuple[int, int, int]:
+    """Parse the first line: the lengths of variables and input, and the timeout in milliseconds. Raises CniError."""
     words = line[len(GREETING) :].split(b" ")
     if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
         raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
     variables, given, milliseconds = map(int, words)
     if variables > _MAX_VARIABLES or given > _MAX_INPUT:
         raise CniError("the request is too long", CniCode.CONFIGURATION)
-    return Head(variables=variables, input=given, milliseconds=min(milliseconds, _MAX_MILLISECONDS))
+    return variables, given, min(milliseconds, _MAX_MILLISECONDS)
 
 
 def parse_request(variables: bytes, given: bytes) -> Request:

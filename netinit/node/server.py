@@ -106,7 +106,7 @@ class AgentServer:
         if watcher := self.watchers.get(True):
             found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.check_connections)
         if self.settings.install:
-            found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.watch}
+            found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.daemon_set.run}
         if self.settings.host_probes != NOTHING:
             found["host probes"] = HostProbeCheck(
                 self.settings, client, pod_cache=self.agent.pod_cache, programmer=self._programmer, metrics=self.metrics, log=self.log

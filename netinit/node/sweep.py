@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
-from netinit.kube.api_paths import PODS
-from netinit.kube.client import CONFLICT, NOT_FOUND, Client, write_event
+from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult
@@ -91,7 +90,9 @@ class Sweeper:
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
             self.metrics.pods.labels(state).set(counts[state])
         self.metrics.sweep.set(seconds)
-        self._watch(found)
+        for finding in found:
+            for watcher in self.watchers if finding.path else ():
+                watcher.add(finding.pod.uid, finding.path)
         self._reported = {uid: text for uid, text in self._reported.items() if uid in {finding.pod.uid for finding in found}}
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
@@ -147,11 +148,6 @@ class Sweeper:
             if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(look, self.is_busy)
-
-    def _watch(self, found: Iterable[SweptPod]) -> None:
-        for finding in found:
-            for watcher in self.watchers if finding.path else ():
-                watcher.add(finding.pod.uid, finding.path)
 
     async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):

@@ -17,16 +17,7 @@ from pathlib import Path
 
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel.open_pod import FOLDER
-from netinit.node.protocol import (
-    GREETING,
-    MAX_HEAD_BYTES,
-    CniCode,
-    Head,
-    Request,
-    encode_error,
-    parse_head,
-    parse_request,
-)
+from netinit.node.protocol import GREETING, MAX_HEAD_BYTES, CniCode, Request, encode_error, parse_head, parse_request
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
@@ -68,13 +59,8 @@ class PluginServer:
         self._listening = listening
         self._answer = answer
         self._most = most
-        self._conversations: set[asyncio.Task[None]] = set()
+        self.conversations: set[asyncio.Task[None]] = set()
         self._user = os.geteuid()
-
-    @property
-    def busy(self) -> int:
-        """The number of requests in progress."""
-        return len(self._conversations)
 
     async def run(self) -> None:
         """Accept connections until cancelled; existing ones continue."""
@@ -86,13 +72,13 @@ class PluginServer:
                 await asyncio.sleep(0.05)
                 continue
             task = asyncio.create_task(self._serve_connection(peer))
-            self._conversations.add(task)
-            task.add_done_callback(self._conversations.discard)
+            self.conversations.add(task)
+            task.add_done_callback(self.conversations.discard)
 
     async def close(self, seconds: float) -> bool:
         """Complete the requests in progress; return False if some were not done in time."""
-        if self._conversations:
-            _, left = await asyncio.wait(self._conversations, timeout=seconds)
+        if self.conversations:
+            _, left = await asyncio.wait(self.conversations, timeout=seconds)
             for task in left:
                 task.cancel()
             return not left
@@ -122,20 +108,21 @@ class PluginServer:
                 head, rest = await _read_head(peer, descriptors)
                 if head is None:
                     return b""
-                data = await _read_exactly(peer, rest, head.variables + head.input)
-            request = parse_request(data[: head.variables], data[head.variables :])
+                variables, given, milliseconds = head
+                data = await _read_exactly(peer, rest, variables + given)
+            request = parse_request(data[:variables], data[variables:])
         except TimeoutError:
             return encode_error(CniError("the request did not come in time", CniCode.IO))
         except CniError as error:
             return encode_error(error)
-        deadline = arrived + head.milliseconds * _MARGIN / 1000
+        deadline = arrived + milliseconds * _MARGIN / 1000
         return await self._answer(request, descriptors[0] if descriptors else -1, deadline)
 
     def _check_peer(self, peer: socket.socket) -> None:
         _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if user != self._user:
             raise CniError(f"requests are taken of user {self._user} alone", CniCode.ENVIRONMENT)
-        if len(self._conversations) > self._most:
+        if len(self.conversations) > self._most:
             raise CniError(f"{self._most} requests are being answered already; try again", CniCode.LATER)
 
 
@@ -157,7 +144,7 @@ async def _readable(peer: socket.socket) -> None:
         loop.remove_reader(peer)
 
 
-async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[Head | None, bytes]:
+async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple[int, int, int] | None, bytes]:
     """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:

@@ -46,7 +46,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer
         self.stage = Stage.UNFINISHED
         self.since = 0.0
-        self.expires = 0.0
+        self.expires = 0.0  # from then on, the next answer closes the connection
         self.shutdown: Callable[[], None] = self.abort  # HTTP replaces it with a graceful one
         self._table = table
         self._begin = begin
@@ -92,10 +92,6 @@ class ClientConnection(asyncio.Protocol):
     def enter(self, stage: Stage) -> None:
         """Set the connection's stage."""
         self._table.move(self, stage)
-
-    def is_old(self, now: float) -> bool:
-        """Whether the next answer closes the connection."""
-        return now >= self.expires
 
     def end(self, now: float) -> None:
         """Shut down after the current request; leave a new connection time for its first one."""

@@ -40,8 +40,9 @@ def _word(value: str | float) -> str:
 class LineLimit:
     """Allows `max_lines` lines in any 60 seconds and counts the rest."""
 
-    def __init__(self, max_lines: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_lines: int, clock: Callable[[], float] = time.monotonic, *, what: str = "") -> None:
         self._max_lines = max_lines
+        self._what = what
         self._clock = clock
         self._times: deque[float] = deque(maxlen=max_lines)
         self._left_out, self._since = 0, 0.0
@@ -58,24 +59,27 @@ class LineLimit:
         self._times.append(now)
         return True, report
 
+    def write(self, log: EventLog, level: str, message: str, **fields: str | float | bool) -> None:
+        """Write an event to `log` within the limit, and before it how many lines were omitted."""
+        admitted, left_out = self.admit()
+        if left_out:
+            log.event("warn", f"{left_out} lines {self._what} were left out: more than {self._max_lines} in a minute")
+        if admitted:
+            log.event(level, message, **fields)
+
 
 class _Handler(logging.Handler):
     def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
-        self._limit = LineLimit(_LIBRARY_LINES)
+        self._limit = LineLimit(_LIBRARY_LINES, what="of libraries")
 
     def emit(self, record: logging.LogRecord) -> None:
-        admitted, left_out = self._limit.admit()
-        if left_out:
-            self._log.event("warn", f"{left_out} lines of libraries were left out: more than {_LIBRARY_LINES} in a minute")
-        if not admitted:
-            return
         level = "error" if record.levelno >= logging.ERROR else "warn"
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        self._log.event(level, text, library=record.name)
+        self._limit.write(self._log, level, text, library=record.name)
 
 
 def adopt_library_logs(log: EventLog) -> None:

@@ -134,7 +134,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         state = self.scope["state"]
         state["arrived"] = now = self.loop.time()
-        state["last"] = self._connection.is_old(now)
+        state["last"] = now >= self._connection.expires
         tls = self.transport.get_extra_info("ssl_object")
         state["certified"] = tls is not None and bool(tls.getpeercert(binary_form=True))
         super().on_headers_complete()

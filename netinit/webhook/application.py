@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from netinit.base.errors import NetinitError
@@ -21,10 +22,9 @@ from netinit.serving.background import reply_health
 from netinit.serving.event_log import EventLog, LineLimit
 from netinit.serving.listener import reply
 from netinit.webhook import review
-from netinit.webhook.metrics import Metrics
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
 from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 
 _DEFAULT_SECONDS = 10.0  # the API's default timeout of webhooks
 _MAX_SECONDS = 30.0
@@ -32,7 +32,7 @@ _DISCARD_BYTES, _DISCARD_SECONDS = 32 << 20, 2.0  # to read from a body that is 
 _MARGIN = 0.9  # of the timeout, so that the answer arrives in time
 _LIGHT_BYTES = 32 << 10  # larger bodies go to a child; usual ones have less than 10 KiB
 _LIGHT_CPU_SECONDS = 0.05  # in the event loop, then a child starts over; 2 ms are usual
-_MAX_PROBLEM_LINES = 60  # per minute
+_MAX_PROBLEM_LINES = 60  # per minute: clients cause them
 _JSON = "application/json"
 _CHILD_CPU_SECONDS = 2  # twice that of the largest pod within the size limits, with Istio's template
 _CHILD_MEMORY_BYTES = 112 << 20  # beyond the server's: such a pod needs 90 MiB
@@ -78,7 +78,7 @@ class Application:
         self._places = ReviewPlaces(max_reviews)
         self._loop_turns, self._child_turns = Turns(), Turns()
         self._stopwatch = Stopwatch()
-        self._problems = LineLimit(_MAX_PROBLEM_LINES)
+        self._problems = LineLimit(_MAX_PROBLEM_LINES, what="about denied pods and errors")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -93,7 +93,7 @@ class Application:
             answer = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - the client must not see internals
             answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
-            self._log_limited("error", f"internal error: {type(error).__name__}: {error}")
+            self._problems.write(self._log, "error", f"internal error: {type(error).__name__}: {error}")
         finally:
             self._metrics.in_flight.dec()
         seconds = loop.time() - arrived
@@ -153,22 +153,13 @@ class Application:
         level = "error" if answer.detail else level
         if not self._log.wants(level):
             return
-        write = self._log_limited if level in {"warn", "error"} else self._log.event
+        write = partial(self._problems.write, self._log) if level in {"warn", "error"} else self._log.event
         write(
             level, f"{answer.outcome}: {answer.message}" if answer.message else answer.outcome,
             pod=f"{answer.namespace}/{answer.pod}" if answer.pod else "", owner=answer.owner, decision=answer.outcome,
             reason=answer.reason, milliseconds=round(seconds * 1000, 2), uid=answer.uid, dryRun=answer.dry_run or "",
             detail=answer.detail if self._log.wants("debug") else "",
         )  # fmt: skip
-
-    def _log_limited(self, level: str, message: str, **fields: str | float | bool) -> None:
-        """Write an event, within the limit per minute: clients cause these."""
-        admitted, left_out = self._problems.admit()
-        if left_out:
-            text = f"{left_out} lines about denied pods and errors were left out: more than {_MAX_PROBLEM_LINES} in a minute"
-            self._log.event("warn", text)
-        if admitted:
-            self._log.event(level, message, **fields)
 
 
 def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -24,19 +24,14 @@ _PLACEHOLDER_SECONDS = 365 * 86400.0
 
 
 class CertificateLoader:
-    """Holds the TLS context for new connections; an invalid certificate does not replace it."""
+    """Holds the TLS context for new connections; an invalid certificate does not replace it. `served`: the texts in use."""
 
     def __init__(self, settings: ServeSettings, state: ServingState, log: EventLog) -> None:
         self._settings = settings
         self._state = state
         self._log = log
         self._context: ssl.SSLContext | None = None
-        self._served: tuple[str, str, str] | None = None
-
-    @property
-    def has_certificate(self) -> bool:
-        """Whether a configured certificate is in use."""
-        return self._served is not None
+        self.served: tuple[str, str, str] | None = None
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS context for a new connection: until there is a certificate, a self-signed one.
@@ -61,19 +56,19 @@ class CertificateLoader:
         if self._settings.client_ca_file and not clients:
             return  # already noted as a problem
         offered = (certificate, key, clients)
-        if offered == self._served:
+        if offered == self.served:
             self._state.problems.note("certificate", "")
             return
         try:
             info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
-            problem = f"{error}; " + ("the one before is served" if self._served else "there is none to serve")
+            problem = f"{error}; " + ("the one before is served" if self.served else "there is none to serve")
             if problem != self._state.problems.get("certificate"):
                 self._log.event("error", f"the certificate is not taken: {error}")
             self._state.problems.note("certificate", problem)
             return
-        self._context, self._served = context, offered
+        self._context, self.served = context, offered
         self._state.certificate_expires = info.until
         self._state.problems.note("certificate", "")
         self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")

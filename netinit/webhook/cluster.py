@@ -15,17 +15,21 @@ from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
-from netinit.kube.api_paths import (
+from netinit.kube.cache import Cache, follow
+from netinit.kube.client import (
     CONFIG_MAPS,
+    CONFLICT,
+    JSON_PATCH,
     NAMESPACES,
     NODES,
+    NOT_FOUND,
     PROXY_CONFIGS,
     SECRETS,
     WEBHOOK_CONFIGURATIONS,
+    Client,
     Resource,
+    write_event,
 )
-from netinit.kube.cache import Cache, follow
-from netinit.kube.client import CONFLICT, JSON_PATCH, NOT_FOUND, Client, write_event
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.certificates import make_pair, service_names
 from netinit.webhook.config_loader import ConfigLoader, read_files
@@ -206,7 +210,8 @@ class WatchedCluster:
             kubelets = Kubelets(by_node=items)
             older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
             use = "native sidecars" if kubelets.run_native_sidecars() else older
-            self._change_settings(AWAITED_NODES, f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._state.awaited.discard(AWAITED_NODES)
 
         await self._follow("nodes", NODES, runs_native_sidecars, publish)
 
@@ -224,13 +229,10 @@ class WatchedCluster:
             self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
             found = [one for one in items.values() if not isinstance(one, ConfigError)]
             configs = ProxyConfigs.of(found, self._settings.revision)
-            self._change_settings(AWAITED_CONFIGS, f"{len(found)} ProxyConfig resources", proxy_configs=configs)
+            self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
+            self._state.awaited.discard(AWAITED_CONFIGS)
 
         await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, publish, is_namespaced=True)
-
-    def _change_settings(self, kind: str, message: str, **changes: Any) -> None:
-        self._config.change_settings(message, **changes)
-        self._state.awaited.discard(kind)
 
     async def _follow(
         self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,

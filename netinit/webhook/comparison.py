@@ -334,7 +334,10 @@ class PodComparison:
 
     def add(self, review: Review, left: ReviewOutcome, right: ReviewOutcome) -> None:
         """Compare the two outcomes of a review."""
-        found = [(one, _find_documented(review.pod, one)) for one in find_differences(review.pod, left, right)]
+        found = [
+            (one, next((reason for reason in DOCUMENTED if reason.applies(review.pod, one)), None))
+            for one in find_differences(review.pod, left, right)
+        ]
         self.pods += 1
         self.different += bool(found)
         self.undocumented += any(reason is None for _, reason in found)
@@ -348,7 +351,3 @@ class PodComparison:
     def groups(self) -> list[Group]:
         """Return the groups: undocumented ones and frequent ones first."""
         return sorted(self._groups.values(), key=lambda group: (group.documented is not None, -group.pods, group.path))
-
-
-def _find_documented(pod: Tree, one: PodDifference) -> Documented | None:
-    return next((reason for reason in DOCUMENTED if reason.applies(pod, one)), None)

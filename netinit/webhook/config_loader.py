@@ -36,7 +36,7 @@ class ConfigLoader:
         try:
             served = await asyncio.to_thread(load, texts, self._settings, generation)
         except ConfigError as error:
-            self._refuse(str(error))
+            self.refuse(str(error), texts)
             return True
         finally:
             free_old_configurations()
@@ -70,12 +70,9 @@ class ConfigLoader:
         for warning in served.warnings:
             self._log("warn", f"configuration {served.generation}: {warning}")
 
-    def refuse(self, problem: str) -> bool:
-        """Note why there are no texts to load; return False if that is already noted."""
-        self._offered = None  # retry the previous texts if they return
-        return self._refuse(problem)
-
-    def _refuse(self, problem: str) -> bool:
+    def refuse(self, problem: str, offered: Texts | None = None) -> bool:
+        """Note why the texts `offered` are invalid or, without them, missing; return False if that is already noted."""
+        self._offered = offered  # if others were offered before, they are tried again when they return
         if problem == self._state.configuration_problem:
             return False
         self._state.configuration_problem = problem

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netinit.base.errors import ConfigError, NetinitError
@@ -42,14 +41,18 @@ class Served:
     generation: int = 0
     warnings: tuple[str, ...] = field(default=())
 
-    def settings_with(self, environment: Mapping[str, str]) -> Settings:
-        """Return the settings with the variables of a request's path."""
-        return self.settings.replace(environment={**self.settings.environment, **environment}) if environment else self.settings
-
 
 def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     """Parse the texts and inject a canary pod. Raises ConfigError."""
-    config = _load(texts)
+    if texts.config is not None and not texts.config.strip():
+        raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
+    try:
+        if texts.config is None:
+            config = default_config(values=texts.values, mesh=texts.mesh)
+        else:
+            config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
+    except NetinitError as error:
+        raise ConfigError(f"{texts.origin}: {error}") from error
     try_canary(config, settings)
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
@@ -68,17 +71,6 @@ def free_old_configurations() -> None:
     """Free earlier configurations' caches: 15 MiB in a few dozen reloads."""
     guard.forget()
     gc.collect()
-
-
-def _load(texts: Texts) -> InjectionConfig:
-    if texts.config is not None and not texts.config.strip():
-        raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
-    try:
-        if texts.config is None:
-            return default_config(values=texts.values, mesh=texts.mesh)
-        return load_config(texts.config, values=texts.values, mesh=texts.mesh)
-    except NetinitError as error:
-        raise ConfigError(f"{texts.origin}: {error}") from error
 
 
 def _version(texts: Texts, config: InjectionConfig) -> str:

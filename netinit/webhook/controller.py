@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,13 @@ class Controller:
     # ---- files
 
     async def _follow_files(self) -> None:
-        with contextlib.closing(_WatchedFiles(config_files(self._settings))) as watched:
+        with contextlib.closing(WatchedFiles(config_files(self._settings))) as watched:
             while True:
                 if watched.has_settled_change() or self._state.served is None:
                     await self._read_files(watched)
                 await watched.pause()
 
-    async def _read_files(self, watched: _WatchedFiles) -> None:
+    async def _read_files(self, watched: WatchedFiles) -> None:
         try:
             texts = await asyncio.to_thread(read_files, self._settings)
         except ConfigError as error:
@@ -80,9 +80,9 @@ class Controller:
     async def _follow_certificate(self) -> None:
         settings = self._settings
         names = (settings.tls_cert_file, settings.tls_key_file, settings.client_ca_file)
-        with contextlib.closing(_WatchedFiles([Path(name) for name in names if name])) as watched:
+        with contextlib.closing(WatchedFiles([Path(name) for name in names if name])) as watched:
             while True:
-                if watched.has_settled_change() or not self._certificates.has_certificate:
+                if watched.has_settled_change() or self._certificates.served is None:
                     self._certificates.load_files()
                     if self._state.problems:  # a certificate may become valid later
                         watched.retry()
@@ -107,20 +107,25 @@ class Controller:
                     group.create_task(task)
 
 
-class FileEvents:
-    """Notifications for the directories of files; without inotify `wait` only sleeps."""
+class WatchedFiles:
+    """Files that may change, be replaced, or be missing, and notifications for their directories."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
         self._libc = ctypes.CDLL(None)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._is_watched = False
+        self._seen: tuple[Any, ...] = ()
+        self._taken: tuple[Any, ...] | None = None
 
     def close(self) -> None:
         """Close the descriptor."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
-    def watch(self, paths: Iterable[Path]) -> bool:
-        """Watch the directories of files and of their symbolic links' targets; return whether all are watched."""
+    def watch(self) -> bool:
+        """Watch the directories of the files and of their symbolic links' targets; return whether all are watched."""
+        paths = self._paths
         folders = {folder for path in paths for folder in (path.parent, path.resolve().parent, path if path.is_dir() else path.parent)}
         watched = [self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK) >= 0 for folder in folders]
         return self._descriptor >= 0 and all(watched)
@@ -140,23 +145,9 @@ class FileEvents:
             while os.read(self._descriptor, _READ_BYTES):
                 pass
 
-
-class _WatchedFiles:
-    """Files that may change, be replaced, or be missing."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self._paths = paths
-        self._events = FileEvents()
-        self._is_watched = False
-        self._seen: tuple[Any, ...] = ()
-        self._taken: tuple[Any, ...] | None = None
-
-    def close(self) -> None:
-        self._events.close()
-
     def has_settled_change(self) -> bool:
         """Whether the files changed since this was last true, and are stable since the previous call."""
-        self._is_watched = self._events.watch(self._paths)  # before the check, to miss no change
+        self._is_watched = self.watch()  # before the check, to miss no change
         found = tuple([_identity(path) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
@@ -167,7 +158,7 @@ class _WatchedFiles:
     async def pause(self) -> None:
         """Wait for an event, or briefly while a change is pending."""
         if self._is_watched and self._seen == self._taken:
-            await self._events.wait(_RESYNC_SECONDS)
+            await self.wait(_RESYNC_SECONDS)
         else:
             await asyncio.sleep(_POLL_SECONDS)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
@@ -17,7 +16,6 @@ from netinit.webhook.installation_findings import (
     labels_of,
     name_of,
     sort_findings,
-    template_of,
 )
 from netinit.webhook.linting import arguments_of, find_missing, join_some, lint
 
@@ -33,21 +31,16 @@ _PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterState:
-    """The API server's version, and the cluster's objects by kind; unreadable kinds are absent."""
+def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, version: str) -> tuple[InstallationFinding, ...]:
+    """Return the problems of installing the `planned` objects into `namespace`, errors first.
 
-    version: str
-    by_kind: ByKind
-
-
-def preflight(planned: Sequence[Tree], cluster: ClusterState, namespace: str) -> tuple[InstallationFinding, ...]:
-    """Return the problems of installing the `planned` objects into `namespace`, errors first."""
+    `cluster`: its objects by kind; unreadable kinds are absent. `version`: the API server's.
+    """
     hooks = [hook for tree in _of_kind(planned, HOOKS) for hook in parse_webhooks(tree)]
-    cluster_objects = {kind: cluster.by_kind[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster.by_kind}
+    cluster_objects = {kind: cluster[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster}
     return sort_findings([
         *lint(planned, now=0.0, whole=False),
-        *_check_versions(planned, cluster),
+        *_check_versions(planned, cluster, version),
         *_check_pod_security(hooks, cluster, namespace, has_agent=bool(_of_kind(planned, "DaemonSet"))),
         *_check_injectors(planned, cluster),
         *_check_kernels(planned, cluster),
@@ -60,11 +53,6 @@ def name_resource(tree: Tree) -> str:
     kind, (group, _, version) = string(tree.get("kind")).lower(), string(tree.get("apiVersion")).partition("/")
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return f"{plural}.{group}" if version else plural
-
-
-def find_pods(planned: Sequence[Tree], kind: str) -> list[Tree]:
-    """Return the pod specs in the templates of all objects of a kind."""
-    return [mapping(template_of(tree).get("spec")) for tree in _of_kind(planned, kind)]
 
 
 def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
@@ -80,10 +68,10 @@ def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
     return found
 
 
-def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+def _check_versions(planned: Sequence[Tree], cluster: ByKind, version: str) -> Iterator[InstallationFinding]:
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
-    versions = {"the API server": cluster.version}
+    versions = {"the API server": version}
     versions |= {f"the kubelet of node {name_of(tree)}": _node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
     old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
@@ -91,9 +79,9 @@ def _check_versions(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[
 
 
 def _check_pod_security(
-    hooks: Sequence[Webhook], cluster: ClusterState, namespace: str, *, has_agent: bool
+    hooks: Sequence[Webhook], cluster: ByKind, namespace: str, *, has_agent: bool
 ) -> Iterator[InstallationFinding]:
-    for tree in cluster.by_kind.get("Namespace", []):
+    for tree in cluster.get("Namespace", []):
         labels, name = labels_of(tree), name_of(tree)
         level = labels.get(_ENFORCE, "")
         if level not in _STRICT:
@@ -107,16 +95,16 @@ def _check_pod_security(
             yield finding("pod-security", f"Namespace {name}", level=level, whom=pods, remedy=f"set node.enabled=true, or: {label}")
 
 
-def _check_injectors(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
     """Report other injectors that match the same pods."""
     ours = _of_kind(planned, HOOKS)
     names = {name_of(tree) for tree in ours}
-    others = [{**tree, "kind": HOOKS} for tree in cluster.by_kind.get(HOOKS, []) if name_of(tree) not in names]
+    others = [{**tree, "kind": HOOKS} for tree in cluster.get(HOOKS, []) if name_of(tree) not in names]
     found = lint([*ours, *others], now=0.0, whole=False) if others else ()
     return (one for one in found if one.kind == "two-injectors" and one.subject.partition(",")[0] in names)
 
 
-def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[InstallationFinding]:
+def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
     texts = {name_of(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
     kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
     arguments = _arguments(planned, "DaemonSet")
@@ -128,9 +116,9 @@ def _check_kernels(planned: Sequence[Tree], cluster: ClusterState) -> Iterator[I
         yield finding("untested-kernel", "Linux", nodes=join_some(untested, 3))
 
 
-def _nodes(cluster: ClusterState) -> list[Tree]:
+def _nodes(cluster: ByKind) -> list[Tree]:
     """Return the Linux nodes."""
-    return [tree for tree in cluster.by_kind.get("Node", []) if _node_info(tree).get("operatingSystem", "linux") == "linux"]
+    return [tree for tree in cluster.get("Node", []) if _node_info(tree).get("operatingSystem", "linux") == "linux"]
 
 
 def _node_info(tree: Tree) -> dict[str, str]:

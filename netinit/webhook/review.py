@@ -155,11 +155,8 @@ def refuse(fault: Fault) -> ReviewAnswer:
 def _deny(review: _Review | None, reason: str, why: str) -> ReviewAnswer:
     if review is None:
         return refuse(Fault(400, reason, f"the body: {why}"))
-    return review.respond("denied", reason, f"{_title(review)}: {why}")
-
-
-def _title(review: _Review) -> str:
-    return f"pod {escape(shorten(review.namespace))}/{escape(shorten(review.pod or 'without a name'))}"
+    title = f"pod {escape(shorten(review.namespace))}/{escape(shorten(review.pod or 'without a name'))}"
+    return review.respond("denied", reason, f"{title}: {why}")
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------
@@ -175,7 +172,7 @@ def _read(body: bytes | bytearray) -> _Review:
         raise Fault(400, "empty", "the body is empty: an AdmissionReview is expected")
     if len(body) > MAX_REVIEW_BYTES:
         raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
-    if is_too_dense(body):
+    if body.count(b",") + body.count(b"{") + body.count(b"[") > _MAX_VALUES:  # too expensive to parse
         raise Fault(413, "too-large", "the body holds more values than a pod can have")
     try:
         tree = json.loads(body, parse_constant=_no_constant)
@@ -226,8 +223,11 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
         return review.respond("skipped", decision.step.value, decision.reason)
     owner = PodOwner.of_pod(pod, review.namespace)
     review.owner = f"{owner.kind}/{owner.name}"
+    settings = served.settings
+    if environment:
+        settings = settings.replace(environment={**settings.environment, **environment})
     try:
-        injected = inject_pod(pod, served.config, namespace=namespace, settings=served.settings_with(environment), owner=owner)
+        injected = inject_pod(pod, served.config, namespace=namespace, settings=settings, owner=owner)
     except NetinitError as error:
         reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
@@ -239,11 +239,6 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
 
 
 # ---- size limits, checked before templates are rendered ------------------------------------------------------------------
-
-
-def is_too_dense(body: bytes | bytearray) -> bool:
-    """Whether a body may hold more JSON values than any stored pod, and so be too expensive to parse."""
-    return body.count(b",") + body.count(b"{") + body.count(b"[") > _MAX_VALUES
 
 
 def find_excess(pod: Tree, size: int) -> str:

@@ -15,8 +15,7 @@ from netinit.serving.resources import allow_descriptors, listen, memory_limit
 from netinit.webhook.application import Application
 from netinit.webhook.certificate_loader import CertificateLoader
 from netinit.webhook.controller import Controller
-from netinit.webhook.metrics import Metrics
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
 _DRAIN_SECONDS = 15.0  # for open reviews
@@ -58,7 +57,8 @@ class _Server:
         async def monitor(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
             await reply_monitoring(scope, send, metrics.text, state.report, close=state.draining)
 
-        self._reviews = HttpListener(application, max_connections=max_connections, dropped=metrics.count_dropped)
+        dropped = lambda stage: metrics.dropped.labels(stage).inc()  # noqa: E731 - of one line
+        self._reviews = HttpListener(application, max_connections=max_connections, dropped=dropped)
         self._monitoring = HttpListener(monitor, max_connections=_MONITORING_CONNECTIONS)
 
     async def run(self, reviews: socket.socket, monitoring: socket.socket) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 
 from netinit.base.errors import ClusterError
-from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.kube import api_paths
+from netinit.base.tree import Tree, mapping, sequence
+from netinit.kube import client as api
 from netinit.kube.access import find_access
-from netinit.kube.api_paths import Resource
-from netinit.kube.client import Client, ask_once
+from netinit.kube.client import Client, Resource, ask_once
 from netinit.webhook.installation_findings import find_hooks, metadata_of
 from netinit.webhook.linting import CA_CONFIG_MAP
 
 _LINTED = (
-    api_paths.WEBHOOK_CONFIGURATIONS, api_paths.SERVICES, api_paths.ENDPOINT_SLICES, api_paths.ENDPOINTS, api_paths.DEPLOYMENTS,
-    api_paths.DISRUPTION_BUDGETS, api_paths.NAMESPACES, api_paths.PROXY_CONFIGS,
+    api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,
+    api.DISRUPTION_BUDGETS, api.NAMESPACES, api.PROXY_CONFIGS,
 )  # fmt: skip
 _WORKLOADS = (
-    api_paths.DEPLOYMENTS, api_paths.STATEFUL_SETS, api_paths.DAEMON_SETS, api_paths.CRON_JOBS, api_paths.JOBS, api_paths.PODS,
+    api.DEPLOYMENTS, api.STATEFUL_SETS, api.DAEMON_SETS, api.CRON_JOBS, api.JOBS, api.PODS,
 )  # fmt: skip
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
@@ -34,12 +33,12 @@ async def _survey(client: Client) -> list[Tree]:
         try:
             trees += await _list(client, resource)
         except ClusterError as error:
-            if resource is api_paths.WEBHOOK_CONFIGURATIONS or not error.status:
+            if resource is api.WEBHOOK_CONFIGURATIONS or not error.status:
                 raise
     with contextlib.suppress(ClusterError):
-        trees += await _list(client, api_paths.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+        trees += await _list(client, api.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
     for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
-        for resource in (api_paths.SECRETS, api_paths.CONFIG_MAPS):
+        for resource in (api.SECRETS, api.CONFIG_MAPS):
             with contextlib.suppress(ClusterError):
                 trees += await _list(client, resource, namespace)
     return trees
@@ -52,11 +51,8 @@ def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
         return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
 
     found = ask_once(find_access(kubeconfig=kubeconfig, context=context), ask)
-    return [tree for tree in found if not _CONTROLLERS & _owner_kinds(tree)]
-
-
-def _owner_kinds(tree: Tree) -> set[str]:
-    return {string(mapping(owner).get("kind")) for owner in sequence(metadata_of(tree).get("ownerReferences"))}
+    owners = [sequence(metadata_of(tree).get("ownerReferences")) for tree in found]
+    return [tree for tree, of in zip(found, owners, strict=True) if not any(mapping(one).get("kind") in _CONTROLLERS for one in of)]
 
 
 async def _list(client: Client, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:

@@ -231,20 +231,19 @@ class Cluster:
 
     def __init__(self, flags: CheckFlags) -> None:
         try:
-            from netinit.kube import api_paths, client
+            from netinit.kube import client
             from netinit.kube.access import find_access
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        self._ask_once: Any = client.ask_once
-        self._paths: Any = api_paths
+        self._api: Any = client
         self._access = find_access(kubeconfig=flags.kubeconfig, context=flags.context)
 
     def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
         try:
-            return self._ask_once(self._access, ask)
+            return self._api.ask_once(self._access, ask)
         except ClusterError as error:
             if optional and error.status == _NOT_FOUND:
                 return [], ""
@@ -257,21 +256,21 @@ class Cluster:
 
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Data of a ConfigMap. Raises ConfigError."""
-        found = self._one(f"the ConfigMap {namespace}/{name}", self._paths.CONFIG_MAPS, name, namespace)
+        found = self._one(f"the ConfigMap {namespace}/{name}", self._api.CONFIG_MAPS, name, namespace)
         return strings(found.get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """Labels of a namespace. Raises ConfigError."""
-        found = self._one(f"the namespace {name}", self._paths.NAMESPACES, name)
+        found = self._one(f"the namespace {name}", self._api.NAMESPACES, name)
         return strings(mapping(found.get("metadata")).get("labels"))
 
     def nodes(self) -> list[Tree]:
         """All nodes. Raises ConfigError."""
-        return self._list("the nodes", self._paths.NODES)
+        return self._list("the nodes", self._api.NODES)
 
     def proxy_configs(self) -> list[Tree]:
         """The ProxyConfig resources; empty if the cluster does not define them. Raises ConfigError."""
-        return self._list("the ProxyConfig resources", self._paths.PROXY_CONFIGS, optional=True)
+        return self._list("the ProxyConfig resources", self._api.PROXY_CONFIGS, optional=True)
 
     def _list(self, what: str, resource: Any, *, optional: bool = False) -> list[Tree]:
         found: list[Tree] = self._read(what, lambda client: client.list(resource), optional=optional)[0]
@@ -279,5 +278,5 @@ class Cluster:
 
     def webhook_configurations(self) -> list[Tree]:
         """MutatingWebhookConfigurations of sidecar injectors, as in manifests. Raises ConfigError."""
-        found = self._list("the webhooks", self._paths.WEBHOOK_CONFIGURATIONS)
+        found = self._list("the webhooks", self._api.WEBHOOK_CONFIGURATIONS)
         return [item for item in found if "sidecar-injector" in str(item.get("webhooks"))]

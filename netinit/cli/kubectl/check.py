@@ -19,14 +19,13 @@ from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
 from netinit.cli.rule_sources import find_of_manifest
 from netinit.inject.podfile import PodFacts, read_object
+from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
 from netinit.simulate.audit import kinds
 
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
 PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
 MAX_CELL = 60  # characters: a row of five cells stays readable
-MESH_LABELS = {"istio-injection": "enabled"}
-REVISION = "istio.io/rev"
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 
 
@@ -69,7 +68,7 @@ def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool
     found = set()
     for metadata in (mapping(mapping(one).get("metadata")) for one in listed):
         labels = strings(metadata.get("labels"))
-        if labels.get(REVISION) or any(labels.get(key) == value for key, value in MESH_LABELS.items()):
+        if labels.get(REVISION_LABEL) or labels.get(INJECTION_LABEL) == "enabled":
             found.add(string(metadata.get("name")))
     return found, []
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.errors import ClusterError, OptionError
-from netinit.base.net import join_host, parse_address
+from netinit.base.net import join_host, parse_address, read_addresses
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.kubectl.objects import read_addresses
 from netinit.cli.kubectl.program import Kubectl
 
 MAX_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
@@ -56,7 +55,7 @@ def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[Named
                 return list(_of_service(kubectl, service, named, port))
         if named:
             pod = kubectl.get("pod", named[0], "-n", named[1])
-            listed = [mapping(item).get("ip") for item in sequence(mapping(pod.get("status")).get("podIPs"))]
+            listed = [string(mapping(item).get("ip")) for item in sequence(mapping(pod.get("status")).get("podIPs"))]
             if found := list(read_addresses(listed)):
                 return [NamedDestination(f"pod {named[1]}/{named[0]}", address, read_port_number(port)) for address in found]
     except ClusterError as error:
@@ -94,7 +93,7 @@ def _of_service(kubectl: Kubectl, service: Tree, named: tuple[str, str], port: s
         known = ", ".join(filter(None, (string(item.get("port")) for item in ports))) or "none"
         raise OptionError(f"--to: {title} has no port {quote(port)}; it has {known}")
     own = [spec.get("clusterIP"), *sequence(spec.get("clusterIPs"))]
-    for address in dict.fromkeys(read_addresses(own)):
+    for address in dict.fromkeys(read_addresses(map(string, own))):
         yield NamedDestination(f"{title}, its ClusterIP", address, read_port_number(string(chosen.get("port"))))
     slices = kubectl.get(_SLICES, "-n", named[1], "-l", f"kubernetes.io/service-name={named[0]}")
     found = dict.fromkeys(_endpoints(slices, string(chosen.get("name"))))
@@ -110,7 +109,7 @@ def _endpoints(slices: Tree, port: str) -> Iterator[tuple[str, int]]:
         for endpoint in map(mapping, sequence(one.get("endpoints"))):
             if mapping(endpoint.get("conditions")).get("ready") is False:
                 continue
-            for address in read_addresses(sequence(endpoint.get("addresses"))):
+            for address in read_addresses(map(string, sequence(endpoint.get("addresses")))):
                 yield from ((address, read_port_number(string(item.get("port")))) for item in ports)
 
 

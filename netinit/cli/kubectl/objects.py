@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.net import parse_address
+from netinit.base.net import read_addresses
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 
@@ -76,22 +75,13 @@ def read_pod(tree: Any) -> ClusterPod:
     return ClusterPod(
         namespace=check_name(metadata.get("namespace"), "namespace"), name=check_name(metadata.get("name"), "pod"),
         node=check_name(node, "node") if node else "", phase=string(status.get("phase")),
-        addresses=tuple(read_addresses(listed)), tree=mapping(tree),
+        addresses=tuple(read_addresses(map(string, listed))), tree=mapping(tree),
     )  # fmt: skip
 
 
 def read_pods(tree: Tree) -> list[ClusterPod]:
     """Parse the pods of a List. Raises ParseError."""
     return [read_pod(item) for item in sequence(tree.get("items"))]
-
-
-def read_addresses(items: list[Any]) -> Iterator[str]:
-    """The items that are valid addresses."""
-    for item in items:
-        try:
-            yield parse_address(string(item))
-        except ValueError:
-            continue
 
 
 def split_object(text: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from netinit.cli.flags import HELP_NAMES, add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.program import describe_errors
+from netinit.cli.kubectl.program import describe_failure
 from netinit.cli.kubectl.sources import (
     EphemeralSource,
     LiveAnswer,
@@ -225,6 +225,6 @@ def _follow(live: LiveAnswer, show: Show) -> int:
             for line in followed.lines():
                 show(line)
     if live.find_code and followed.status:
-        raise ClusterError(f"kubectl debug: {describe_errors(followed.errors, followed.status)}")
+        raise ClusterError(f"kubectl debug: {describe_failure(followed)}")
     note([said for said in split_message(followed.errors) if said and not said.startswith(_KUBECTL_SAYS)])
     return live.find_code() if live.find_code else abs(followed.status)

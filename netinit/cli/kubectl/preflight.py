@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
 
 from netinit.base.errors import ClusterError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.console import answer
 from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
-from netinit.cli.webhook.lint import render_findings
+from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.webhook.installation_findings import ERROR, HOOKS, WARNING, InstallationFinding, finding, sort_findings
+from netinit.webhook.installation_findings import HOOKS, WARNING, InstallationFinding, finding, sort_findings
 from netinit.webhook.linting import CA_CONFIG_MAP
-from netinit.webhook.preflight import ClusterState, detect_platforms, find_pods, name_resource, preflight
+from netinit.webhook.preflight import detect_platforms, name_resource, preflight
 
 JSON, TEXT = "json", "text"
 READ = {  # kind -> kubectl resource
@@ -51,16 +48,12 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     version = _read_version(kubectl)
     by_kind, unread = _read(kubectl)
     found = sort_findings([
-        *preflight(planned, ClusterState(version=version, by_kind=by_kind), namespace),
+        *preflight(planned, by_kind, namespace, version=version),
         *_compare_platforms(planned, by_kind.get("Node", []), render),
         *_ask_rights(kubectl, planned, namespace),
         *unread,
     ])  # fmt: skip
-    if form == JSON:
-        show_artefact(to_json(with_version({"findings": [asdict(one) for one in found]})))
-    else:
-        answer(render_findings(found))
-    return 1 if any(one.severity == ERROR for one in found) else 0
+    return show_findings(found, as_json=form == JSON)
 
 
 def _read_version(kubectl: Kubectl) -> str:
@@ -100,7 +93,8 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    volumes = [one for pod in find_pods(planned, "DaemonSet") for one in sequence(pod.get("volumes"))]
+    templates = [mapping(mapping(tree.get("spec")).get("template")) for tree in planned if tree.get("kind") == "DaemonSet"]
+    volumes = [one for template in templates for one in sequence(mapping(template.get("spec")).get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}
 

@@ -70,14 +70,9 @@ class Kubectl:
         return tree
 
 
-def describe_failure(done: run.Finished) -> str:
+def describe_failure(done: run.Finished | Followed) -> str:
     """A failed program's error output, truncated."""
-    return describe_errors(done.errors, done.status)
-
-
-def describe_errors(errors: str, status: int) -> str:
-    """The text of a standard error stream, truncated."""
-    return shorten(errors.strip() or f"ended with {status}", MAX_ERROR)
+    return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)
 
 
 def _is_text(text: str) -> bool:

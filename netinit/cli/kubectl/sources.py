@@ -12,7 +12,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Kubectl, describe_errors, describe_failure
+from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.reexec import run_netinit
 from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
@@ -25,7 +25,6 @@ FROM_MANIFEST = ("explain", "audit", "draw")
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
 SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
 MAX_LINES, MAX_ANSWER = 2000, 1 << 20  # of an answer that is shown; the second in characters
-NO_IMAGE = "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
@@ -131,7 +130,7 @@ class AgentSource:
         answered = next(followed.lines(), "") == json.dumps({"following": question.verb})
         if not answered:
             followed.finish()
-            raise ClusterError(f"the node agent {agent.title}: {describe_errors(followed.errors, followed.status)}")
+            raise ClusterError(f"the node agent {agent.title}: {describe_failure(followed)}")
         return LiveAnswer(followed, f"live, through the node agent {agent.title}")
 
     def base(self, node: str) -> Options:
@@ -200,20 +199,18 @@ def _is_of_a_daemonset(tree: Tree) -> bool:
     return any(mapping(owner).get("kind") == "DaemonSet" and mapping(owner).get("controller") is True for owner in owners)
 
 
+@dataclass(frozen=True, slots=True)
 class EphemeralSource:
     """An ephemeral container with netinit's image. It exits by itself but stays listed until the pod is deleted."""
 
-    def __init__(self, kubectl: Kubectl, image: str, seconds: float = _PULL_SECONDS, pause: float = _PAUSE) -> None:
-        self.kubectl = kubectl
-        self.image = image
-        self.seconds = seconds
-        self.pause = pause
+    kubectl: Kubectl
+    image: str
+    seconds: float = _PULL_SECONDS
+    pause: float = _PAUSE
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if no image is known, or the container is rejected or does not run."""
-        if not self.image:
-            raise ClusterError(NO_IMAGE)
-        name = _make_name()
+        name = self._choose_name()
         done = self.kubectl.ask("debug", *self._words(pod, name, question))
         if done.status:
             raise ClusterError(f"kubectl debug: {describe_failure(done)}")
@@ -227,12 +224,15 @@ class EphemeralSource:
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
         """Start a continuous command and attach to its container. Raises ClusterError."""
-        if not self.image:
-            raise ClusterError(NO_IMAGE)
-        name = _make_name()
+        name = self._choose_name()
         followed = self.kubectl.follow("debug", "-i", *self._words(pod, name, question))
         source = f"live, by the ephemeral container {name}, which stays listed until the pod is gone when it has ended"
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
+
+    def _choose_name(self) -> str:
+        if not self.image:
+            raise ClusterError("no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE")
+        return f"netinit-{secrets.token_hex(4)}"
 
     def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
         environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
@@ -256,10 +256,6 @@ class EphemeralSource:
             if why in _STUCK or time.monotonic() > until:
                 raise ClusterError(f"the ephemeral container {name} of {pod.title} does not end: {quote(why)}")
             time.sleep(self.pause)
-
-
-def _make_name() -> str:
-    return f"netinit-{secrets.token_hex(4)}"
 
 
 class ManifestSource:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.errors import NetinitError
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.node.settings import AgentSettings
 
 
@@ -16,10 +15,6 @@ def command(options: AgentSettings) -> int:
     Installs the plugin and keeps it installed, watches the node's pods, and programs the namespace of each injected one before
     a container starts. Serves metrics, /livez and /readyz. On SIGTERM it ends when running requests are done.
     """
-    try:
+    with optional_packages("the agent needs packages that are", "pip install httptools httpx2 prometheus-client uvicorn"):
         from netinit.node import supervisor
-    except ImportError as error:
-        raise NetinitError(
-            f"the agent needs packages that are not installed ({error.name}): pip install httptools httpx2 prometheus-client uvicorn"
-        ) from error
     return supervisor.run(options)

@@ -16,9 +16,9 @@ def install(options: InstallSettings) -> int:
 
     The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
     """
-    from netinit.node.installer import make_installer
+    from netinit.node.installer import Installer
 
-    changed = make_installer(options).install()
+    changed = Installer(options).install()
     show(lines(["the plugin is in place" if changed else "the plugin was in place already"]))
     return 0
 
@@ -30,9 +30,9 @@ def uninstall(options: InstallSettings) -> int:
     The agent does this itself when its DaemonSet is deleted; this is for nodes where it could not. Injected pods without an
     istio-init then start uncaptured.
     """
-    from netinit.node.installer import make_installer
+    from netinit.node.installer import Installer
 
-    changed = make_installer(options).uninstall()
+    changed = Installer(options).uninstall()
     show(lines(["the plugin was removed" if changed else "there was nothing to remove"]))
     return 0
 

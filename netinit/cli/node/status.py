@@ -36,7 +36,7 @@ def command(options: InstallSettings, as_json: bool) -> int:
 
 def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     """The problem of each part (empty if none), and the agent's own status."""
-    from netinit.node.installer import make_installer
+    from netinit.node.installer import Installer
 
     status = _read(Path(options.socket).parent / STATUS_FILE)
     silence = now - float(status.get("time", 0))
@@ -49,7 +49,7 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     else:
         agent = "; ".join(wrong)
     return {
-        **make_installer(options).state(), "agent": agent, "pods": status.get("pods", 0),
+        **Installer(options).state(), "agent": agent, "pods": status.get("pods", 0),
         "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
         "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
     }  # fmt: skip

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import ConfigError, NetinitError, OptionError, ParseError
+from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tree import Tree, shown
 from netinit.cli.console import answer as show_answer
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.manifests import Selection
@@ -26,7 +26,6 @@ from netinit.webhook.review import MAX_REVIEW_BYTES, answer
 
 EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
-INSTALL = "pip install 'netinit[kubernetes]'"
 _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
 _MAX_ANSWER_BYTES = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
 _DOCS = "docs/differences.md"
@@ -111,13 +110,10 @@ def _in_process(flags: CompareFlags) -> Ask:
 def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
     if not url.startswith("https://"):
         raise OptionError(f"--url: {shown(url)} must begin with https://, as webhooks are served")
-    try:
+    with optional_packages("asking a webhook needs a package that is"):
         import httpx2
 
-        from netinit.kube.access import Access
-        from netinit.kube.credentials import make_context
-    except ImportError as error:
-        raise NetinitError(f"asking a webhook needs a package that is not installed ({error.name}): {INSTALL}") from error
+        from netinit.kube.access import Access, make_context
     pem = inputs.read_text(authority) if authority else ""
     context = make_context(Access(server=url, certificate_authority=pem, origin=f"--ca {authority}"))
     client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
@@ -164,10 +160,8 @@ def _reviews(flags: CompareFlags) -> Iterator[Review]:
 
 
 def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
-    try:
+    with optional_packages("reading a cluster needs a package that is"):
         from netinit.webhook.survey import find_workloads
-    except ImportError as error:
-        raise ConfigError(f"reading a cluster needs a package that is not installed ({error.name}): {INSTALL}") from error
     for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
         yield "the cluster", tree
 

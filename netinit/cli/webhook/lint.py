@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError, ParseError
+from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
-from netinit.base.sanitize import Lines, lines
+from netinit.base.sanitize import lines
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.console import answer
-from netinit.cli.flags import HELP_NAMES, json_option
+from netinit.cli.flags import HELP_NAMES, json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
 from netinit.webhook.installation_findings import ERROR, InstallationFinding
 from netinit.webhook.linting import lint
-
-_SIGNS = {ERROR: "✘"}
 
 
 @click.command("lint", context_settings=HELP_NAMES)
@@ -42,21 +40,20 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
     if files and (context or kubeconfig):
         raise OptionError("-f: contradicts --context and --kubeconfig; give manifests or a cluster")
     trees = _read(files) if files else _survey(context, kubeconfig)
-    found = lint(trees, now=time.time(), whole=not files)
+    return show_findings(lint(trees, now=time.time(), whole=not files), as_json=as_json)
+
+
+def show_findings(found: Sequence[InstallationFinding], *, as_json: bool) -> int:
+    """Print each finding with its remedy, or as JSON; return the exit code, 1 if one is an error."""
     if as_json:
         show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
     else:
-        answer(render_findings(found))
+        printed = []
+        for finding in found:
+            printed.append(f"{'✘' if finding.severity == ERROR else '!'} {finding.subject}: {finding.message}")
+            printed.append(f"    remedy: {finding.remedy}{f' ({finding.page})' if finding.page else ''}")
+        answer(lines(printed or ["nothing found"]))
     return 1 if any(finding.severity == ERROR for finding in found) else 0
-
-
-def render_findings(found: Iterable[InstallationFinding]) -> Lines:
-    """Format each finding with its remedy."""
-    printed = []
-    for finding in found:
-        printed.append(f"{_SIGNS.get(finding.severity, '!')} {finding.subject}: {finding.message}")
-        printed.append(f"    remedy: {finding.remedy}{f' ({finding.page})' if finding.page else ''}")
-    return lines(printed or ["nothing found"])
 
 
 def _read(files: tuple[str, ...]) -> list[Tree]:
@@ -74,11 +71,7 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
 
 
 def _survey(context: str, kubeconfig: str) -> list[Tree]:
-    try:
+    remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
+    with optional_packages("looking into a cluster needs a package that is", remedy):
         from netinit.webhook.survey import survey
-    except ImportError as error:
-        raise NetinitError(
-            f"looking into a cluster needs a package that is not installed ({error.name}): pip install 'netinit[kubernetes]'; "
-            "or give manifests with -f"
-        ) from error
     return survey(context, kubeconfig)

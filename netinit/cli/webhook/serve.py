@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netinit.base.errors import NetinitError
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.webhook.settings import ServeSettings
 
 
@@ -17,11 +16,7 @@ def command(options: ServeSettings) -> int:
     watched; a change is tried before it becomes active, and an invalid one leaves the previous one active. On SIGTERM it ends
     when running reviews are done.
     """
-    try:
+    remedy = "pip install cryptography httptools httpx2 prometheus-client uvicorn"
+    with optional_packages("the server needs packages that are", remedy):
         from netinit.webhook import server
-    except ImportError as error:
-        raise NetinitError(
-            f"the server needs packages that are not installed ({error.name}): "
-            "pip install cryptography httptools httpx2 prometheus-client uvicorn"
-        ) from error
     return server.run(options)

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.kube.access import Exec, find_access, in_cluster, of_kubeconfig
-from netinit.kube.api_paths import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
-from netinit.kube.credentials import ask_program, make_context
+from netinit.kube.access import Exec, ask_program, find_access, in_cluster, make_context, of_kubeconfig
+from netinit.kube.client import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
 
 
 def write(path, **changes):

@@ -17,9 +17,8 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.kube import cache as cache_module
 from netinit.kube.access import Access
-from netinit.kube.api_paths import CONFIG_MAPS, SECRETS
 from netinit.kube.cache import Cache
-from netinit.kube.client import JSON_PATCH, Client, write_event
+from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Client, write_event
 from netinit.webhook.certificates import make_pair
 
 

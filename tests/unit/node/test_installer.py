@@ -19,8 +19,9 @@ from netinit.base.errors import ConfigError
 from netinit.node import conflist, installer
 from netinit.node.conflist import ENTRY, first_of, settings_of, with_entry, without_entry
 from netinit.node.installer import Installer
+from netinit.node.settings import SECOND, WAIT, InstallSettings
 
-SETTINGS = settings_of(socket="/run/netinit/cni.sock", namespace="mesh", daemon_set="netinit-node", seconds=30, excluded=["kube-system"])
+OPTIONS = InstallSettings(namespace="mesh", outside_namespaces=WAIT)
 LIST = {
     "name": "k8s", "cniVersion": "0.3.1", "x-unknown": {"b": [1, 2.5, None], "a": "ü"}, "disableCheck": True,
     "plugins": [{"type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}}, {"type": "portmap", "capabilities": {"portMappings": True}}],
@@ -36,10 +37,13 @@ def place(tmp_path):
     return tmp_path
 
 
-def made(place, settings=SETTINGS, **more):
-    return Installer(
-        plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=more.get("name", ""), run_folder=place / "run", settings=settings
-    )
+def settings(place, **more):
+    places = {"plugin": place / "plugin", "bin_folder": place / "bin", "conf_folder": place / "net.d", "socket": place / "run" / "cni.sock"}
+    return OPTIONS.replace(**{name: str(path) for name, path in places.items()}, **more)
+
+
+def made(place, **more):
+    return Installer(settings(place, **more))
 
 
 def write(place, tree, name="10-net.conflist", mode=0o640):
@@ -88,10 +92,10 @@ def test_an_older_entry_is_replaced_and_one_that_is_not_last_is_moved(place):
 
 def test_two_agents_of_different_versions_do_not_fight(place):
     path = write(place, LIST)
-    old, new = made(place, SETTINGS.replace("30", "5")), made(place)
+    old, new = made(place, timeout=5 * SECOND), made(place)
     assert [old.install(), new.install(), old.install(), new.install(), old.install()] == [True, True, False, False, False]
     assert read(path)["plugins"][-1] == ENTRY
-    assert (place / "bin" / "netinit-cni.settings").read_text() == SETTINGS
+    assert (place / "bin" / "netinit-cni.settings").read_text() == settings_of(settings(place))
 
 
 def test_what_others_rewrite_gets_the_entry_back(place):
@@ -256,7 +260,7 @@ def test_a_folder_without_a_network_is_waited_for(place):
 
 def test_a_network_that_is_named_is_taken_and_no_other(place):
     first, second = write(place, LIST, "00-a.conflist"), write(place, LIST, "50-b.conflist")
-    made(place, name="50-b.conflist").install()
+    made(place, conf_name="50-b.conflist").install()
     assert read(first) == LIST
     assert read(second)["plugins"][-1] == ENTRY
 
@@ -285,8 +289,7 @@ def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):
 
 def test_a_network_of_its_own_is_written_for_multus_and_removed(place):
     path = place / "net.d" / "netinit-cni.conf"
-    own = Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name=path.name, run_folder=place / "run",
-                    settings=SETTINGS, standalone=True)  # fmt: skip
+    own = made(place, conf_name=path.name, standalone=True)
     assert own.install() is True
     assert read(path) == {"cniVersion": "1.0.0", "name": "netinit-cni", **ENTRY}
     assert (own.install(), own.state()) == (False, {"executable": "", "entry": ""})
@@ -324,13 +327,12 @@ def test_twenty_agents_at_once_leave_one_entry(place):
 
 
 FULL = """
-import json, sys
-from pathlib import Path
+import sys
 from netinit.base.errors import ConfigError
 from netinit.node.installer import Installer
-place = Path(sys.argv[1])
+from netinit.node.settings import InstallSettings
 try:
-    Installer(plugin=place / "plugin", bin_folder=place / "bin", conf_folder=place / "net.d", conf_name="", run_folder=place / "run", settings=sys.argv[2]).install()
+    Installer(InstallSettings.from_argv(sys.argv[1:])).install()
 except ConfigError as error:
     print(error)
 """
@@ -338,7 +340,8 @@ except ConfigError as error:
 
 def run_mounted(place, prepare, folder="net.d"):
     """What an installer says in a mount namespace in which a folder was prepared by these commands of a shell."""
-    words = ["unshare", "--mount", "sh", "-ec", f'cd "$1/{folder}"; {prepare}; exec "$2" -c "$3" "$1" "$4"', "sh", place, sys.executable, FULL, SETTINGS]
+    words = ["unshare", "--mount", "sh", "-ec", f'cd "$1/{folder}"; {prepare}; shift; exec "$@"', "sh", place, sys.executable, "-c", FULL]
+    words += ["--pluginFile", place / "plugin", "--cniBinFolder", place / "bin", "--cniConfFolder", place / "net.d", "--socket", place / "run" / "cni.sock"]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -140,12 +140,12 @@ def test_an_error_has_its_code_one_line_and_details():
 @given(st.binary(max_size=80))
 def test_no_first_line_is_taken_that_is_not_of_the_plugin(line):
     try:
-        head = parse_head(line)
+        lengths = parse_head(line)
     except CniError:
         return
     assert line.startswith(protocol.GREETING)
-    assert head.variables <= 64 << 10
-    assert head.input <= 1 << 20
+    assert lengths[0] <= 64 << 10
+    assert lengths[1] <= 1 << 20
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

@@ -325,7 +325,7 @@ def test_the_dashboard_is_json_of_metrics_that_exist():
             " ".join(target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]),
         )
     )
-    source = (Path(__file__).parents[3] / "netinit" / "webhook" / "metrics.py").read_text()
+    source = (Path(__file__).parents[3] / "netinit" / "webhook" / "serving_state.py").read_text()
     named = set(re.findall(r'"((?:netinit|sidecar)_[a-z_]+)"', source))
     assert {name.removesuffix("_bucket") for name in asked} <= named
 

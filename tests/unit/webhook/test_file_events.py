@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.webhook.controller import FileEvents
+from netinit.webhook.controller import WatchedFiles
 from webhook_server import Server, make_pod
 
 
@@ -32,8 +32,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_ends_the_wait_and_is_told_once(tmp_path, change):
     mount(tmp_path, "1")
-    events = FileEvents()
-    assert events.watch([tmp_path / "values"])
+    events = WatchedFiles([tmp_path / "values"])
+    assert events.watch()
     CHANGES[change](tmp_path)
 
     async def wait():
@@ -46,8 +46,8 @@ def test_a_change_ends_the_wait_and_is_told_once(tmp_path, change):
 
 
 def test_what_cannot_be_watched_is_said(tmp_path):
-    events = FileEvents()
-    assert not events.watch([tmp_path / "missing" / "values"])
+    events = WatchedFiles([tmp_path / "missing" / "values"])
+    assert not events.watch()
     events.close()
 
 

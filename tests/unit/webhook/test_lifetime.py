@@ -15,8 +15,7 @@ from netinit.serving.event_log import EventLog
 from netinit.serving.listener import HttpListener
 from netinit.webhook.application import Application
 from netinit.webhook.configuration import Texts, load
-from netinit.webhook.metrics import Metrics
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 from webhook_server import make_pod, make_review
 
 BODY = json.dumps(make_review(make_pod())).encode()
