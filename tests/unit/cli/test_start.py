@@ -45,7 +45,7 @@ FOR_INJECTION = frozenset(
     """
     _collections _collections_abc _functools _json _operator _sre _typing binascii collections collections.abc copyreg enum functools itertools
     json json.decoder json.encoder json.scanner keyword math operator re re._casefix re._compiler re._constants re._parser reprlib types
-    typing unicodedata
+    typing unicodedata zlib
     """.split(),  # noqa: SIM905 - as above
 )
 CONFIG = "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: {{ .Values.image | quote }}\n"
