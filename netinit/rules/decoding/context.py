@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.decoding.registers import ComparisonReader, OptionReader, StructReader
 
-_STATES = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")  # as iptables lists them
+_STATES = tuple([name for name, _ in structs.CONNTRACK_BITS])  # as iptables lists them
 
 # ---- options of iptables -------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ def _read_conntrack(info: bytes, _: str, __: Family | None) -> list[Match] | Non
 
 
 def _read_state(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    states = _states(unpack_from("=I", info)[0], (*structs.STATE_BITS, ("UNTRACKED", 64)))
+    states = _states(unpack_from("=I", info)[0], numbers.STATES)
     return [ConnectionState(states=states, module="state")] if states else None
 
 
@@ -173,8 +173,10 @@ def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
     return (number, compared.negated) if number and number & number - 1 == 0 else None
 
 
-def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
-    by_bit = {bit: name for name, bit in numbers.STATES}
+def _state(compared: RegisterTest, _: Known, *, known: tuple[tuple[str, int], ...]) -> list[Match] | None:
+    by_bit = {bit: name for name, bit in known}
+    if not compared.operand.mask and known is numbers.STATUSES:  # a connection may have several
+        return None
     if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
         bits = 0
         for low, high in compared.ranges:
@@ -186,14 +188,7 @@ def _state(compared: RegisterTest, _: Known) -> list[Match] | None:
         asked = _bits(compared)
     if asked is None or asked[0] & ~sum(by_bit):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in numbers.STATES if asked[0] & bit]), negated=asked[1])]
-
-
-def _status(compared: RegisterTest, _: Known) -> list[Match] | None:
-    asked = _bits(compared) if compared.operand.mask else None
-    if asked is None or asked[0] & ~sum([bit for _, bit in numbers.STATUSES]):
-        return None
-    return [ConnectionState(states=tuple([name for name, bit in numbers.STATUSES if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in known if asked[0] & bit]), negated=asked[1])]
 
 
 def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:
@@ -215,9 +210,9 @@ def _fib(compared: RegisterTest, _: Known) -> list[Match] | None:
 
 OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {
     (META, numbers.META_MARK): partial(_mark, connection=False),
-    (CT, numbers.CT_STATE): _state,
+    (CT, numbers.CT_STATE): partial(_state, known=numbers.STATES),
     (CT, numbers.CT_DIRECTION): _direction,
-    (CT, numbers.CT_STATUS): _status,
+    (CT, numbers.CT_STATUS): partial(_state, known=numbers.STATUSES),
     (CT, numbers.CT_MARK): partial(_mark, connection=True),
     (FIB, numbers.FIB_ADDRTYPE): _fib,
 }

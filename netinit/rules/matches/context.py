@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from netinit.rules.packet_interfaces import Chosen, PacketSet
     from netinit.rules.rule_builder import RuleBuilder
 
-NFT_STATES = ("invalid", "established", "related", "new", "untracked")  # in the order of the kernel's bits
-
 
 class Mark(Match):
     """Matches the mark of the packet or its connection, under `mask` (sections mark, connmark)."""
@@ -91,7 +89,7 @@ class ConnectionState(Match):
 
     def nft(self) -> str:
         """Return the expression. Raises ValueError for states and translations: nft needs several."""
-        states = [state for state in NFT_STATES if state.upper() in self.states]
+        states = [name.lower() for name, _ in sorted(numbers.STATES, key=lambda state: state[1]) if name in self.states]
         translated = [word.lower() for word in ("SNAT", "DNAT") if word in self.states]
         no = "! " if self.negated else ""  # `!=` would compare all bits
         parts = [f"ct {what} {no}{','.join(words)}" for what, words in (("state", states), ("status", translated)) if words]
