@@ -9,7 +9,7 @@ from netinit.kernel import netlink, nf_tables
 from netinit.kernel.nf_tables import name
 from netinit.rules.expressions.native import encode_steps
 from netinit.rules.model import BUILTIN_CHAINS, expected_base
-from netinit.rules.numbers import NF_ACCEPT, TYPE_FIB, TYPE_INTERFACE
+from netinit.rules.numbers import TYPE_FIB, TYPE_INTERFACE
 from netinit.rules.rule_builder import EncodedSet, be32
 
 TYPE_CHECKING = False
@@ -65,20 +65,11 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
 
 
 def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
-    body = attribute(netlink.NFTA_CHAIN_TABLE, name(table)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))
-    if is_base:
-        builtin = chain.upper()
-        kind, priority = expected_base(table.rpartition("-")[2], builtin)
-        hook = attribute(netlink.NFTA_HOOK_HOOKNUM, be32(BUILTIN_CHAINS.index(builtin))) + attribute(
-            netlink.NFTA_HOOK_PRIORITY, be32(priority)
-        )
-        body += attribute(netlink.NFTA_CHAIN_HOOK, hook) + attribute(netlink.NFTA_CHAIN_POLICY, be32(NF_ACCEPT))
-        body += attribute(netlink.NFTA_CHAIN_TYPE, name(kind))
-    return (
-        nf_tables.NFT_MSG_NEWCHAIN,
-        netlink.NLM_F_CREATE | netlink.NLM_F_EXCL,
-        body,
-    )  # NLM_F_EXCL prevents a second copy of the rules
+    if not is_base:
+        return nf_tables.create_chain(table, chain, None)
+    builtin = chain.upper()
+    kind, priority = expected_base(table.rpartition("-")[2], builtin)
+    return nf_tables.create_chain(table, chain, (kind, BUILTIN_CHAINS.index(builtin), priority))
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:

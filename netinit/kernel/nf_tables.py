@@ -131,6 +131,17 @@ def set_dormant(family: int, table: str, *, dormant: bool) -> None:
     commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(table)) + flags)])
 
 
+def create_chain(table: str, chain: str, base: tuple[str, int, int] | None) -> Message:
+    """Return the message that creates a chain, which must not exist; `base`: type, hook's number, priority. Its policy accepts."""
+    body = attribute(netlink.NFTA_CHAIN_TABLE, name(table)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))
+    if base:
+        kind, hook, priority = base
+        place = attribute(netlink.NFTA_HOOK_HOOKNUM, pack(">I", hook)) + attribute(netlink.NFTA_HOOK_PRIORITY, pack(">i", priority))
+        body += attribute(netlink.NFTA_CHAIN_HOOK, place) + attribute(netlink.NFTA_CHAIN_POLICY, pack(">I", netlink.NF_ACCEPT))
+        body += attribute(netlink.NFTA_CHAIN_TYPE, name(kind))
+    return NFT_MSG_NEWCHAIN, netlink.NLM_F_CREATE | netlink.NLM_F_EXCL, body
+
+
 def name(text: str) -> bytes:
     """Return a name as the kernel expects it."""
     return text.encode("utf-8", "surrogateescape") + b"\0"

@@ -11,7 +11,7 @@ from _struct import pack
 
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, list_nft_chains
-from netinit.kernel.nf_tables import NfTables, name, raise_first
+from netinit.kernel.nf_tables import NfTables, create_chain, name, raise_first
 
 TABLE = "netinit-trace"
 BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), before raw (-300)
@@ -71,18 +71,9 @@ def _table(flags: int) -> tuple[int, int, bytes]:
 
 
 def _make_chains(logger: str, *, inbound: bool) -> list[tuple[int, int, bytes]]:
-    chains = [_chain(BEGINNING, _BEGINNINGS[inbound], BEFORE_ALL)]
-    chains += [_chain(end, hook, BEHIND_ALL) for end, hook in ENDS.items()]
-    return [*chains, _chain(_LOGGER + logger, None, 0)] if logger else chains
-
-
-def _chain(chain: str, hook: int | None, priority: int) -> tuple[int, int, bytes]:
-    body = attribute(netlink.NFTA_CHAIN_TABLE, name(TABLE)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))
-    if hook is not None:
-        place = attribute(netlink.NFTA_HOOK_HOOKNUM, pack(">I", hook)) + attribute(netlink.NFTA_HOOK_PRIORITY, pack(">i", priority))
-        body += attribute(netlink.NFTA_CHAIN_HOOK, place) + attribute(netlink.NFTA_CHAIN_POLICY, pack(">I", netlink.NF_ACCEPT))
-        body += attribute(netlink.NFTA_CHAIN_TYPE, name("filter"))
-    return nf_tables.NFT_MSG_NEWCHAIN, netlink.NLM_F_CREATE, body
+    chains = [create_chain(TABLE, BEGINNING, ("filter", _BEGINNINGS[inbound], BEFORE_ALL))]
+    chains += [create_chain(TABLE, end, ("filter", hook, BEHIND_ALL)) for end, hook in ENDS.items()]
+    return [*chains, create_chain(TABLE, _LOGGER + logger, None)] if logger else chains
 
 
 def _rule(expressions: bytes) -> tuple[int, int, bytes]:
