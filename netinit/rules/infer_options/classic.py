@@ -7,7 +7,7 @@ from typing import Any
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import OFF, ON, REDIRECT
 from netinit.options.kinds import ALL
-from netinit.rules.infer_options.layout_reader import STAND_IN, LayoutReader, find_match, listed_ports
+from netinit.rules.infer_options.layout_reader import NETWORKS_UNREAD, STAND_IN, LayoutReader, find_match, listed_ports
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
 from netinit.rules.model import (
     FILTER,
@@ -69,7 +69,7 @@ class Classic(LayoutReader):
         listed = tuple([network for family in FAMILIES for network in captured[family]])
         found["outbound_cidrs"] = ALL if listed and not ends else listed
         if ends and not listed:
-            self.unread.append("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them")
+            self.unread.append(NETWORKS_UNREAD)
             found["outbound_cidrs"] = (Network.parse(f"{STAND_IN}/32"),)
         return found
 

@@ -12,6 +12,7 @@ from netinit.options.user_ports import PortsOfUsers
 from netinit.rules.infer_options.layout_reader import (
     LOOPBACKS,
     MAX_SERVERS,
+    NETWORKS_UNREAD,
     STAND_IN,
     WHOLE,
     LayoutReader,
@@ -25,6 +26,7 @@ from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import (
     FILTER,
+    FORWARD,
     ISTIO_DROP,
     ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
@@ -143,6 +145,9 @@ class Current(LayoutReader):
             found["outbound_cidrs"] = ALL
         else:
             found["outbound_cidrs"] = _join(captured, self.on(), self._to_itself())
+            if not found["outbound_cidrs"] and any(rule.target.calls == ISTIO_DROP for rule in self.rules_of(FILTER, FORWARD)):
+                self.unread.append(NETWORKS_UNREAD)  # rules for what VMs send are those of captured networks
+                found["outbound_cidrs"] = (Network.parse(f"{STAND_IN}/32"),)
         return found
 
     def _to_itself(self) -> bool:

@@ -35,6 +35,7 @@ Routing = Mapping[int, int]  # mark -> routing table
 MAX_SERVERS = 64  # addresses in one rule for servers: larger networks are not ours
 WHOLE = {family: Network((family.version, 0, 0)) for family in FAMILIES}
 STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is off
+NETWORKS_UNREAD = "--istio-service-cidr: networks of IPv6, which is off, so that no rule names them"
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
 
 

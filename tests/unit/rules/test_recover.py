@@ -94,6 +94,8 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
         (("-x", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),),
          ("--istio-service-exclude-cidr: the address set of IPv4 cannot be read",)),
         (("-i", "10.0.0.0/8"), (("-d 10.0.0.0/8", "-m set --match-set x dst"),), ("--istio-service-cidr: the address set of IPv4 cannot be read",)),
+        (("-i", "fd00::/8", "--ipv6", "off", "-k", "tap0"), (),
+         ("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them",)),
         (("--layout", "classic"), (("--uid-owner", ""),), ("--proxy-uid: no rule names one",)),
         (("--layout", "classic", "-i", "fd00::/8", "--ipv6", "off"), (),
          ("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them",)),
