@@ -57,6 +57,20 @@ def netinit(root, *words, **more):
     return run(root, "-m", "netinit", *words, **more)
 
 
+READING = """
+import sys
+from netinit.options import Options, offline
+from netinit.rules.infer_options import from_chains
+from netinit.rules.layouts import plan
+
+made = plan(Options.from_argv(sys.argv[1:], {}).settle(offline()))
+chains = {(table.name, chain.name): [*chain.inserted, *chain.rules] for table in made.tables for chain in table.chains}
+live = {family: {place: [rule for rule in rules if family in rule.families] for place, rules in chains.items()} for family in made.families}
+found = from_chains(live, {})
+print(found.options.exclude_telemetry, found.options.exclude_outbound_ports, found.unread)
+"""
+
+
 def test_its_name_is_in_two_files_and_what_is_generated_from_them(package):
     name = re.compile(r"exclude[-_]telemetry", re.IGNORECASE)
     files = [path for path in (package / "netinit").rglob("*") if path.suffix != ".pyc" and path.is_file()]
@@ -103,3 +117,12 @@ def test_it_is_linted(package):
     assert said in netinit(package, "lint", "-b", "80", "-e", "0", "--ipv6", "on", "--exclude-telemetry")
     assert netinit(package, "lint", "--minimal", "-b", "80", "--exclude-telemetry") == "netinit apply -b 80\n"
     assert "no problems found" in netinit(package, "lint", *USUAL, "--exclude-telemetry")
+
+
+@pytest.mark.parametrize("ports", [(), (80,), (80, 4317), (4317, 80)])
+@pytest.mark.parametrize("is_on", [False, True])
+def test_its_value_is_read_back_from_rules_without_a_line_in_the_reader(package, is_on, ports):
+    words = [*USUAL, "-o", ",".join(map(str, ports)), *["--exclude-telemetry"] * is_on]
+    if (is_on, ports) == (False, (80, 4317)):
+        is_on, ports = True, (80,)  # the same rules
+    assert run(package, "-c", READING, *words) == f"{is_on} {ports} ()\n"

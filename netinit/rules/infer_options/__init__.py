@@ -1,4 +1,4 @@
-"""Infer options from live rules: the inverse of `netinit.rules.layouts`.
+"""Infer options from live rules: the inverse of `netinit.rules.layouts`, derived from what these emit.
 
 Options that produce no rule keep their defaults, which lead to the same plan. Callers compare that plan with the rules.
 """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Network
-from netinit.options import OFF, ON, REDIRECT
+from netinit.base.net import IPV6, Network
+from netinit.options import OFF, ON
 from netinit.options.kinds import ALL
-from netinit.rules.infer_options.layout_reader import STAND_IN, LayoutReader, find_match, listed_ports
-from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol
+from netinit.rules.infer_options.layout_reader import NETWORKS_UNREAD, STAND_IN, LayoutReader
+from netinit.rules.infer_options.places import WHOLE
+from netinit.rules.matches.packet import Destination, OutInterface
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -16,12 +17,10 @@ from netinit.rules.model import (
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_REDIRECT,
-    ISTIO_TPROXY,
-    MANGLE,
     NAT,
     OUTPUT,
 )
-from netinit.rules.targets import Jump, Reject, Return, Tproxy
+from netinit.rules.targets import Jump, Reject, Return
 
 
 class Classic(LayoutReader):
@@ -44,34 +43,26 @@ class Classic(LayoutReader):
     def ipv6_unless_refused(self) -> str:
         return OFF if self.find(FILTER, INPUT, Reject, family=IPV6) else ON
 
-    def proxy(self) -> dict[str, Any]:
-        return self.users_and_groups([find_match(rule, Owner) for rule in self.find(NAT, ISTIO_OUTPUT, Return, Owner)])
-
-    def inbound(self) -> dict[str, Any]:
-        transparent = self.find(MANGLE, ISTIO_TPROXY, Tproxy, Destination, Protocol, family=IPV4)
-        table, to = (MANGLE, ISTIO_TPROXY) if transparent else (NAT, ISTIO_IN_REDIRECT)
-        ports = self.inbound_ports(table, to)
-        # The first excluded port is always ssh's.
-        excluded = listed_ports(self.find(table, ISTIO_INBOUND, Return, Port), unique=False)[1:]
-        found = {"inbound_ports": ports, "exclude_inbound_ports": excluded if ports == ALL else ()}
-        return found | (self.transparent(port=1) if transparent else {"inbound_mode": REDIRECT})
-
-    def outbound(self) -> dict[str, Any]:
-        captured = self.networks(Jump(chain=ISTIO_REDIRECT))
-        excluded = self.networks(Return)
-        ends = self._ends_with_return()
-        for family, networks in excluded.items():
-            if not self.refuses(family):  # begins with the loopback and ends with the rule for everything else
-                excluded[family] = networks[1:-1] if ends else networks[1:]
+    def first_fields(self) -> dict[str, Any]:
+        if IPV6 not in self.rules:
+            self.unread.append("--ipv6: no rule is for IPv6, as if it is rejected where none of it would be captured")
         own = self.find(NAT, ISTIO_OUTPUT, Jump(chain=ISTIO_REDIRECT), Destination, OutInterface)
-        found: dict[str, Any] = {"keep_local_loopback": not own}
-        found["exclude_outbound_cidrs"] = tuple([network for family in FAMILIES for network in excluded[family]])
-        listed = tuple([network for family in FAMILIES for network in captured[family]])
-        found["outbound_cidrs"] = ALL if listed and not ends else listed
-        if ends and not listed:
-            self.unread.append("--istio-service-cidr: networks of IPv6, which is off, so that no rule names them")
+        return super().first_fields() | {"keep_local_loopback": not own}
+
+    def correct(self, found: dict[str, Any]) -> None:
+        self.warn_of_sets()
+        excluded, captured = list(found.get("exclude_outbound_cidrs", ())), found.get("outbound_cidrs", ())
+        if not self._ends_with_return():
+            found["outbound_cidrs"] = ALL if captured else ()
+            return
+        excluded.reverse()  # the last rule of a chain is that for everything else
+        for family in self.on():
+            if WHOLE[family] in excluded and not self.refuses(family):
+                excluded.remove(WHOLE[family])
+        found["exclude_outbound_cidrs"] = tuple(reversed(excluded))
+        if not captured:
+            self.unread.append(NETWORKS_UNREAD)
             found["outbound_cidrs"] = (Network.parse(f"{STAND_IN}/32"),)
-        return found
 
     def _ends_with_return(self) -> bool:
         """Whether the last rule excludes everything else: only then are networks captured."""
