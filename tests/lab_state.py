@@ -14,7 +14,7 @@ from typing import Any
 
 from netinit.base.errors import LabError
 from netinit.base.snapshot import FAMILY_NAMES
-from netinit.kernel import netlink
+from netinit.kernel import links, netlink
 from netinit.lab.namespace import NetworkNamespace
 
 _SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
@@ -130,6 +130,7 @@ def _list_network(namespace: NetworkNamespace) -> str:
 @functools.lru_cache(_REMEMBERED)
 def _render(kind: int, body: bytes) -> str:
     """A netlink message as sorted `field=value` pairs, decoded by pyroute2, without volatile fields."""
+    links.load_pyroute2()
     name = _MESSAGES[kind]
     header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)
     message = getattr(import_module(f"pyroute2.netlink.rtnl.{name}"), name)(header + body)

@@ -1,25 +1,46 @@
-"""Create veth pairs, and give devices addresses, routes and neighbours over rtnetlink(7): for the lab and the probes' peer."""
+"""Create veth pairs, and give devices addresses, routes and neighbours: for the lab and the probes' peer.
+
+pyroute2 encodes the requests, also on images without OpenSSL and SQLite: two of its modules import `ssl` and `sqlite3`
+without using them here; if they are missing, empty modules replace them during the import. Encoded requests are cached:
+pyroute2 takes far longer to encode one than the kernel to execute it.
+"""
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
-from socket import AF_INET, AF_INET6
-from struct import pack
+import functools
+import struct
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 from netinit.kernel import netlink
-from netinit.kernel.netlink import IFA_ADDRESS, IFA_LOCAL, Netlink, attribute
+from netinit.kernel.netlink import Netlink
 
-# linux/rtnetlink.h, if_link.h, veth.h, neighbour.h
-RTM_NEWLINK, RTM_DELLINK, RTM_NEWNEIGH = 16, 17, 28
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_LINKINFO, IFLA_NET_NS_FD = 1, 3, 18, 28
-IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
-RTA_DST, RTA_GATEWAY, NDA_DST, NDA_LLADDR = 1, 5, 1, 2
-RT_TABLE_MAIN, RTPROT_STATIC, RTN_UNICAST = 254, 4, 1
-IFF_UP = 1
+UNUSED = {"ssl": "_ssl", "sqlite3": "_sqlite3"}  # a module, and the part of it that is built with a library
+RTM_NEWLINK, RTM_DELLINK, IFF_UP = 16, 17, 1  # linux/rtnetlink.h, if.h
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _PERMANENT = 0x80  # NUD_PERMANENT
-_NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
-_FAMILY = {4: AF_INET, 6: AF_INET6}
+
+
+def find_obstacle() -> str:
+    """Why no links can be created here, with the remedy; empty if they can."""
+    return "" if find_spec("pyroute2") else "the Python package pyroute2 is not installed: pip install pyroute2"
+
+
+def load_pyroute2() -> Any:
+    """Return the module pyroute2. Raises ImportError if it is not installed."""
+    if "pyroute2" in sys.modules:
+        return sys.modules["pyroute2"]
+    missing = [name for name, built in UNUSED.items() if not (find_spec(name) and find_spec(built))]
+    import_module("asyncio")  # which looks for ssl too, and does without
+    sys.modules.update({name: ModuleType(name) for name in missing})
+    try:
+        return import_module("pyroute2")
+    finally:
+        for name in missing:
+            del sys.modules[name]
 
 
 class Links(Netlink):
@@ -28,44 +49,41 @@ class Links(Netlink):
     def __init__(self) -> None:
         super().__init__(netlink.NETLINK_ROUTE)
 
-    def add_veth(self, name: str, peer: str, namespace: int, hardware: tuple[bytes, bytes] = (b"", b"")) -> None:
+    def add_veth(self, name: str, peer: str, namespace: int, hardware: tuple[str, str] = ("", "")) -> None:
         """Create a veth pair: `name` here, `peer` in the namespace of that descriptor; without `hardware` the kernel picks it."""
-        ours, theirs = [
-            _link(0) + attribute(IFLA_IFNAME, end.encode() + b"\0") + (attribute(IFLA_ADDRESS, own) if own else b"")
-            for end, own in zip((name, peer), hardware, strict=True)
-        ]
-        theirs += attribute(IFLA_NET_NS_FD, pack("=I", namespace))
-        kind = attribute(IFLA_INFO_KIND, b"veth") + attribute(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, theirs))
-        self.request(RTM_NEWLINK, _NEW, ours + attribute(IFLA_LINKINFO, kind))
-
-    def delete_link(self, index: int) -> None:
-        """Delete a device, and with a veth its other end."""
-        self.request(RTM_DELLINK, 0, _link(index))
-
-    def set_up(self, index: int) -> None:
-        """Bring a device up."""
-        self.request(RTM_NEWLINK, 0, _link(index, IFF_UP))
+        self.request(*_encode("link", "add", peer, namespace, hardware, ifname=name, kind="veth"))
 
     def add_address(self, index: int, address: str, length: int) -> None:
         """Add an address with this prefix length to a device; it is usable at once."""
-        one = ip_address(address)
-        body = pack("=BBBBI", _FAMILY[one.version], length, _NODAD if one.version == 6 else 0, 0, index)  # noqa: PLR2004
-        self.request(netlink.RTM_NEWADDR, _NEW, body + attribute(IFA_LOCAL, one.packed) + attribute(IFA_ADDRESS, one.packed))
+        flags = _NODAD if ":" in address else 0
+        self.request(*_encode("addr", "add", index=index, address=address, prefixlen=length, flags=flags))
 
     def add_route(self, network: str, gateway: str) -> None:
         """Add a route to a network through a gateway to the main table."""
-        to = ip_network(network)
-        body = pack("=BBBBBBBBI", _FAMILY[to.version], to.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0)
-        body += attribute(RTA_DST, to.network_address.packed) + attribute(RTA_GATEWAY, ip_address(gateway).packed)
-        self.request(netlink.RTM_NEWROUTE, _NEW, body)
+        self.request(*_encode("route", "add", dst=network, gateway=gateway))
 
-    def add_neighbour(self, index: int, address: str, hardware: bytes) -> None:
+    def add_neighbour(self, index: int, address: str, hardware: str) -> None:
         """Add a permanent neighbour, for whom the kernel sends no discovery."""
-        one = ip_address(address)
-        body = pack("=BxxxiHBB", _FAMILY[one.version], index, _PERMANENT, 0, 0)
-        self.request(RTM_NEWNEIGH, _NEW, body + attribute(NDA_DST, one.packed) + attribute(NDA_LLADDR, hardware))
+        self.request(*_encode("neigh", "add", ifindex=index, dst=address, lladdr=hardware, state=_PERMANENT))
+
+    def set_up(self, index: int) -> None:
+        """Bring a device up, without pyroute2."""
+        self.request(RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, index, IFF_UP, IFF_UP))
+
+    def delete_link(self, index: int) -> None:
+        """Delete a device, and with a veth its other end, without pyroute2."""
+        self.request(RTM_DELLINK, 0, struct.pack("=BxHiII", 0, 0, index, 0, 0))
 
 
-def _link(index: int, flags: int = 0) -> bytes:
-    """Return a struct ifinfomsg that sets these flags."""
-    return pack("=BxHiII", 0, 0, index, flags, flags)
+@functools.cache
+def _encode(
+    subject: str, verb: str, peer: str = "", namespace: int = 0, hardware: tuple[str, str] = ("", ""), **fields: str | int
+) -> tuple[int, int, bytes]:
+    """Kind, flags and body of the request of `ip SUBJECT VERB`, with pyroute2's names of attributes."""
+    ours, theirs = [{"address": address} if address else {} for address in hardware]
+    more = {**ours, "peer": {"ifname": peer, "net_ns_fd": namespace, **theirs}} if peer else {}
+    with load_pyroute2().IPBatch() as batch:
+        getattr(batch, subject)(verb, **fields, **more)
+        message = bytes(batch.batch)
+    _, kind, flags = struct.unpack_from("=IHH", message)
+    return kind, flags, message[netlink.NLMSG_HEADER :]

@@ -9,7 +9,7 @@ outside. Servers answer each connection with where it arrived (`Arrival`).
 - A probe's or server's uid and gid are set before its socket is created, because the owner match checks the socket's.
 - Readiness is reported through a pipe; nothing sleeps.
 
-Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2.
 """
 
 from __future__ import annotations

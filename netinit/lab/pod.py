@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from netinit.base.errors import LabError, NamespaceError
-from netinit.kernel import run
+from netinit.kernel import links, run
 from netinit.lab import wiring
 from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.servers import Listener, Server
@@ -142,6 +142,8 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
 
 def find_obstacle() -> str | None:
     """Why no pod can be created here, with the remedy; None if it can."""
+    if obstacle := links.find_obstacle():
+        return obstacle
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:

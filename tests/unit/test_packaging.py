@@ -83,7 +83,7 @@ def installed(wheel, described, tmp_path_factory):
 
 
 def test_it_needs_no_compiler_and_the_backend_libiptc_is_an_extra(described):
-    assert needed(described) == {"click", "pyyaml"}
+    assert needed(described) == {"click", "pyyaml", "pyroute2"}
     assert needed(described, "libiptc") - needed(described) == {"python-iptables"}
     server = {"cryptography", "google-re2", "httptools", "httpx2", "prometheus-client", "uvicorn"}
     assert needed(described, "webhook") - needed(described) == server

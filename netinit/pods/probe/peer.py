@@ -13,7 +13,7 @@ from netinit.base.errors import LabError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated_namespace import IsolatedNamespace
-from netinit.kernel.links import Links
+from netinit.kernel.links import Links, find_obstacle
 from netinit.kernel.namespaces import Visit
 from netinit.kernel.sockets import listen
 
@@ -21,7 +21,7 @@ LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX_LENGTH = {4: 30, 6: 126}
 POD_END = {4: "192.0.2.202", 6: "2001:db8:ffff::2"}
 PEER_END = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
-POD_HARDWARE, PEER_HARDWARE = b"\2netin", b"\2netip"  # locally administered
+POD_HARDWARE, PEER_HARDWARE = "02:6e:65:74:69:6e", "02:6e:65:74:69:70"  # locally administered
 
 
 class Peer:
@@ -86,7 +86,7 @@ def can_make_peers() -> str:
     """Return why no peer can be created here; empty if one can."""
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
-    return ""
+    return find_obstacle()
 
 
 def listening_ports(family: Family) -> frozenset[int]:
