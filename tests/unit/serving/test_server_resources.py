@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 
 import pytest
 
+from netinit.base.errors import ConfigError
 from netinit.kernel.processes import count_cores
-from netinit.serving.resources import allow_descriptors, memory_limit
+from netinit.serving.resources import allow_descriptors, listen, memory_limit
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,27 @@ def test_no_more_descriptors_are_asked_for_than_may_be_had():
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(("address", "reached"), [("", {"127.0.0.1", "::1"}), ("127.0.0.1", {"127.0.0.1"}), ("::1", {"::1"})])
+def test_without_an_address_both_families_are_listened_on(address, reached):
+    def answers(target):
+        try:
+            socket.create_connection((target, port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    with listen(address, 0) as server:
+        port = server.getsockname()[1]
+        assert {target for target in ("127.0.0.1", "::1") if answers(target)} == reached
+        assert server.gettimeout() == 0
+        assert not server.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
+
+
+def test_a_port_is_taken_over_by_those_alone_that_share_it():
+    with listen("127.0.0.1", 0, shared=True) as first:
+        port = first.getsockname()[1]
+        listen("127.0.0.1", port, shared=True).close()
+        with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 cannot be listened on: Address already in use$"):
+            listen("127.0.0.1", port)
