@@ -16,8 +16,8 @@ from netinit.node.decision import NodePod
 from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.jobs import CHECK_PROBES, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.watcher import PodWatcher
 from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT
+from netinit.node.watcher import PodWatcher
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
 
@@ -79,7 +79,7 @@ def drain(sockets):
 
 async def until(condition):
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - of code that has no event for it
             await asyncio.sleep(0.005)
 
 
@@ -162,6 +162,7 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
         return JobResult(error=error, backend="nftables")
 
     async def write_event(client, involved, **event):
+        assert (event["kind"] == "Normal") is (event["reason"] == "HostProbesRepaired")
         sent.append((event["reason"], event["message"]))
         return ""
 
@@ -201,7 +202,7 @@ def test_what_is_unknown_is_no_event_and_said_only_where_nothing_is_broken(monke
 def test_an_agent_that_is_not_on_the_nodes_network_does_not_judge_it(own, asked, monkeypatch):
     pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
     if own is not None:
-        pods.append(make_pod("netinit-node-4fj2k", **own, **{"namespace": "mesh"}))
+        pods.append(make_pod("netinit-node-4fj2k", **own, namespace="mesh"))
     found, sent, log, _ = check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",))
     assert (found, sent) == (asked, [])
     assert ("set node.hostNetwork" in log) is (asked == [])

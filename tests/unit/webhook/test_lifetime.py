@@ -61,3 +61,34 @@ def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_i
             assert b" 200 " in (await ask(reader, writer)).split(b"\r\n")[0]
 
     asyncio.run(serve(visit))
+
+
+def get(more=b""):
+    return b"GET /livez HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answers"),
+    [
+        ([get() * 600], [b"200"] * 600),  # 20 kB of heads in one piece
+        ([get(b"X: " + b"a" * 9000 + b"\r\n")] * 3, [b"200"] * 3),
+        ([get(b"X: " + b"a" * 17000 + b"\r\n")], [b"431"]),
+        ([get(b"X: " + b"a" * 9000 + b"\r\nY: " + b"a" * 9000 + b"\r\n")], [b"431"]),
+        ([get() + get(b"X: " + b"a" * 17000 + b"\r\n")], [b"431"]),  # of pipelined requests the bad one ends the connection
+        ([b"no request\r\n\r\n"], [b"400"]),
+        ([get(), b"no request\r\n\r\n"], [b"200", b"400"]),
+    ],
+    ids=["many", "long ones", "one header", "two headers", "the second", "no head", "no second head"],
+)
+def test_each_head_of_a_connection_has_the_whole_limit_and_what_is_no_head_is_another_error(pieces, answers):
+    async def visit(reader, writer):
+        found = []
+        for piece in pieces:
+            writer.write(piece)
+            for _ in range(len(answers) // len(pieces)):
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0))
+                found.append(head.split()[1])
+        assert found == answers
+
+    asyncio.run(asyncio.wait_for(serve(visit), 30))
