@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from netinit import backends
 from netinit.backends import held_rules, nft_tables
+from netinit.backends.nftables import NftComparison
 from netinit.base.errors import ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import INET, IP, IP6, HeldChain, NftRule, Snapshot, Unknown
@@ -64,3 +67,10 @@ def test_address_sets_count_by_their_owner_and_only_where_the_kernel_has_any(kno
     monkeypatch.setattr(backends.detect, "has_address_sets", lambda: known)
     monkeypatch.setattr("netinit.kernel.address_sets.owned_sets", lambda: names)
     assert backends._has_sets("nft") is own
+
+
+@pytest.mark.parametrize(("tables", "found"), [((), {}), (("istio-proxy-nat",), {"nft istio-proxy-nat": ("rule",)})])
+def test_rules_of_our_own_tables_are_listed_where_there_are_such_tables(tables, found, monkeypatch):
+    monkeypatch.setattr(nft_tables, "list_rules", lambda names: {f"nft {name}": ("rule",) for name in names or ("another",)})
+    comparison = NftComparison(None, SimpleNamespace(tables=tables, ours=bool(tables)))
+    assert (comparison.ours(), comparison.resumable(), comparison.is_first) == (found, not tables, not tables)
