@@ -10,13 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from netinit.base.errors import ClusterError
 from netinit.inject.pod_options import REDIRECTION
+from netinit.kube.api_paths import DAEMON_SETS
 from netinit.node import host_probe_check, watcher
+from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
 from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.jobs import CHECK_PROBES, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT
+from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
 from netinit.node.watcher import PodWatcher
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
@@ -224,3 +227,29 @@ def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypat
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
     assert check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",), mode=PROGRAM)[0] == [CHECK_PROBES]
+
+
+# ---- the installation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "deleted"),
+    [
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True), ({"metadata": {}}, False), ({}, False),
+        (ClusterError("none", status=404), True), (ClusterError("expired", status=401), False), (ClusterError("down"), False), (TimeoutError(), False),
+    ],
+    ids=["being deleted", "there", "odd", "404", "401", "no answer", "late"],
+)  # fmt: skip
+def test_the_plugin_goes_only_where_its_daemon_set_is_known_to_be_deleted(answer, deleted):
+    asked = []
+
+    async def get(*words):
+        asked.append(words)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    settings = AgentSettings.from_argv(["--namespace", "mesh", "--daemonSetName", "netinit-node"], {"NODE_NAME": "n"})
+    keeper = InstallationKeeper(settings, SimpleNamespace(get=get), NodeMetrics(), EventLog("error", stream=io.StringIO()))
+    assert asyncio.run(keeper._was_deleted()) is deleted
+    assert asked == [(DAEMON_SETS, "netinit-node", "mesh")]

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from netinit.serving.listener import HttpListener
 from netinit.webhook.application import Application
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.metrics import Metrics
+from netinit.webhook.review import ReviewAnswer
 from netinit.webhook.serving_state import ServingState
 from webhook_server import make_pod, make_review
 
@@ -92,3 +94,31 @@ def test_each_head_of_a_connection_has_the_whole_limit_and_what_is_no_head_is_an
         assert found == answers
 
     asyncio.run(asyncio.wait_for(serve(visit), 30))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "level", "line"),
+    [
+        ("injected", "", "info", "info"), ("denied", "", "warn", "warn"), ("skipped", "", "debug", "debug"), ("skipped", "", "info", ""),
+        ("skipped", "why", "error", "error"), ("denied", "", "error", ""), ("injected", "", "warn", ""),
+    ],
+)  # fmt: skip
+def test_a_review_is_one_line_whose_level_is_that_of_its_outcome(outcome, detail, level, line):
+    state, stream = ServingState(served=load(Texts(), Settings(), 1)), io.StringIO()
+    log = EventLog(level, as_json=True, stream=stream)
+    application = Application(state, log=log, metrics=Metrics(state, lambda: 0), max_reviews=8, max_bytes=1 << 20)
+    who = {"namespace": "shop", "pod": "web", "owner": "Deployment/web", "uid": "u", "dry_run": True}
+    answer = ReviewAnswer(status=200, body=b"", outcome=outcome, reason="r", detail=detail, message="said", **who)
+    application._record(answer, 0.25)
+    if not line:
+        assert stream.getvalue() == ""
+        return
+    found = json.loads(stream.getvalue())
+    expected = {
+        "level": line, "msg": f"{outcome}: said", "pod": "shop/web", "owner": "Deployment/web", "decision": outcome, "milliseconds": 250.0,
+        "uid": "u", "dryRun": True,
+    }  # fmt: skip
+    assert {name: found.get(name) for name in expected} == expected
+    application._record(replace(answer, pod="", message="", detail=detail), 0.0)
+    second = json.loads(stream.getvalue().splitlines()[1])
+    assert ("pod" in second, second["msg"]) == (False, outcome)
