@@ -39,7 +39,7 @@ class Pods(list):
 def watch(visit, *names, connections=False, monkeypatch, busy=()):
     """What was checked and how often, by name, while `visit` runs beside the watch."""
     monkeypatch.setattr(watcher, "_LEAST", 0.01)
-    pods, looks, heard = Pods(map(make_pod, names)), [], {}
+    pods, looks, heard, stream = Pods(map(make_pod, names)), [], {}, io.StringIO()
     files = SimpleNamespace(identity={name: (1, place) for place, name in enumerate(names)}, busy=set(busy))
     monkeypatch.setattr(watcher, "identify", files.identity.get)
 
@@ -56,7 +56,7 @@ def watch(visit, *names, connections=False, monkeypatch, busy=()):
         return False
 
     async def run():
-        made = Watcher(Options(), pod_cache=pods, programmer=None, metrics=NodeMetrics(), log=EventLog("error", stream=io.StringIO()), connections=connections)
+        made = Watcher(Options(), pod_cache=pods, programmer=None, metrics=NodeMetrics(), log=EventLog("warn", stream=stream), connections=connections)
         for name in names:
             made.add(f"uid-{name}", name, delay=0.0)
         task = asyncio.create_task(made.run(look, lambda uid: uid in files.busy))
@@ -65,7 +65,7 @@ def watch(visit, *names, connections=False, monkeypatch, busy=()):
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            assert made._watched == {}
+            assert (made._watched, stream.getvalue()) == ({}, "")
             for one in heard.values():
                 one.close()
         return looks
