@@ -122,3 +122,13 @@ def test_a_review_is_one_line_whose_level_is_that_of_its_outcome(outcome, detail
     application._record(replace(answer, pod="", message="", detail=detail), 0.0)
     second = json.loads(stream.getvalue().splitlines()[1])
     assert ("pod" in second, second["msg"]) == (False, outcome)
+
+
+def test_readiness_names_each_check_with_its_result():
+    state = ServingState()
+    assert [(name, passed) for name, passed, _ in state._checks()][:2] == [("serving", True), ("configuration", False)]
+    state = ServingState(served=load(Texts(), Settings(), 1), draining=True, certificate_expires=4e9, awaited={"b", "a"})
+    assert state._checks()[0] == ("serving", False, "draining: it is stopping")
+    assert state._checks()[2:] == [("cluster", False, "waiting for a, b"), ("certificate", True, "valid until 2096-10-02T07:06:40Z")]
+    state.draining = False
+    assert state._checks()[0] == ("serving", True, "ok")
