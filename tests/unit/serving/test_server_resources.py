@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -10,6 +11,7 @@ import pytest
 
 from netinit.base.errors import ConfigError
 from netinit.kernel.processes import count_cores
+from netinit.serving.background import reply_monitoring
 from netinit.serving.resources import allow_descriptors, listen, memory_limit
 
 
@@ -69,3 +71,15 @@ def test_a_port_is_taken_over_by_those_alone_that_share_it():
         listen("127.0.0.1", port, shared=True).close()
         with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 cannot be listened on: Address already in use$"):
             listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("path", "status", "body"), [("/metrics", 200, b"m"), ("/livez", 200, b"ok\n"), ("/readyz", 503, b"not yet"), ("/else", 404, b"there are")])
+def test_the_monitoring_port_answers_metrics_and_health(path, status, body):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(reply_monitoring({"path": path, "query_string": b""}, send, lambda: b"m", lambda _: (False, "not yet")))
+    assert sent[0]["status"] == status
+    assert sent[1]["body"].startswith(body)
