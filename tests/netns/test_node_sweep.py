@@ -169,7 +169,8 @@ def test_a_pod_that_is_repaired_has_its_older_connections_counted_or_ended_as_it
         with Node(tmp_path, api, "--repair", "program", "--sweep=false") as node:
             node.until(lambda: "InterceptionRepaired" in reasons(api), "the event")
             log = node.log.read_text()
-        (message,) = [event["message"] for event in api.events() if event["reason"] == "InterceptionRepaired"]
+        ((message, kind),) = [(event["message"], event["type"]) for event in api.events() if event["reason"] == "InterceptionRepaired"]
+        assert kind == "Normal"
         said = "ended 2 connections older than the rules" if resets else "2 connections older than the rules go past the proxy"
         assert (said in message, said in log) == (True, True), message
         alive = ("ok", "ok")

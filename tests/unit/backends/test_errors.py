@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from netinit.backends.failure_causes import (
@@ -17,7 +19,9 @@ from netinit.backends.failure_causes import (
     explain_nft,
     explain_number,
 )
+from netinit.backends.restore import LegacyVariant, NftVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
+from netinit.base.net import FAMILIES
 
 
 @pytest.fixture(autouse=True)
@@ -140,3 +144,14 @@ def test_each_words_stand_once():
     for causes in CAUSES.values():
         words = [one for _, several in causes for one in several]
         assert sorted(words) == sorted(set(words))
+
+
+@pytest.mark.parametrize(("kind", "number", "text"), [
+    (NftVariant, errno.ENOENT, f"iptables-nft: the kernel does not list its rules: No such file or directory; {NOT_NAMED[6:]}"),
+    (LegacyVariant, errno.ENOENT, f"iptables-legacy: the kernel does not list its rules: No such file or directory; {NOT_NAMED[6:].replace('nf_tables, nft_compat', 'ip_tables, iptable_nat')}"),
+    (NftVariant, errno.EINVAL, "iptables-nft: the kernel does not list its rules: Invalid argument"),
+])  # fmt: skip
+def test_a_kernel_that_does_not_list_its_rules_is_named_with_the_modules_of_the_variant(kind, number, text, monkeypatch):
+    monkeypatch.setattr("netinit.backends.restore.detect.has_capability", lambda _: True)
+    made = kind(comments=False, families=FAMILIES, lock_timeout=1, own_files=True)
+    assert str(made.refusal(OSError(number, "x"))) == text

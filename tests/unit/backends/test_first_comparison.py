@@ -9,6 +9,7 @@ from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends.iptables import FirstComparison
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.options import Options
+from netinit.rules.model import EMPTY_PLAN
 from strategies import made_options
 
 TPROXY = Options.from_argv(["-p", "15001", "-i", "*", "-b", "*", "-m", "TPROXY", "--redirect-dns", "--ipv6", "on"])
@@ -31,6 +32,11 @@ def test_a_pod_in_tproxy_mode_misses_each_rule_of_its_plan():
     short = check_same_as_the_long_way(TPROXY)
     assert {difference.kind for difference in short.differences} == {"missing"}
     assert [line for line in short.change().scripts["IPv4"].splitlines() if line.startswith("*")] == ["*mangle", "*nat", "*filter"]
+
+
+def test_a_plan_without_rules_misses_none_and_another_does():
+    state = MemoryBackend(kernel=MemoryKernel()).observe()
+    assert (state.compare(EMPTY_PLAN).differs(), state.compare(plan(TPROXY)).differs()) == (False, True)
 
 
 @given(made_options())

@@ -14,7 +14,11 @@ import pytest
 
 from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, UID, WEB
 from netinit.cli import start
+from netinit.cli.kubectl.sources import AgentSource
+from netinit.cli.watch import read_object, to_object
 from netinit.kernel.run import Finished
+from netinit.options import Options
+from netinit.simulate.verdict_counters import CounterSnapshot, Fate, FateRate
 from schemas import check_schema
 
 SERVICE = [
@@ -379,3 +383,29 @@ def test_ctrl_c_ends_what_runs_in_the_cluster_and_shows_its_last_words(kubectl):
         os.killpg(begun.pid, signal.SIGINT)  # as a terminal does
         out, err = begun.communicate(timeout=30)
     assert (begun.returncode, out) == (0, "ended by '\\n'\n"), err
+
+
+def test_a_look_is_read_as_it_was_written():
+    rows = (
+        FateRate(Fate("captured", "outbound", 15001, "connections", "a rule", "outbound_port", foreign=True), 0, 7, 0.0),
+        FateRate(Fate("captured", "inbound", 0, "packets", "none"), None, None, None),
+    )  # fmt: skip
+    for replaced in (True, False):
+        snapshot = CounterSnapshot(2.5, 0.5, rows, replaced)
+        assert read_object(json.loads(json.dumps(to_object(snapshot, everything=True)))) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("containers", "ipv6"),
+    [
+        ([{"name": "other"}, {"name": "agent", "args": ["node", "run", "--ipv6", "reject"]}], "reject"),
+        ([{"name": "other", "args": ["node", "run", "--ipv6", "reject"]}], "auto"),
+        ([{"name": "agent", "args": ["node", "run", "--ipv6", "reject", "--no-such-flag"]}], "auto"),
+    ],
+    ids=["agent", "another container", "unknown flag"],
+)
+def test_options_of_all_pods_are_those_of_the_nodes_agent_or_the_defaults(containers, ipv6, monkeypatch):
+    agent = type("Agent", (), {"tree": {"spec": {"containers": containers}}})
+    monkeypatch.setattr(AgentSource, "find", lambda _, node: {"node-1": agent}[node])
+    found = AgentSource(None).base("node-1")
+    assert found == Options(ipv6=ipv6)

@@ -56,6 +56,13 @@ def test_the_first_reason_of_istios_order_is_given(first):
     assert ORDER[first][1] in found.reason
 
 
+@pytest.mark.parametrize(("arguments", "programmed"), [([], True), (["proxy"], True), (["proxy", "sidecar"], True), (["other", "router"], True), (["proxy", "router"], False)])
+def test_only_a_proxy_that_is_named_as_another_kind_is_left_alone(arguments, programmed):
+    tree = make_pod("web")
+    tree["spec"]["containers"][1]["args"] = arguments
+    assert (decision(tree).options is not None) is programmed
+
+
 def test_a_pod_without_a_proxy_is_left_alone_and_one_with_a_native_sidecar_is_not():
     tree = make_pod("web")
     proxy = tree["spec"]["containers"].pop()

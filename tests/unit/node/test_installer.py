@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ConfigError
 from netinit.node import conflist, installer
-from netinit.node.conflist import ENTRY, first_of, settings_of, with_entry, without_entry
+from netinit.node.conflist import ENTRY, _write, first_of, settings_of, with_entry, without_entry
 from netinit.node.installer import Installer
 from netinit.node.settings import SECOND, WAIT, InstallSettings
 
@@ -272,6 +272,10 @@ def test_the_list_in_the_place_of_a_single_plugin_is_not_overwritten(place):
     with pytest.raises(ConfigError, match="which exists"):
         made(place).install()
     assert {name: data for name, data in everything(place).items() if not name.startswith("bin/")} == before
+
+
+def test_a_configuration_that_is_made_anew_keeps_half_of_a_surrogate_pair_escaped():
+    assert json.loads(_write({"x": "\ud800 ü"}).encode()) == {"x": "\ud800 ü"}
 
 
 def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):

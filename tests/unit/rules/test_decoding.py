@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import IP, NftRule
+from netinit.rules.decoding.registers import CONSTANT, Operand, Registers
+from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
@@ -145,3 +147,32 @@ def test_a_rejection_of_a_kind_that_the_kernel_has_not_is_unknown(kind, code, ta
     rejects = expression(b"reject", (1, pack(">I", kind)), (2, bytes((code,))))
     (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=rejects), NOTHING).rules
     assert rule.target == target or (target is None and isinstance(rule.target, UnknownTarget))
+
+
+@pytest.mark.parametrize(("number", "word"), [(1, 0), (4, 12), (8, 0), (9, 1), (23, 15), (0, None), (5, None), (7, None), (24, None)])
+def test_a_register_has_its_word_by_both_of_its_numbers(number, word):
+    known = Registers()
+    for at in range(16):
+        known.store((8 + at).to_bytes(4, "big"), Operand(source=CONSTANT, key=(at,), length=4))
+    if word is None:
+        with pytest.raises(MalformedError, match=f"there is no register {number}"):
+            known.load(number.to_bytes(4, "big"))
+    else:
+        assert known.load(number.to_bytes(4, "big")).key == (word,)
+
+
+NAT = {  # what a range of REDIRECT or DNAT says: flags, first and last address, first and last port
+    (2, 1, 9, 80, 80): ("", 80), (1, 1, 1, 80, 99): ("10.0.0.1", 0), (3, 1, 1, 80, 80): ("10.0.0.1", 80), (0, 1, 9, 80, 99): ("", 0),
+    (1, 1, 9, 80, 80): None, (3, 1, 9, 80, 80): None, (2, 1, 1, 80, 99): None, (6, 1, 1, 80, 80): None, (4, 1, 1, 80, 80): None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NAT, ids=str)
+@pytest.mark.parametrize("revision", [0, 2])
+def test_a_range_of_addresses_or_ports_and_flags_that_are_not_known_are_no_one_destination(given, revision):
+    flags, first, last, low, high = given
+    addresses = [bytes((10, 0, 0, one)) for one in (first, last)]
+    layout = ("=2I4s4s", 1, flags) if revision == 0 else ("=I16s16s", flags)
+    info = pack(*layout, *addresses) + pack(">2H", low, high)
+    assert _nat_range(info, IPV4, revision) == NAT[given]
+    assert revision or _nat_range(pack("=2I4s4s2H", 2, flags, *addresses, low, high), IPV4, 0) is None

@@ -77,9 +77,20 @@ def test_the_peer_with_most_unfinished_connections_gives_way_to_others_at_once(r
     assert all(map(room.has, others))
 
 
+@pytest.mark.parametrize(("crowd", "gives_way"), [(3, False), (4, True)])
+def test_a_crowd_has_more_than_twice_as_many_as_who_asks_would_have(room, crowd, gives_way):
+    there = [room.connect("a") for _ in range(crowd)]
+    room.connect("b")
+    for peer in "cdef"[crowd - 3 :]:
+        room.connect(peer, Stage.BUSY)
+    assert (room.connect("b") is not None) is gives_way
+    assert room.has(there[0]) is not gives_way
+
+
 def test_an_unfinished_connection_of_a_small_peer_has_half_a_second(room):
     young = [room.connect(peer) for peer in "abcdefgh"]
     assert room.connect("a") is None, "everybody has one"
+    assert room.connect("new") is None, "one is no crowd to somebody without any"
     room.now = 0.6
     assert room.connect("a")
     assert sum(map(room.has, young)) == 7

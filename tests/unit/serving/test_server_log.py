@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 
 import pytest
 
+from netinit.base.logs import SCOPE
 from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
 
 
@@ -47,3 +49,14 @@ def test_libraries_cannot_fill_the_log(root_logger):
     for _ in range(1000):
         logging.getLogger("asyncio").error("socket.accept() out of system resource")
     assert 0 < len(stream.getvalue().splitlines()) <= 20
+
+
+def test_an_event_has_its_fields_in_both_forms_but_for_empty_ones():
+    def write(*, as_json, level="warn"):
+        stream = io.StringIO()
+        EventLog("warn", as_json=as_json, stream=stream, clock=lambda: 0).event(level, "said", pod="a b", empty="", number=3)
+        return stream.getvalue()
+
+    assert json.loads(write(as_json=True)) == {"level": "warn", "time": "1970-01-01T00:00:00.000000Z", "scope": SCOPE, "msg": "said", "pod": "a b", "number": 3}
+    assert write(as_json=False).endswith('\tsaid\tpod="a b"\tnumber=3\n')
+    assert write(as_json=True, level="info") == ""

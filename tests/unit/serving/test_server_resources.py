@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+import socket
 
 import pytest
 
+from netinit.base.errors import ConfigError
 from netinit.kernel.processes import count_cores
-from netinit.serving.resources import allow_descriptors, memory_limit
+from netinit.serving.background import reply_monitoring
+from netinit.serving.resources import allow_descriptors, listen, memory_limit
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,39 @@ def test_no_more_descriptors_are_asked_for_than_may_be_had():
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(("address", "reached"), [("", {"127.0.0.1", "::1"}), ("127.0.0.1", {"127.0.0.1"}), ("::1", {"::1"})])
+def test_without_an_address_both_families_are_listened_on(address, reached):
+    def answers(target):
+        try:
+            socket.create_connection((target, port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    with listen(address, 0) as server:
+        port = server.getsockname()[1]
+        assert {target for target in ("127.0.0.1", "::1") if answers(target)} == reached
+        assert server.gettimeout() == 0
+        assert not server.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)
+
+
+def test_a_port_is_taken_over_by_those_alone_that_share_it():
+    with listen("127.0.0.1", 0, shared=True) as first:
+        port = first.getsockname()[1]
+        listen("127.0.0.1", port, shared=True).close()
+        with pytest.raises(ConfigError, match=f"^port {port} of 127.0.0.1 cannot be listened on: Address already in use$"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("path", "status", "body"), [("/metrics", 200, b"m"), ("/livez", 200, b"ok\n"), ("/readyz", 503, b"not yet"), ("/else", 404, b"there are")])
+def test_the_monitoring_port_answers_metrics_and_health(path, status, body):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(reply_monitoring({"path": path, "query_string": b""}, send, lambda: b"m", lambda _: (False, "not yet")))
+    assert sent[0]["status"] == status
+    assert sent[1]["body"].startswith(body)

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from netinit.serving.event_log import EventLog
 from netinit.serving.listener import HttpListener
 from netinit.webhook.application import Application
 from netinit.webhook.configuration import Texts, load
+from netinit.webhook.review import ReviewAnswer
 from netinit.webhook.serving_state import Metrics, ServingState
 from webhook_server import make_pod, make_review
 
@@ -60,3 +62,72 @@ def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_i
             assert b" 200 " in (await ask(reader, writer)).split(b"\r\n")[0]
 
     asyncio.run(serve(visit))
+
+
+def get(more=b""):
+    return b"GET /livez HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answers"),
+    [
+        ([get() * 600], [b"200"] * 600),  # 20 kB of heads in one piece
+        ([get(b"X: " + b"a" * 9000 + b"\r\n")] * 3, [b"200"] * 3),
+        ([get(b"X: " + b"a" * 17000 + b"\r\n")], [b"431"]),
+        ([get(b"X: " + b"a" * 9000 + b"\r\nY: " + b"a" * 9000 + b"\r\n")], [b"431"]),
+        ([get() + get(b"X: " + b"a" * 17000 + b"\r\n")], [b"431"]),  # of pipelined requests the bad one ends the connection
+        ([b"no request\r\n\r\n"], [b"400"]),
+        ([get(), b"no request\r\n\r\n"], [b"200", b"400"]),
+    ],
+    ids=["many", "long ones", "one header", "two headers", "the second", "no head", "no second head"],
+)
+def test_each_head_of_a_connection_has_the_whole_limit_and_what_is_no_head_is_another_error(pieces, answers):
+    async def visit(reader, writer):
+        found = []
+        for piece in pieces:
+            writer.write(piece)
+            for _ in range(len(answers) // len(pieces)):
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0))
+                found.append(head.split()[1])
+        assert found == answers
+
+    asyncio.run(asyncio.wait_for(serve(visit), 30))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "level", "line"),
+    [
+        ("injected", "", "info", "info"), ("denied", "", "warn", "warn"), ("skipped", "", "debug", "debug"), ("skipped", "", "info", ""),
+        ("skipped", "why", "error", "error"), ("denied", "", "error", ""), ("injected", "", "warn", ""),
+    ],
+)  # fmt: skip
+def test_a_review_is_one_line_whose_level_is_that_of_its_outcome(outcome, detail, level, line):
+    state, stream = ServingState(served=load(Texts(), Settings(), 1)), io.StringIO()
+    log = EventLog(level, as_json=True, stream=stream)
+    application = Application(state, log=log, metrics=Metrics(state, lambda: 0), max_reviews=8, max_bytes=1 << 20)
+    who = {"namespace": "shop", "pod": "web", "owner": "Deployment/web", "uid": "u", "dry_run": True}
+    answer = ReviewAnswer(status=200, body=b"", outcome=outcome, reason="r", detail=detail, message="said", **who)
+    application._record(answer, 0.25)
+    if not line:
+        assert stream.getvalue() == ""
+        return
+    found = json.loads(stream.getvalue())
+    expected = {
+        "level": line, "msg": f"{outcome}: said", "pod": "shop/web", "owner": "Deployment/web", "decision": outcome, "milliseconds": 250.0,
+        "uid": "u", "dryRun": True,
+    }  # fmt: skip
+    assert {name: found.get(name) for name in expected} == expected
+    application._record(replace(answer, pod="", message="", detail=detail), 0.0)
+    second = json.loads(stream.getvalue().splitlines()[1])
+    assert ("pod" in second, second["msg"]) == (False, outcome)
+
+
+def test_readiness_names_each_check_with_its_result():
+    state = ServingState()
+    assert [(name, passed) for name, passed, _ in state._checks()][:2] == [("serving", True), ("configuration", False)]
+    state = ServingState(served=load(Texts(), Settings(), 1), draining=True, certificate_expires=4e9, awaited={"b", "a"})
+    assert state._checks()[0] == ("serving", False, "draining: it is stopping")
+    assert state._checks()[2:] == [("cluster", False, "waiting for a, b"), ("certificate", True, "valid until 2096-10-02T07:06:40Z")]
+    state.draining = False
+    assert state._checks()[0] == ("serving", True, "ok")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,7 @@ from netinit.pods.doctor.findings import (
     find_name_servers,
     find_settings,
 )
+from netinit.rules.model import Difference
 from schemas import check_schema
 
 SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
@@ -262,3 +264,14 @@ def test_every_text_of_a_finding_is_used():
     package = Path(find.__file__).parents[2]
     known = json.loads((package / "data" / "doctor-findings.json").read_text())
     assert set(re.findall(r'symptom\("([a-z0-9-]+)"', Path(find.__file__).read_text())) == set(known)
+
+
+@pytest.mark.parametrize(("chains", "more"), [(["A"], ""), (["A", "B"], ", and 1 more"), (["A", "B", "C"], ", and 2 more")])
+def test_what_is_not_in_force_is_named_with_the_number_of_the_rest(chains, more, monkeypatch):
+    differences = [Difference(kind="missing", where="IPv4", table="nat", chain=name) for name in chains]
+    monkeypatch.setattr("netinit.pods.live.infer_run", lambda _: (Options(), None))
+    monkeypatch.setattr("netinit.pods.verify.verify", lambda _: SimpleNamespace(differences=differences))
+    expected = f"warning the rules here do not capture what they should: missing: IPv4 nat A: the chain itself{more}"
+    assert told(find.find_escapes(Options())) == [expected]
+    differences.clear()
+    assert told(find.find_escapes(Options())) == []

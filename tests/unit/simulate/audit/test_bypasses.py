@@ -11,7 +11,8 @@ from audits import SIDECAR, subject_of
 from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan, settled
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.bypasses import audit
-from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.audit.subject import AuditSubject, is_on
+from netinit.simulate.audit.words import _few, _list, merge_families
 from netinit.simulate.ruleset import load_listing
 
 BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "local"]
@@ -215,3 +216,17 @@ def test_an_ambient_pod_passes_nothing_by_that_is_not_by_design_but_the_node_pro
     rows = bypasses(audit(AuditSubject("pod", rulesets, {family: around(family) for family in FAMILIES}, {"plan": options})))
     assert [row.kind.name for row in rows if row.kind.intent != kinds.DESIGN] == ["mark"]
     assert {"proxy", "probes", "tunnel", "local"} <= set(named(rows))
+
+
+def test_names_are_listed_up_to_a_number_and_families_are_named_where_they_differ():
+    assert _list(list("abcde")) == "a, b, c, d, e"
+    assert _list(list("abcdef")) == "a, b, c, d and 2 more"
+    assert _few(["lo"], ["eth0", "net1"]) == _few(["lo"], ["eth0"]) == "lo"
+    assert _few(["lo", "eth0"], ["net1"]) == "all but net1"
+    assert merge_families([("x", IPV4), ("x", IPV6), ("y", IPV6)], 2) == ("x", "IPv6: y")
+
+
+def test_a_family_is_on_where_it_has_a_rule_and_the_other_is_that_of_the_host():
+    subject = listed("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j RETURN\nCOMMIT\n")
+    assert (is_on(subject, IPV4), is_on(subject, IPV6)) == (True, False)
+    assert not is_on(listed("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"), IPV4)

@@ -1,0 +1,76 @@
+"""Rules of a snapshot by family, and what is said of tables that cannot be read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from netinit import backends
+from netinit.backends import held_rules, nft_tables
+from netinit.backends.nftables import NftComparison
+from netinit.base.errors import ParseError
+from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.base.snapshot import INET, IP, IP6, HeldChain, NftRule, Snapshot, Unknown
+
+
+def chain(family, table="nat", name="OUTPUT", policy=1):
+    return HeldChain(family=family, table=table, name=name, policy=policy)
+
+
+def rule(family, expressions, table="nat", name="OUTPUT"):
+    return NftRule(family=family, table=table, chain=name, handle=1, expressions=expressions)
+
+
+def test_each_family_has_the_chains_rules_and_policies_of_its_own_tables():
+    chains = (chain(IP), chain(IP6, policy=0), chain(IP, table="other"), chain(INET))
+    rules = (rule(IP, b"4"), rule(IP6, b"6"), rule(IP, b"x", table="other"), rule(INET, b"inet"), rule(IP, b"y", name="gone"))
+    four, six = held_rules.hold_nft(Snapshot(chains=chains, rules=rules), FAMILIES)
+    assert (four.family, four.rules, four.accepts) == (IPV4, {("nat", "OUTPUT"): [b"4"]}, True)
+    assert (six.family, six.rules, six.accepts) == (IPV6, {("nat", "OUTPUT"): [b"6"]}, False)
+    assert [one.expressions for one in four.by_place()["nat", "OUTPUT"]] == [b"4"]
+
+
+def test_chains_of_other_tables_and_families_are_no_rules_of_iptables():
+    others = Snapshot(chains=(chain(IP, table="other"), chain(INET)), rules=(rule(INET, b""),))
+    assert held_rules.hold_nft(others, FAMILIES) == ()
+    assert held_rules.hold_nft(Snapshot(chains=(chain(IP6),)), (IPV4,)) == ()
+    (four, six) = held_rules.hold_nft(Snapshot(chains=(chain(IP6),)), FAMILIES)
+    assert (four.rules, six.rules) == ({}, {("nat", "OUTPUT"): []})
+
+
+@pytest.mark.parametrize(("place", "told"), [("rules of ip", True), ("rules of ip6", True), ("rules of inet", False), ("table ip nat", False)])
+def test_what_is_unread_of_these_families_is_an_error(place, told):
+    snapshot = Snapshot(unknown=(Unknown(place=place, reason="too long"), Unknown(place="rules of ip", reason="no")) if told else (Unknown(place=place, reason="x"),))
+    if not told:
+        assert held_rules.hold_nft(snapshot, FAMILIES) == ()
+        return
+    with pytest.raises(ParseError, match=f"^{place}: too long; rules of ip: no$"):
+        held_rules.hold_nft(snapshot, FAMILIES)
+
+
+@pytest.mark.parametrize(("unknown", "shown"), [((), ""), ((Unknown(place="rules of inet", reason="too long"),), "(not read: rules of inet: too long)\n")])
+def test_tables_that_cannot_be_read_are_shown_as_one_line_that_says_so(unknown, shown, monkeypatch):
+    def read(found, **_):
+        found.extend(unknown)
+        return {}
+
+    monkeypatch.setattr("netinit.kernel.snapshot.nf_tables_dump.read", read)
+    assert nft_tables.render_live(("netinit_nat",)) == shown
+
+
+@pytest.mark.parametrize(
+    ("known", "names", "own"),
+    [(True, ("netinit-nft-1",), True), (True, ("netinit-legacy-1", "netinit-nftables"), False), (True, (), False), (False, ("netinit-nft-1",), False)],
+)
+def test_address_sets_count_by_their_owner_and_only_where_the_kernel_has_any(known, names, own, monkeypatch):
+    monkeypatch.setattr(backends.detect, "has_address_sets", lambda: known)
+    monkeypatch.setattr("netinit.kernel.address_sets.owned_sets", lambda: names)
+    assert backends._has_sets("nft") is own
+
+
+@pytest.mark.parametrize(("tables", "found"), [((), {}), (("istio-proxy-nat",), {"nft istio-proxy-nat": ("rule",)})])
+def test_rules_of_our_own_tables_are_listed_where_there_are_such_tables(tables, found, monkeypatch):
+    monkeypatch.setattr(nft_tables, "list_rules", lambda names: {f"nft {name}": ("rule",) for name in names or ("another",)})
+    comparison = NftComparison(None, SimpleNamespace(tables=tables, ours=bool(tables)))
+    assert (comparison.ours(), comparison.resumable(), comparison.is_first) == (found, not tables, not tables)

@@ -1,0 +1,255 @@
+"""The agent's watch of pods and its check of host probes, with a programmer that answers as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from netinit.base.errors import ClusterError
+from netinit.inject.pod_options import REDIRECTION
+from netinit.kube.client import DAEMON_SETS
+from netinit.node import host_probe_check, watcher
+from netinit.node.background_tasks import InstallationKeeper
+from netinit.node.decision import NodePod
+from netinit.node.host_probe_check import HostProbeCheck
+from netinit.node.jobs import CHECK_PROBES, JobResult
+from netinit.node.metrics import NodeMetrics
+from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
+from netinit.node.watcher import PodWatcher
+from netinit.options import Options
+from netinit.serving.event_log import EventLog
+
+
+def make_pod(name, **more):
+    return NodePod(**{"namespace": "shop", "name": name, "uid": f"uid-{name}", "annotations": {}, "labels": {}, "containers": (), "environment": {}, **more})
+
+
+# ---- the watch -----------------------------------------------------------------------------------------------------------
+
+
+class Pods(list):
+    synced = True
+
+
+def watch(visit, *names, connections=False, monkeypatch, busy=()):
+    """What was checked and how often, by name, while `visit` runs beside the watch."""
+    monkeypatch.setattr(watcher, "_LEAST", 0.01)
+    pods, looks, heard, stream = Pods(map(make_pod, names)), [], {}, io.StringIO()
+    files = SimpleNamespace(identity={name: (1, place) for place, name in enumerate(names)}, busy=set(busy))
+    monkeypatch.setattr(watcher, "identify", files.identity.get)
+
+    class Watcher(PodWatcher):
+        async def _subscribe(self, path):
+            ours, heard[path] = socket.socketpair(type=socket.SOCK_DGRAM)
+            return [ours]
+
+    monkeypatch.setattr(watcher.notifications, "drain", drain)
+
+    async def look(pod, path):
+        assert pod.name == path
+        looks.append(pod.name)
+        return False
+
+    async def run():
+        made = Watcher(Options(), pod_cache=pods, programmer=None, metrics=NodeMetrics(), log=EventLog("warn", stream=stream), connections=connections)
+        for name in names:
+            made.add(f"uid-{name}", name, delay=0.0)
+        task = asyncio.create_task(made.run(look, lambda uid: uid in files.busy))
+        try:
+            await visit(SimpleNamespace(watcher=made, looks=looks, heard=heard, files=files, pods=pods))
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert (made._watched, stream.getvalue()) == ({}, "")
+            for one in heard.values():
+                one.close()
+        return looks
+
+    return asyncio.run(run())
+
+
+def drain(sockets):
+    for one in sockets:
+        with contextlib.suppress(BlockingIOError):
+            one.recv(9, socket.MSG_DONTWAIT)
+    return 0
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - of code that has no event for it
+            await asyncio.sleep(0.005)
+
+
+def is_open(one):
+    try:
+        one.send(b"x")
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_pod_that_is_forgotten_is_closed_and_the_other_is_still_watched(monkeypatch):
+    async def visit(agent):
+        await until(lambda: sorted(agent.looks) == ["a", "b"])
+        agent.watcher.forget((1, 0), "elsewhere")
+        assert (is_open(agent.heard["a"]), is_open(agent.heard["b"])) == (False, True)
+        await until(lambda: agent.looks.count("b") == 2)
+        agent.watcher.forget(None, "b")
+        assert not is_open(agent.heard["b"])
+
+    assert watch(visit, "a", "b", monkeypatch=monkeypatch).count("a") == 1
+
+
+def test_a_pod_that_has_a_new_namespace_is_watched_there_and_no_longer_in_the_old(monkeypatch):
+    async def visit(agent):
+        await until(lambda: agent.looks == ["a"])
+        old = agent.heard["a"]
+        agent.files.identity["a"] = (1, 7)
+        agent.watcher.add("uid-a", "a", delay=0.0)
+        await until(lambda: agent.looks == ["a", "a"])
+        assert (is_open(old), is_open(agent.heard["a"])) == (False, True)
+        old.close()
+
+    watch(visit, "a", monkeypatch=monkeypatch)
+
+
+def test_what_was_queued_for_a_pod_that_is_forgotten_is_not_checked(monkeypatch):
+    async def visit(agent):
+        agent.watcher.forget((1, 0), "")
+        await until(lambda: agent.looks)
+
+    assert watch(visit, "a", "b", monkeypatch=monkeypatch) == ["b"]
+
+
+def test_a_busy_pod_is_checked_later(monkeypatch):
+    async def visit(agent):
+        await until(lambda: agent.looks == ["b"])
+        await asyncio.sleep(0.05)
+        assert agent.looks == ["b"]
+        agent.files.busy.clear()
+        await until(lambda: agent.looks == ["b", "a"])
+
+    watch(visit, "a", "b", monkeypatch=monkeypatch, busy=["uid-a"])
+
+
+@pytest.mark.parametrize(("connections", "rests"), [(True, True), (False, False)])
+def test_only_checks_of_connections_are_followed_by_a_rest(connections, rests, monkeypatch):
+    monkeypatch.setattr(watcher, "_REST", 1e9)
+
+    async def visit(agent):
+        await until(lambda: agent.looks)
+        await asyncio.sleep(0.05)
+
+    assert len(watch(visit, "a", "b", connections=connections, monkeypatch=monkeypatch)) == (1 if rests else 2)
+
+
+# ---- the check of host probes --------------------------------------------------------------------------------------------
+
+AMBIENT = {"annotations": {REDIRECTION: "enabled"}}
+
+
+def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error=""):
+    """The jobs asked for, the events and the log after checks that found this."""
+    asked, sent, stream = [], [], io.StringIO()
+
+    async def do(job):
+        asked.append(job.kind)
+        if job.kind == CHECK_PROBES:
+            return JobResult(differences=answers.pop(0))
+        return JobResult(error=error, backend="nftables")
+
+    async def write_event(client, involved, **event):
+        assert (event["kind"] == "Normal") is (event["reason"] == "HostProbesRepaired")
+        sent.append((event["reason"], event["message"]))
+        return ""
+
+    monkeypatch.setattr(host_probe_check, "write_event", write_event)
+    answers = list(found)
+    settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
+    metrics = NodeMetrics()
+    check = HostProbeCheck(settings, None, pods, SimpleNamespace(do=do), metrics, EventLog("info", stream=stream))
+    for _ in found:
+        asyncio.run(check.check())
+    return asked, sent, stream.getvalue(), metrics.text().decode()
+
+
+def test_a_captured_probe_is_reported_once_until_it_is_gone_and_the_metric_counts_addresses(monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1", "10.0.0.2", "no address"), **AMBIENT), make_pod("plain", addresses=("10.0.0.9",))]
+    broken, fine = ("broken 10.0.0.1 goes to ztunnel", "exempt 10.0.0.2 is fine"), ("exempt 10.0.0.1 x", "exempt 10.0.0.2 x")
+    asked, sent, _, metrics = check_probes(monkeypatch, pods, broken, broken, fine, broken)
+    assert asked == [CHECK_PROBES] * 4
+    text = "the kubelet's probes of 1 addresses of ambient pods are captured, such as 10.0.0.1 of shop/a: goes to ztunnel"
+    assert sent == [("HostProbesCaptured", text)] * 2
+    assert 'host_probes{state="broken"} 1.0' in metrics
+    assert 'host_probes{state="exempt"} 1.0' in metrics
+
+
+def test_what_is_unknown_is_no_event_and_said_only_where_nothing_is_broken(monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1", "10.0.0.2"), **AMBIENT)]
+    unknown = ("unknown 10.0.0.1 no rights", "exempt 10.0.0.2 x")
+    _, sent, log, _ = check_probes(monkeypatch, pods, unknown, unknown)
+    assert sent == []
+    assert log.count("whether the kubelet's probes of ambient pods are captured is unknown: no rights") == 1
+    _, sent, log, _ = check_probes(monkeypatch, pods, ("unknown 10.0.0.1 no rights", "broken 10.0.0.2 x"))
+    assert len(sent) == 1
+    assert "is unknown" not in log
+
+
+@pytest.mark.parametrize(("own", "asked"), [({"host_network": True}, [CHECK_PROBES]), ({"host_network": False}, []), (None, [CHECK_PROBES])])
+def test_an_agent_that_is_not_on_the_nodes_network_does_not_judge_it(own, asked, monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
+    if own is not None:
+        pods.append(make_pod("netinit-node-4fj2k", **own, namespace="mesh"))
+    found, sent, log, _ = check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",))
+    assert (found, sent) == (asked, [])
+    assert ("set node.hostNetwork" in log) is (asked == [])
+
+
+@pytest.mark.parametrize("ends", [{"ended": True}, {"host_network": True}, {"annotations": {REDIRECTION: "disabled"}}])
+def test_pods_that_are_not_ambient_or_over_are_not_asked_about(ends, monkeypatch):
+    assert check_probes(monkeypatch, [make_pod("a", addresses=("10.0.0.1",), **{**AMBIENT, **ends})], ())[0] == []
+
+
+@pytest.mark.parametrize(("error", "repair", "events"), [
+    ("", LABEL, ["HostProbesCaptured", "HostProbesRepaired"]), ("refused", LABEL, ["HostProbesCaptured"]), ("", NOTHING, []),
+])  # fmt: skip
+def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
+    asked, sent, log, metrics = check_probes(monkeypatch, pods, ("broken 10.0.0.1 x",), mode=PROGRAM, repair=repair, error=error)
+    assert asked == [CHECK_PROBES, host_probe_check.REPAIR_PROBES]
+    assert [reason for reason, _ in sent] == events
+    assert ("cannot be repaired: refused" in log) is bool(error)
+    assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
+    assert check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",), mode=PROGRAM)[0] == [CHECK_PROBES]
+
+
+# ---- the installation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "deleted"),
+    [
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True), ({"metadata": {}}, False), ({}, False),
+        (ClusterError("none", status=404), True), (ClusterError("expired", status=401), False), (ClusterError("down"), False), (TimeoutError(), False),
+    ],
+    ids=["being deleted", "there", "odd", "404", "401", "no answer", "late"],
+)  # fmt: skip
+def test_the_plugin_goes_only_where_its_daemon_set_is_known_to_be_deleted(answer, deleted):
+    asked = []
+
+    async def get(*words):
+        asked.append(words)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    settings = AgentSettings.from_argv(["--namespace", "mesh", "--daemonSetName", "netinit-node"], {"NODE_NAME": "n"})
+    keeper = InstallationKeeper(settings, SimpleNamespace(get=get), NodeMetrics(), EventLog("error", stream=io.StringIO()))
+    assert asyncio.run(keeper._was_deleted()) is deleted
+    assert asked == [(DAEMON_SETS, "netinit-node", "mesh")]
