@@ -226,7 +226,7 @@ def test_names_are_listed_up_to_a_number_and_families_are_named_where_they_diffe
     assert merge_families([("x", IPV4), ("x", IPV6), ("y", IPV6)], 2) == ("x", "IPv6: y")
 
 
-def test_a_family_is_on_where_it_has_a_rule_and_the_other_is_that_of_the_host():
+def test_a_family_is_on_where_it_has_a_rule():
     subject = listed("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j RETURN\nCOMMIT\n")
     assert (is_on(subject, IPV4), is_on(subject, IPV6)) == (True, False)
     assert not is_on(listed("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"), IPV4)
