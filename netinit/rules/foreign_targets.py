@@ -25,6 +25,9 @@ class AsWritten(Target):
 
     text: str
 
+    def struct(self, family: Family) -> structs.Struct:
+        raise ValueError(f"{self.text}: not understood")
+
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
 
