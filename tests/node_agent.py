@@ -107,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         query = dict(parse_qsl(parts.query))
         if query.get("watch"):
-            self.watch(api, parts.path)
+            self.watch(api, parts.path, int(query["resourceVersion"]))
             return
         status, tree = api.answer(self.command, parts.path, json.loads(body) if body else None, query)
         text = json.dumps(tree).encode()
@@ -117,12 +117,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(text)
 
-    def watch(self, api, path):
+    def watch(self, api, path, at):
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.send_response(200)
             self.end_headers()
-            at = len(api.changes)
             while not api.away.is_set() and not api.closed:
                 while at < len(api.changes):
                     about, change = api.changes[at]
@@ -171,14 +170,18 @@ class Api:
     def put(self, tree, *, told=True):
         """The object, a pod if it has no kind, is there; `told`: the watch says so."""
         with self.lock:
-            self.objects[self.path(tree)] = tree
-            if told:
-                self.changes.append((LISTS.get(tree.get("kind"), PODS), {"type": "ADDED", "object": tree}))
+            self.objects[self.path(tree)] = self.tell(LISTS.get(tree.get("kind"), PODS), "ADDED", tree) if told else tree
 
     def drop(self, tree, path=""):
         with self.lock:
             self.objects.pop(path or self.path(tree), None)
-            self.changes.append((path.rpartition("/")[0] if path else LISTS.get(tree.get("kind"), PODS), {"type": "DELETED", "object": tree}))
+            self.tell(path.rpartition("/")[0] if path else LISTS.get(tree.get("kind"), PODS), "DELETED", tree)
+
+    def tell(self, about, kind, tree):
+        """Who watches hears of it; so does who listed before and watches only now: the version is the number of changes so far."""
+        told = {**tree, "metadata": {**tree["metadata"], "resourceVersion": str(len(self.changes) + 1)}}
+        self.changes.append((about, {"type": kind, "object": told}))
+        return told
 
     def answer(self, method, path, body, query):
         with self.lock:
@@ -187,13 +190,13 @@ class Api:
             if method != "GET":
                 self.asked.append((method, path, body))
             if method == "GET" and path.endswith("/daemonsets"):
-                return 200, {"metadata": {"resourceVersion": "1"}, "items": [tree for key, tree in self.objects.items() if key.startswith(path)]}
+                return 200, {"metadata": {"resourceVersion": str(len(self.changes))}, "items": [tree for key, tree in self.objects.items() if key.startswith(path)]}
             if method == "GET" and path in LISTS.values():
                 items = [tree for tree in self.objects.values() if LISTS.get(tree.get("kind")) == path]
-                return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
+                return 200, {"metadata": {"resourceVersion": str(len(self.changes))}, "items": items}
             if method == "GET" and path == PODS:
                 items = [tree for key, tree in self.objects.items() if "/pods/" in key]
-                return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
+                return 200, {"metadata": {"resourceVersion": str(len(self.changes))}, "items": items}
             if method == "POST":
                 return 201, body
             if path not in self.objects:

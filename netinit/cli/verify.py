@@ -23,7 +23,7 @@ from netinit.pods.probe import Probes, probe
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.model import MISSING, Difference
+from netinit.rules.model import BYPASSING, MISSING, Difference
 from netinit.rules.render import hash_plan
 
 AS_PLANNED = 0
@@ -240,7 +240,8 @@ def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connec
                     failures = 0
                     before, last = last, report  # from here on Ctrl-C ends with this report's code
                     _show_change(report, before, options, seconds=time.monotonic() - begun, as_json=as_json)
-                    changes.wait()
+                    # The kernel reports a connection's end when its conntrack entry expires, 120 s later.
+                    changes.wait(briefly=any(one.kind == BYPASSING for one in report.differences))
     except KeyboardInterrupt:
         if last is None:
             raise

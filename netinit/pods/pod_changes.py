@@ -52,8 +52,11 @@ class Changes:
         """Discard the changes so far, which the following read includes."""
         notifications.drain(self._sockets)
 
-    def wait(self) -> None:
-        """Block until a change since `begin_look`, and 0.05 to 2 s more. Raises NamespaceError: the named pod is gone."""
+    def wait(self, *, briefly: bool = False) -> None:
+        """Block until a change since `begin_look` and 0.05 to 2 s more; `briefly`: for a second at most if nothing changes.
+
+        Raises NamespaceError: the named pod is gone.
+        """
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)
@@ -62,4 +65,6 @@ class Changes:
         while not poller.poll(_SLICE * 1000):
             if self._path and identify(self._path) != self._identity:
                 raise NamespaceError(f"{self._path}: the pod is gone")
+            if briefly:
+                return
         time.sleep(self._pause)

@@ -104,8 +104,10 @@ def test_watch_says_it_when_such_a_connection_is_opened_and_when_it_ends(program
             kinds = set()
             while kinds != {"bypassing"}:
                 kinds = {one["kind"] for one in json.loads(process.stdout.readline())["differences"]}
+            ended = time.monotonic()
         while json.loads(process.stdout.readline())["ok"] is not True:
             pass
+        assert time.monotonic() - ended < 60, "connection tracking keeps its entry for two minutes"
         process.send_signal(signal.SIGINT)
         process.communicate(20)
         assert process.returncode == 0
