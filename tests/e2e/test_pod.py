@@ -314,12 +314,12 @@ def test_nftables_killed_at_any_moment_has_changed_all_rules_or_none(envoy_progr
             ("wanted", functools.partial(stage.run, *CHANGE), functools.partial(stage.run, "--reconcile")),
         ):
             succeed(undo())
-            seen = []
-            for number in range(MOMENTS):
-                run_and_kill(pod, run, number / MOMENTS * took)
+            seen: list[str] = []
+            while len(seen) < MOMENTS or (seen[-1] == first and len(seen) < 10 * MOMENTS):  # the machine may be slower by now
+                run_and_kill(pod, run, len(seen) / MOMENTS * took)
                 seen.append(states.get(look(), look()))
                 succeed(undo())
-            assert len(set(seen)) == 2, f"{MOMENTS} containers, killed one later than the other: {seen}"
+            assert len(set(seen)) == 2, f"{len(seen)} containers, killed one later than the other: {seen}"
             assert first in seen
             assert set(seen) <= set(states.values())
         check_in_service(stage)
