@@ -79,9 +79,9 @@ def find_agent_group(plane):
     (pod,) = [one for one in agents(plane) if is_so(one, "Ready")]
     uid, container = pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
     for group in plane.groups:
-        for path in group.glob(f"**/pod{uid}/{container}"):
-            if (path / "memory.limit_in_bytes").exists() or (path / "memory.max").exists():
-                return path
+        for folder, _, files in os.walk(group):  # other pods' groups end meanwhile, which os.walk passes over
+            if folder.endswith(f"/pod{uid}/{container}") and {"memory.limit_in_bytes", "memory.max"}.intersection(files):
+                return Path(folder)
     raise AssertionError(f"there is no control group of {container}")
 
 
