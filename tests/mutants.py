@@ -286,7 +286,7 @@ def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> s
         return "(cannot be collected)"
     if done.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, MOUNT_FAILED}:
         raise SystemExit(f"{done.stdout[-500:]}{done.stderr[-500:]}\nfiles or tests are not those of {LEARNED}: delete it")
-    failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
     return failed[0] if failed else f"(exit {done.returncode}) {(done.stdout + done.stderr)[-300:]}"
 
 
