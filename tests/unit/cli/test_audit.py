@@ -46,6 +46,13 @@ def test_what_closes_ipv6_that_the_classic_layout_leaves_out_does_close_it(run):
     assert find_uncaptured("on") == []
 
 
+def test_a_finding_says_who_passes_by_and_what_closes_it(run):
+    done = run(["netinit", "audit", *SIDECAR, "-x", "10.0.0.0/8", "--format", "sarif"])
+    texts = {one["ruleId"]: one["message"]["text"] for one in json.loads(done.out)["runs"][0]["results"]}
+    assert "10.0.0.0/8" in texts["NI209"]
+    assert texts["NI209"].endswith("; take them out of --istio-service-exclude-cidr")
+
+
 @pytest.mark.parametrize("more", [[], ["--full"], ["--full", "-m", "TPROXY", "--redirect-dns", "--dns-servers", "9.9.9.9"]])
 def test_json_is_as_its_schema_says(run, more):
     _, tree = ask(run, *SIDECAR, *more, "--json", "--assert", "tcp is captured", "--assert", "inbound tcp port 80 to pod is captured")

@@ -67,6 +67,31 @@ def body(data):
     return json.loads(data.partition(b"\n")[2])
 
 
+def test_closing_says_whether_all_requests_were_answered(tmp_path):
+    async def close(*, asked, seconds):
+        begun, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def late(found, namespace, deadline):
+            begun.set()
+            await may_answer.wait()
+            return await answer(found, namespace, deadline)
+
+        async with served(tmp_path / "s", late) as server:
+            asking = asyncio.create_task(ask(tmp_path / "s", request())) if asked else None
+            if asked:
+                await begun.wait()
+            if seconds > 1:
+                may_answer.set()
+            done = await server.close(seconds)
+            if asking:
+                await asking
+            return done
+
+    assert asyncio.run(close(asked=False, seconds=0)) is True
+    assert asyncio.run(close(asked=True, seconds=30)) is True
+    assert asyncio.run(close(asked=True, seconds=0.01)) is False
+
+
 def test_a_request_is_answered_within_nine_tenths_of_its_time(tmp_path):
     async def story():
         async with served(tmp_path / "s"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ import logging
 import pytest
 
 from netinit.base.logs import SCOPE
+from netinit.serving import event_log
 from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
 
 
@@ -49,6 +51,18 @@ def test_libraries_cannot_fill_the_log(root_logger):
     for _ in range(1000):
         logging.getLogger("asyncio").error("socket.accept() out of system resource")
     assert 0 < len(stream.getvalue().splitlines()) <= 20
+
+
+def test_how_many_lines_of_libraries_were_left_out_is_said_later(root_logger, monkeypatch):
+    now, stream = [0.0], io.StringIO()
+    monkeypatch.setattr(event_log, "LineLimit", functools.partial(LineLimit, clock=lambda: now[0]))
+    adopt_library_logs(EventLog(stream=stream))
+    for _ in range(100):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource")
+    written = len(stream.getvalue().splitlines())
+    now[0] = 61.0
+    logging.getLogger("asyncio").error("again")
+    assert f"\t{100 - written} lines of libraries were left out: more than {written} in a minute\n" in stream.getvalue()
 
 
 def test_an_event_has_its_fields_in_both_forms_but_for_empty_ones():

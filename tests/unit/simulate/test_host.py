@@ -7,7 +7,7 @@ import pytest
 from netinit.base.net import IPV4, HostAddress, number_of
 from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
-from netinit.simulate.host import LOST, find_devices, find_devices_of_sockets
+from netinit.simulate.host import LOST, NO_DEFAULT, dropping_routes, find_devices, find_devices_of_sockets
 
 LO, ETH0, ETH1 = 1, 2, 3
 OUTSIDE = number_of("203.0.113.7")
@@ -84,3 +84,10 @@ def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
     assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
     assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+
+
+def test_routes_that_drop_are_doubtful_but_not_the_kernel_s_own_for_want_of_a_default_route():
+    own = route(254, 0, kind=7, metric=NO_DEFAULT)
+    black_hole, whole = route(254, 0, to="198.51.100.0/24", kind=6, metric=NO_DEFAULT), route(254, 0, kind=6, metric=5)
+    unseen = route(77, 0, to="192.0.2.0/24", kind=6)
+    assert dropping_routes(host(routes=[own, black_hole, whole, unseen]), IPV4) == [black_hole, whole]
