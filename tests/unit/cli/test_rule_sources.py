@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from netinit.cli.rule_sources import find_attached
+from netinit.inject.podfile import read_pods
 from netinit.options import Options
 
 
@@ -17,3 +18,12 @@ def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypa
     monkeypatch.setitem(sys.modules, module, None)
     assert find_attached(Options()) is None
     assert find_attached(Options(netns="/proc/self/ns/net")) is None
+
+
+@pytest.mark.parametrize(("annotations", "is_ambient"), [
+    ("{}", False), ("{ambient.istio.io/redirection: disabled}", False), ("{ambient.istio.io/redirection: enabled}", True),
+])  # fmt: skip
+def test_a_pod_whose_annotation_says_so_has_the_options_of_an_ambient_agent(annotations, is_ambient):
+    text = f"{{apiVersion: v1, kind: Pod, metadata: {{annotations: {annotations}}}, spec: {{containers: [{{name: app}}]}}}}"
+    (facts,) = read_pods([("pod.yaml", text)])
+    assert (facts.is_ambient, facts.options.layout == "ambient", facts.intercepted) == (is_ambient, is_ambient, is_ambient)

@@ -42,6 +42,8 @@ CANONICAL = [
     ("availabilityZone: ''", {}),
     ("controlPlaneAuthPolicy: NONE", {}),
     ("interceptionMode: 1", {"interceptionMode": "TPROXY"}),
+    ("interceptionMode: -2147483648", {"interceptionMode": -2147483648}),
+    ("interceptionMode: 2147483647", {"interceptionMode": 2147483647}),
     ("tracing: {}", {"tracing": {}}),
     ("tracing: {sampling: '5'}", {"tracing": {"sampling": 5}}),
     ("tracing: {sampling: 0.5}", {"tracing": {"sampling": 0.5}}),

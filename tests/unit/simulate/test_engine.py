@@ -14,6 +14,7 @@ from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
+from netinit.simulate.hooks import priority_at
 from netinit.simulate.ruleset import combine_backends, load_listing, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 
@@ -642,3 +643,12 @@ def test_a_connection_begins_with_a_syn_and_may_be_picked_up_at_an_ack(flags, pi
     around = POD.replace(picks_up=picks_up)
     packet = make_inbound(around, "9.9.9.9", "", 80).replace(flags=flags)
     assert simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW"), around).last.state == state
+
+
+@pytest.mark.parametrize(("hook", "stage", "priority"), [
+    ("PREROUTING", "raw", -300), ("OUTPUT", "connection tracking", -200), ("INPUT", "mangle", -150), ("PREROUTING", "nat", -100), ("OUTPUT", "nat", -100),
+    ("FORWARD", "filter", 0), ("INPUT", "security", 50), ("INPUT", "nat", 100), ("POSTROUTING", "nat", 100),
+])  # fmt: skip
+def test_the_priority_of_each_stage_is_the_kernel_s(hook, stage, priority):
+    """linux/netfilter_ipv4.h: NAT of sources comes after filters, NAT of destinations before them."""
+    assert priority_at(hook, stage) == priority

@@ -278,7 +278,7 @@ def test_what_may_contradict_is_looked_at(more):
     assert Options.from_argv([*SIDECAR.split(), *more.split()]).may_contradict()
 
 
-@pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8"])
+@pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8", "-i * -d 80", "-i * -m TPROXY", "-b * -x 10.0.0.0/8"])
 def test_nothing_captured_and_an_exception_without_its_rule_are_looked_at(line):
     assert Options.from_argv(line.split()).may_contradict()
 
