@@ -16,6 +16,7 @@ import pytest
 
 from netinit.base.errors import ClusterError
 from netinit.kube import cache as cache_module
+from netinit.kube import client as client_module
 from netinit.kube.access import Access
 from netinit.kube.cache import Cache
 from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Client, write_event
@@ -106,6 +107,13 @@ def test_a_kubeconfigs_user_name_and_password_are_sent():
         server.access = Access(server=server.access.server, username="me", password="secret:1")
         with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns"))
     assert server.asked[0][2]["Authorization"] == "Basic " + base64.b64encode(b"me:secret:1").decode()
+
+
+@pytest.mark.parametrize(("most", "refused"), [(0, False), (-1, True)])
+def test_an_answer_is_read_up_to_a_limit(monkeypatch, most, refused):
+    monkeypatch.setattr(client_module, "_MAX_BYTES", len(json.dumps(thing("a", 1))) + most)
+    with api([(200, thing("a", 1))]) as server, pytest.raises(ClusterError, match="longer than") if refused else contextlib.nullcontext():
+        assert with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns")) == thing("a", 1)
 
 
 def test_a_list_is_read_in_pages():
