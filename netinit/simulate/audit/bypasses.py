@@ -18,7 +18,7 @@ from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, 
 from netinit.simulate.explain import CONVERT
 from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN

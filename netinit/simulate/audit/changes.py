@@ -11,9 +11,8 @@ from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.symbolic.equivalence import Divergence, compare
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED

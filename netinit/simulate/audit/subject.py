@@ -14,7 +14,7 @@ from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_backends
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space, packet_of
 from netinit.simulate.trace import CAPTURED

@@ -16,7 +16,7 @@ from netinit.simulate.condition import KEPT, Condition, TargetEffects
 from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
-from netinit.simulate.symbolic.parts import ENDS, Part, Path
+from netinit.simulate.symbolic.partition import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
