@@ -282,7 +282,7 @@ class _ForceCheck:
         rule = responsible.rules[0]
         chain = responsible.chain
         place = responsible.table
-        if all(one.place != place for one in self._kernel.foreign[family]):
+        if all(one.table != place for one in self._kernel.foreign[family]):
             if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
             if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:

@@ -86,21 +86,10 @@ Tables = dict[str, dict[str, LoadedChain]]  # by the names of table and chain
 
 
 @dataclass(frozen=True, slots=True)
-class BaseChain:
-    """A base chain of a foreign nf_tables table, with the chains it may call, for one family."""
-
-    place: str  # the table, as sentences name it
-    name: str
-    kind: str
-    hook: str
-    priority: int
-    chains: dict[str, LoadedChain]
-
-
-@dataclass(frozen=True, slots=True)
 class HookedChain:
     """A base chain at a hook, with the `chains` it may call; `effect` is the iptables table whose targets it may use.
 
+    `hook` and `priority` are told of foreign chains alone: of others, `table` and the chain's name imply them.
     The kernel does not expose whether a foreign chain with the priority of connection tracking or NAT runs before
     or after it: such a chain is listed twice, distinguished by `turn`.
     """
@@ -111,6 +100,8 @@ class HookedChain:
     effect: str
     source: str = ""
     turn: str = ""
+    hook: str = ""
+    priority: int = 0
 
     @property
     def place(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from netinit.base.net import Family
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, list_rules, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, RAW, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Jump
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
@@ -18,7 +18,6 @@ from netinit.simulate.loaded_rules import (
     ACCEPT,
     EARLY,
     LATE,
-    BaseChain,
     HookedChain,
     HookStage,
     LoadedChain,
@@ -48,7 +47,7 @@ class Ruleset:
     unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
     others: tuple[Ruleset, ...] = ()
-    foreign: tuple[BaseChain, ...] = ()
+    foreign: tuple[HookedChain, ...] = ()
 
     @property
     def backends(self) -> tuple[Ruleset, ...]:
@@ -82,11 +81,8 @@ class Ruleset:
                     found = nat if table == NAT else by_priority
                     found.setdefault(priority, []).append(HookedChain(table, chain, backend.tables[table], table, backend.source))
         for base in self.foreign:
-            if base.hook == hook and (base.chains[base.name].rules or base.chains[base.name].policy != ACCEPT):
-                is_nat = base.kind == "nat"
-                effect = NAT if is_nat else RAW  # notrack and zones apply wherever a connection is not tracked yet
-                hooked = HookedChain(base.place, base.chains[base.name], base.chains, effect)
-                (nat if is_nat else by_priority).setdefault(base.priority, []).append(hooked)
+            if base.hook == hook and (base.chain.rules or base.chain.policy != ACCEPT):
+                (nat if base.effect == NAT else by_priority).setdefault(base.priority, []).append(base)
         for priority in sorted({*fixed, *by_priority}):
             stage, here = fixed.get(priority, ""), tuple(by_priority.get(priority, ()))
             if stage in (TRACKING, NAT):
