@@ -53,10 +53,6 @@ ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
 _OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
-ORDER = (
-    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE,
-    Dim.SOURCE_PORT, Dim.SOCKET,
-)  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
 Point = dict[str, int]  # coordinate per dimension
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
@@ -131,19 +127,19 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     last = (1 << around.family.bits) - 1
     protocols = sorted(names.protocols | {*_PROTOCOLS})
     other = next(name for name in _OTHERS if name not in protocols)
-    named: list[tuple[str, Labelled]] = [
-        (Dim.PROTOCOL, [*[(name, name) for name in protocols], (other, ANY_OTHER)]),
-        (Dim.STATE, [(state, state) for state in ALL_STATES]),
-        (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
-    ]
-    numbers = [(Dim.DESTINATION, last), (Dim.DESTINATION_PORT, MAX_PORT), (Dim.SOURCE, last), (Dim.SOURCE_PORT, MAX_PORT)]
-    if direction == OUTBOUND:
-        named.append((Dim.SENDER, _NO_YES))
-        numbers += [(Dim.UID, FULL_MASK), (Dim.GID, FULL_MASK)]
-    named.append((Dim.SOCKET, _NO_YES))
-    found = {name: (len(some) - 1, tuple(value for value, _ in some), tuple(label for _, label in some)) for name, some in named}
-    found |= {name: (number, (), ()) for name, number in numbers}
-    made = [Dimension(name, level, *found[name]) for level, name in enumerate(one for one in ORDER if one in found)]
+    senders: dict[str, Labelled | int] = {Dim.SENDER: _NO_YES, Dim.UID: FULL_MASK, Dim.GID: FULL_MASK}
+    found: dict[str, Labelled | int] = {  # values, or the largest number; in the order of levels
+        Dim.PROTOCOL: [*[(name, name) for name in protocols], (other, ANY_OTHER)],
+        Dim.STATE: [(state, state) for state in ALL_STATES],
+        Dim.INTERFACE: _name_interfaces(direction, around, names.interfaces, free=free),
+        Dim.DESTINATION: last, Dim.DESTINATION_PORT: MAX_PORT,
+        **(senders if direction == OUTBOUND else {}),
+        Dim.SOURCE: last, Dim.SOURCE_PORT: MAX_PORT, Dim.SOCKET: _NO_YES,
+    }  # fmt: skip
+    made = []
+    for level, (name, some) in enumerate(found.items()):
+        values, labels = ((), ()) if isinstance(some, int) else zip(*some, strict=True)
+        made.append(Dimension(name, level, some if isinstance(some, int) else len(values) - 1, values, labels))
     lasts = tuple(one.last for one in made) + (1,) * (2 * BITS)
     made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((Dim.MARK, Dim.CONNECTION_MARK))]
     return Space(direction, around, tuple(made), free, Diagram(lasts))
