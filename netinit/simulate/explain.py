@@ -131,7 +131,20 @@ class Explanation:
     @property
     def sentence(self) -> str:
         """The verdict, where the packet goes, and why."""
-        return _sentence(self)
+        trace = self.trace
+        if trace.verdict == UNKNOWN:
+            return f"unknown: {trace.reason}"
+        if trace.verdict == DROPPED:
+            how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
+            step = self.because
+            purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
+            return f"dropped: it is {how}, because {trace.reason}{purpose}"
+        if trace.verdict == DIRECT:
+            return f"direct: {_describe_end(trace)}{_describe_cause(self)}"
+        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
+        how = "both addresses kept, " if trace.transparent else ""
+        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {self.original_destination}"
+        return f"captured: {where}{_describe_cause(self)}"
 
     @property
     def original_destination(self) -> str:
@@ -178,36 +191,16 @@ def find_cause(trace: Trace) -> TraceStep | None:
     return cause_of(trace.hits, captured=captured, transparent=trace.transparent, translated=trace.translated)
 
 
-def _sentence(made: Explanation) -> str:
-    trace = made.trace
-    if trace.verdict == UNKNOWN:
-        return f"unknown: {trace.reason}"
-    if trace.verdict == DROPPED:
-        how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
-        step = made.because
-        purpose = f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
-        return f"dropped: it is {how}, because {trace.reason}{purpose}"
-    if trace.verdict == CAPTURED:
-        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
-        how = "both addresses kept, " if trace.transparent else ""
-        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-        return f"captured: {where}{_describe_cause(made)}"
-    return _explain_direct(made)
-
-
-def _explain_direct(made: Explanation) -> str:
-    trace, last = made.trace, made.trace.last
+def _describe_end(trace: Trace) -> str:
+    """Where a packet goes that is not captured."""
+    last = trace.last
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
-        where = f"a rule that is not netinit's sends it to {target} instead"
-    elif trace.fate == DELIVERED:
+        return f"a rule that is not netinit's sends it to {target} instead"
+    if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
-        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
-    elif trace.fate == FORWARDED:
-        where = f"is forwarded to {target} through {last.out_interface}"
-    else:
-        where = f"goes out to {target} through {last.out_interface}"
-    return f"direct: {where}" + _describe_cause(made)
+        return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
+    return f"{'is forwarded' if trace.fate == FORWARDED else 'goes out'} to {target} through {last.out_interface}"
 
 
 def _describe_cause(made: Explanation) -> str:

@@ -28,7 +28,7 @@ from netinit.rules.model import (
     expected_base,
     is_base_of,
 )
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
@@ -53,7 +53,7 @@ from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -139,19 +139,17 @@ class _ForceCheck:
 
     def _dormant(self) -> Iterator[Difference]:
         """The kernel skips the chains of a dormant table."""
+        own = set()
+        if self._tables == NF_TABLES:
+            own = {(NUMBERS[family], table) for family in self._plan.families for table in write_plan(self._plan, family)}
+        elif self._tables == TABLES_OF_OUR_OWN:
+            own = {(INET, f"{self._plan.nft_prefix}{table.name}") for table in self._plan.tables}
         for table in self._snapshot.tables:
-            if table.flags & DORMANT and self._is_own_table(table.family, table.name):
+            if table.flags & DORMANT and (table.family, table.name) in own:
                 yield Difference(
                     kind=INACTIVE, where=FAMILY_NAMES[table.family], table=table.name, rule="flags dormant",
                     purpose="the kernel skips every chain of the table", origin="the table's flags",
                 )  # fmt: skip
-
-    def _is_own_table(self, family: int, name: str) -> bool:
-        if self._tables == NF_TABLES:
-            tables = {table for one in self._plan.families if NUMBERS[one] == family for table in write_plan(self._plan, one)}
-            return name in tables
-        own = {f"{self._plan.nft_prefix}{table.name}" for table in self._plan.tables}
-        return self._tables == TABLES_OF_OUR_OWN and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
         """iptables-nft's built-in chains must have the right hook and priority."""
@@ -225,7 +223,10 @@ class _ForceCheck:
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
-            likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
+            # The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
+            keeps_marks = any(link.kind == NETKIT for link in self._snapshot.links)
+            may_be_marked = space.direction == OUTBOUND or around.forwards or keeps_marks
+            likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
@@ -332,15 +333,6 @@ class _ForceCheck:
                     purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
-
-
-def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
-    """Packets without connection mark and, if inbound, without mark, as connections begin.
-
-    The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
-    """
-    may_be_marked = space.direction == OUTBOUND or around.forwards or NETKIT in kinds
-    return marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

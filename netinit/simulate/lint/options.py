@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
@@ -155,7 +155,7 @@ def _captured_health(options: Options) -> Iterator[Finding]:
         verb = "is" if len(captured) == 1 else "are"
         yield Finding(
             WARNING, "health-ports", "--istio-inbound-ports",
-            f"{_ports(captured)} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
+            f"{', '.join(map(str, captured))} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
             f" {'it' if len(captured) == 1 else 'them'} with -d {','.join(map(str, captured))}",
         )  # fmt: skip
 
@@ -203,7 +203,3 @@ def _escaping_proxy(options: Options) -> Iterator[Finding]:
 
 def _listed(ports: Ports | str) -> Ports:
     return () if isinstance(ports, str) else ports
-
-
-def _ports(ports: Sequence[object]) -> str:
-    return ", ".join(str(port) for port in ports)
