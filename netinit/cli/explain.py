@@ -111,7 +111,7 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> Answered:
     if rule_source.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
-    deciding = [step.source for step in (answer.because, *last) if step and step.source]
+    deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
     return Answered((), source, answer, tuple(_find_caveats(rule_source, answer)))
 

@@ -29,7 +29,6 @@ from netinit.simulate.trace import (
     UNKNOWN,
     Trace,
     TraceStep,
-    cause_of,
     list_unread,
 )
 
@@ -100,21 +99,16 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer: `because` is the deciding step if a rule decided.
-
-    `changes` pairs options, as written, with the verdict they would bring.
-    """
+    """The answer: a path, and `changes`, which pairs options, as written, with the verdict they would bring."""
 
     trace: Trace
-    because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
     passes_on_old_entries: bool = False  # captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
-        trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
-        return Explanation(trace, None, (), self.origins)
+        return Explanation(replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None), (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
         """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
@@ -136,7 +130,7 @@ class Explanation:
             return f"unknown: {trace.reason}"
         if trace.verdict == DROPPED:
             how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
-            step = self.because
+            step = trace.decider
             purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
             return f"dropped: it is {how}, because {trace.reason}{purpose}"
         if trace.verdict == DIRECT:
@@ -172,7 +166,7 @@ def explain(
     apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
-    made = Explanation(trace, find_cause(trace), origins=origins or {})
+    made = Explanation(trace, origins=origins or {})
     if trace.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
@@ -181,14 +175,6 @@ def explain(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
     )
     return replace(made, changes=changes, passes_on_old_entries=passes)
-
-
-def find_cause(trace: Trace) -> TraceStep | None:
-    """The step of the rule that redirected or excluded the packet, or ended its path."""
-    if trace.fate in (DROPPED, REFUSED, UNKNOWN):
-        return trace.decider
-    captured = trace.verdict == CAPTURED
-    return cause_of(trace.hits, captured=captured, transparent=trace.transparent, translated=trace.translated)
 
 
 def _describe_end(trace: Trace) -> str:
@@ -204,7 +190,7 @@ def _describe_end(trace: Trace) -> str:
 
 
 def _describe_cause(made: Explanation) -> str:
-    step = made.because
+    step = made.trace.cause
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
             return f", because there is no {made.trace.first.family.name} rule that looks at it"

@@ -89,6 +89,13 @@ class Trace:
         return verdict_of(self.fate, self.redirect_port)
 
     @property
+    def cause(self) -> TraceStep | None:
+        """The step of the rule that redirected or excluded the packet, or ended its path; None if no rule did."""
+        if self.fate in (DROPPED, REFUSED, UNKNOWN):
+            return self.decider
+        return cause_of(self.hits, captured=self.verdict == CAPTURED, transparent=self.transparent, translated=self.translated)
+
+    @property
     def end(self) -> tuple[object, ...]:
         """What makes two ends equal, except marks and the source of captured packets."""
         if self.verdict == DROPPED:
