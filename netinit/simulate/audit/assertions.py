@@ -231,15 +231,20 @@ def _through(space: Space, names: tuple[str, ...]) -> Region:
 class Ruling:
     """The result for an assertion: `holds` is True if proved, False if refuted, None if undecidable.
 
-    `counterexample` is the path of a refuting packet, `cures` the option changes under which it ends as asserted;
-    `packets`: how many packets the assertion is about; if refuted, only those looked at until then.
+    `counterexample` is the path of a refuting packet; `packets`: how many packets the assertion is about; if refuted,
+    only those looked at until then.
     """
 
     assertion: Assertion
     holds: bool | None
     packets: int
     counterexample: Explanation | None = None
-    cures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def cures(self) -> tuple[tuple[str, str], ...]:
+        """The option changes under which the counterexample ends as asserted, with its verdict then."""
+        changes = self.counterexample.changes if self.counterexample else ()
+        return tuple(change for change in changes if change[1] in self.assertion.fates)
 
 
 def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
@@ -275,16 +280,10 @@ def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Ass
             if not region or part.verdict in assertion.fates:
                 continue
             if part.verdict != UNKNOWN:
-                return _refuted(explaining, assertion, packets, region, holds=False)
+                return Ruling(assertion, holds=False, packets=packets, counterexample=explaining.explain(region))
             doubt = doubt or region
-    if doubt:
-        return _refuted(explaining, assertion, packets, doubt, holds=None)
-    return Ruling(assertion, holds=True, packets=packets)
-
-
-def _refuted(subject: AuditSubject, assertion: Assertion, packets: int, region: Region, *, holds: bool | None) -> Ruling:
-    shown = subject.explain(region)
-    return Ruling(assertion, holds, packets, shown, tuple(change for change in shown.changes if change[1] in assertion.fates))
+    example = explaining.explain(doubt) if doubt else None
+    return Ruling(assertion, holds=None if doubt else True, packets=packets, counterexample=example)
 
 
 def _select_packets(assertion: Assertion, space: Space, subject: AuditSubject) -> Region:
