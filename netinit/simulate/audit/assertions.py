@@ -34,7 +34,7 @@ from netinit.simulate.explain import Explanation
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued
-from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, STATES, CtState, Dim, Names, Space
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, STATES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 FATES = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
@@ -51,7 +51,7 @@ Select = Callable[[Space, Interception | None], Region]
 class Assertion:
     """A parsed assertion: which packets (direction, family and protocol may be open) have one of which fates.
 
-    Each of `conditions` is a selection and whether it is negated; `names` are the interfaces that they mention.
+    Each of `conditions` is a selection and whether it is negated; `interfaces` are those that they mention.
     `of_any_state`: one of them is about states. `name` and `line` locate it in a file.
     """
 
@@ -61,7 +61,7 @@ class Assertion:
     direction: str
     version: int
     protocol: str
-    names: Names
+    interfaces: frozenset[str]
     of_any_state: bool
     name: str
     line: int
@@ -100,7 +100,7 @@ class _SentenceReader:
             raise self._wrong("the end")
         return Assertion(
             self._text, tuple(conditions), frozenset({*FATES} - fates if negated else fates), direction, _FAMILIES.get(family, 0),
-            "" if protocol == "traffic" else protocol, Names(interfaces=frozenset(self._interfaces)), self._of_any_state, name,
+            "" if protocol == "traffic" else protocol, frozenset(self._interfaces), self._of_any_state, name,
             self._line,
         )  # fmt: skip
 
@@ -249,11 +249,9 @@ class Ruling:
 
 def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
     """Prove or refute each assertion for all packets. Raises TooManyPartsError."""
-    names = Names()
-    for assertion in assertions:
-        names |= assertion.names
-    other = replace(subject.ipv4_first, names=names) if subject.ipv4_first else None
-    asked = replace(subject, names=names, ipv4_first=other)
+    interfaces = frozenset[str]().union(*[one.interfaces for one in assertions])
+    other = replace(subject.ipv4_first, interfaces=interfaces) if subject.ipv4_first else None
+    asked = replace(subject, interfaces=interfaces, ipv4_first=other)
     return tuple(_rule(asked, assertion) for assertion in assertions)
 
 

@@ -79,17 +79,6 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Names:
-    """Protocols and interfaces that rules mention; an interface ending in `+` is a prefix."""
-
-    protocols: frozenset[str] = frozenset()
-    interfaces: frozenset[str] = frozenset()
-
-    def __or__(self, other: Names) -> Names:
-        return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
-
-
-@dataclass(frozen=True)
 class Space:
     """All packets of one family and direction. `free`: routes are unknown, so any interface may be outgoing."""
 
@@ -122,16 +111,16 @@ class Space:
         return {one.name: one for one in self.dimensions}
 
 
-def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
-    """Build the space that distinguishes these names."""
+def make_space(direction: str, around: Surroundings, protocols: set[str], interfaces: set[str], *, free: bool) -> Space:
+    """Build the space that distinguishes these protocols and interfaces; an interface ending in `+` is a prefix."""
     last = (1 << around.family.bits) - 1
-    protocols = sorted(names.protocols | {*_PROTOCOLS})
-    other = next(name for name in _OTHERS if name not in protocols)
+    known = sorted(protocols | {*_PROTOCOLS})
+    other = next(name for name in _OTHERS if name not in known)
     senders: dict[str, Labelled | int] = {Dim.SENDER: _NO_YES, Dim.UID: FULL_MASK, Dim.GID: FULL_MASK}
     found: dict[str, Labelled | int] = {  # values, or the largest number; in the order of levels
-        Dim.PROTOCOL: [*[(name, name) for name in protocols], (other, ANY_OTHER)],
+        Dim.PROTOCOL: [*[(name, name) for name in known], (other, ANY_OTHER)],
         Dim.STATE: [(state, state) for state in ALL_STATES],
-        Dim.INTERFACE: _name_interfaces(direction, around, names.interfaces, free=free),
+        Dim.INTERFACE: _name_interfaces(direction, around, interfaces, free=free),
         Dim.DESTINATION: last, Dim.DESTINATION_PORT: MAX_PORT,
         **(senders if direction == OUTBOUND else {}),
         Dim.SOURCE: last, Dim.SOURCE_PORT: MAX_PORT, Dim.SOCKET: _NO_YES,
@@ -145,7 +134,7 @@ def make_space(direction: str, around: Surroundings, names: Names, *, free: bool
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
-def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
+def _name_interfaces(direction: str, around: Surroundings, mentioned: set[str], *, free: bool) -> Labelled:
     """An interface per name, per prefix without a name, and one for all others; never lo.
 
     Packets on lo are outbound, and come in later on their path.
