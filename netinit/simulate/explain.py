@@ -52,8 +52,11 @@ def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple
 
 def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alternative]:
     value, field, label = getattr(options, flag.field), flag.field, flag.label
-    if flag.kind is kinds.SWITCH:
-        yield _switch(flag, options)
+    if flag.kind is kinds.SWITCH and value:
+        yield f"{label}=false", {field: False}
+    elif flag.kind is kinds.SWITCH:
+        switched = [*([options.flag(flag.needs)] if flag.needs else []), flag]  # with the option that it requires
+        yield " ".join([one.label for one in switched]), {one.field: True for one in switched}
     elif flag.kind is PORT_OR_NONE:
         yield f"{label} 0", {field: 0}
     elif flag.kind.words:
@@ -74,15 +77,6 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
             yield f"add {host} to {label}", {field: (*value, host)}
     if flag.kind in (kinds.PORTS_OR_ALL, kinds.NETWORKS_OR_ALL):
         yield f"{label} '*'", {field: ALL}
-
-
-def _switch(flag: Flag, options: Interception) -> Alternative:
-    """Flip a switch, together with the option it requires."""
-    if getattr(options, flag.field):
-        return f"{flag.label}=false", {flag.field: False}
-    if not flag.needs:
-        return flag.label, {flag.field: True}
-    return f"{options.flag(flag.needs).label} {flag.label}", {flag.needs: True, flag.field: True}
 
 
 def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
