@@ -238,4 +238,5 @@ def resolve_sets(ruleset: Ruleset, contents: Contents) -> Ruleset:
     def resolve_chain(_: str, chain: LoadedChain) -> LoadedChain:
         return replace(chain, rules=tuple(replace(each, rule=resolve(each.rule, contents)) for each in chain.rules))
 
-    return replace(ruleset, tables=map_chains(ruleset.tables, resolve_chain))
+    others = tuple(resolve_sets(one, contents) for one in ruleset.others)
+    return replace(ruleset, tables=map_chains(ruleset.tables, resolve_chain), others=others)

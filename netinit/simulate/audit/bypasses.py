@@ -14,7 +14,7 @@ from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on
-from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
+from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
 from netinit.simulate.loaded_rules import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
@@ -281,7 +281,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
         family = whole.space.family
-        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MAX_NAMED:
+        if pieces[0].kind is kinds.LOCAL or describe_values(whole)[1] or len(causes) > MAX_NAMED:
             yield describe(whole), family
         else:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]

@@ -28,16 +28,12 @@ Formatter = Callable[[Region, tuple[Interval, ...], Region], str]
 
 def describe(region: Region) -> str:
     """Describe a set by its values in each dimension, and say if it is only a part of their product."""
-    text, whole = _describe(region)
+    text, whole = describe_values(region)
     return text if whole else f"{text} (a part of it)"
 
 
-def is_all(region: Region) -> bool:
-    """Whether the description denotes exactly this set."""
-    return _describe(region)[1]
-
-
-def _describe(region: Region) -> tuple[str, bool]:
+def describe_values(region: Region) -> tuple[str, bool]:
+    """Describe a set by its values in each dimension; the flag says whether this denotes exactly the set."""
     space = region.space
     hull = everything(space)
     if space.direction != INBOUND:
