@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
@@ -170,22 +170,13 @@ def _format_number(interval: Interval) -> str:
 
 def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
     """List the values, or "any but" the others if that is shorter; empty if all occur."""
-    gaps = tuple(_gaps(values, last))
+    ends = [-1, *[end for interval in values for end in interval], last + 1]
+    gaps = [(low + 1, high - 1) for low, high in zip(ends[::2], ends[1::2], strict=True) if low + 1 < high]
     if not gaps:
         return ""
     most = 2 * sum(high - low + 1 for low, high in values) > last
     listed = _list([format_values(interval) for interval in (gaps if most else values)])
     return " ".join(part for part in (word, "any but" if most else "", listed) if part)
-
-
-def _gaps(values: tuple[Interval, ...], last: int) -> Iterator[Interval]:
-    at = 0
-    for low, high in values:
-        if low > at:
-            yield at, low - 1
-        at = high + 1
-    if at <= last:
-        yield at, last
 
 
 def _list(words: list[str], last: str = ", ") -> str:

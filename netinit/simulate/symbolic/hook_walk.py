@@ -108,26 +108,23 @@ class _PacketSets:
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
         """Split packets into those for this host (as if they left through lo), for others, and unknown."""
-        local = SymbolicPackets(self._space, condition).local(source=False)
+        packets = SymbolicPackets(self._space, condition)
+        local = packets.local(source=False)
         here = condition.replace(out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
             yield self._everything, here
             return
         yield local.certain, here
         yield local.possible - local.certain, None
-        heard = self._heard(condition) - local.possible
+        heard = nothing(self._space)
+        if condition.destination is KEPT:  # a broadcast address or multicast group
+            heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
+            heard -= packets.of_protocol("tcp").certain | local.possible
         yield heard, here
         rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
         yield rest & routed, here.replace(policy_routed=True)
         yield rest - routed, condition
-
-    def _heard(self, condition: Condition) -> Region:
-        """Non-TCP packets to a broadcast address or multicast group."""
-        if condition.destination is not KEPT:
-            return nothing(self._space)
-        heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
-        return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""

@@ -165,25 +165,19 @@ def intervals_of(networks: Iterable[Network]) -> list[Interval]:
     return [(network.first, network.last) for network in networks]
 
 
-def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The TCP flags of a packet: a SYN where a connection begins, else an ACK or RST."""
-    if protocol != "tcp":
-        return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == CtState.INVALID_CLOSING else ("ACK",)
-
-
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
     protocol, state, interface = (space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE))
     ports = protocol in WITH_PORTS
     sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
+    flag = "SYN" if state in BEGINNINGS else "RST" if state == CtState.INVALID_CLOSING else "ACK"
     packet = Packet(
         family=space.family, protocol=protocol, source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
         source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
         in_interface=interface if space.direction == INBOUND else "",
         has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
         mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
-        state="" if state == CtState.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        state="" if state == CtState.NEW else conntrack_state(state), flags=(flag,) if protocol == "tcp" else None,
         destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
