@@ -14,7 +14,7 @@ from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
-from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
@@ -54,25 +54,20 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
     for space in make_spaces(rulesets, after.hosts, free=after.free):
-        for one in _drop_implied(space, list(compare(before.divide(space), after.divide(space)))):
-            why = (_why(before, one.before), _why(after, one.after))
-            key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known)
-            grouped.setdefault(key, []).append(one)
+        found = compare(before.divide(space), after.divide(space))
+        changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
+        implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
+        for one in found:
+            if left := one.region - implied:
+                why = (_why(before, one.before), _why(after, one.after))
+                key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known)
+                grouped.setdefault(key, []).append(replace(one, region=left))
     changes = []
-    for (direction, fates, why, known), found in sorted(grouped.items(), key=lambda one: _rank(one[1])):
-        regions = unite_by_space(one.region for one in found)
+    for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
+        regions = unite_by_space(one.region for one in alike)
         who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
         changes.append(FateChange(direction, who, *fates, why, known, regions))
     return tuple(changes)
-
-
-def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """Drop changes on old or invalid conntrack entries that accompany one for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
-    implied = changed & in_states(space, (*REUSES, CtState.INVALID))
-    for one in found:
-        if left := one.region - implied:
-            yield replace(one, region=left)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:

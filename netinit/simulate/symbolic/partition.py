@@ -104,19 +104,15 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
     return tuple(found)
 
 
-def _plain(outcome: Part) -> tuple[object, ...]:
-    """Key under which two outcomes are certainly equal."""
-    if outcome.fate in ENDS:
-        return (outcome.fate,)
-    ended = outcome.condition
-    return (outcome.behaviour_but_source, ended.source, ended.mark, ended.connection_mark, ended.has_vague_marks)
-
-
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
-    """Group parts with the same outcome."""
+    """Group parts by keys under which outcomes are certainly equal."""
     found: dict[tuple[object, ...], list[Part]] = {}
     for part in partition.parts:
-        found.setdefault(_plain(part), []).append(part)
+        ended = part.condition
+        key: tuple[object, ...] = (part.fate,)
+        if part.fate not in ENDS:
+            key = (part.behaviour_but_source, ended.source, ended.mark, ended.connection_mark, ended.has_vague_marks)
+        found.setdefault(key, []).append(part)
     return found
 
 
