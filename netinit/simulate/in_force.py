@@ -30,22 +30,10 @@ from netinit.rules.model import (
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
+from netinit.simulate import host
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.host import (
-    DELIVERED_HERE,
-    DROPPING,
-    LOOPBACK_INDEX,
-    SAMPLES,
-    describe_node_program,
-    dropping_routes,
-    dropping_rules,
-    find_devices_of_sockets,
-    is_simple,
-    routes_that_stay,
-    surroundings_of,
-)
 from netinit.simulate.loaded_rules import HookedChain, LoadedChain, RuleHit, list_reachable, map_chains
 from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
@@ -128,8 +116,8 @@ class _ForceCheck:
         """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            samples = map(number_of, SAMPLES[family.version])
-            ways = {way for one in samples for way in find_devices_of_sockets(self._snapshot, family, one)}
+            samples = map(number_of, host.SAMPLES[family.version])
+            ways = {way for one in samples for way in host.find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -173,7 +161,7 @@ class _ForceCheck:
         snapshot = self._snapshot
         for program in snapshot.programs:
             if program.is_of_node:
-                self._warnings.append(describe_node_program(program))
+                self._warnings.append(host.describe_node_program(program))
                 continue
             what = "it may redirect or rewrite packets"
             if program.where.startswith(SOCKET_LOOKUP):
@@ -194,13 +182,13 @@ class _ForceCheck:
     def losses(self) -> list[str]:
         """Routes, policy rules and a loopback device that drop captured packets."""
         found = []
-        if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
+        if any(one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
             found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
-            lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
+            lost = [f"a policy rule of priority {one.priority}" for one in host.dropping_rules(self._snapshot, family)]
             lost += [
-                f"the route {DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
-                for one in dropping_routes(self._snapshot, family)
+                f"the route {host.DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                for one in host.dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
         return found
@@ -209,16 +197,16 @@ class _ForceCheck:
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
         """Connections that the plan captures, but the kernel with everything in it does not."""
-        around = surroundings_of(self._snapshot, family)
+        around = host.surroundings_of(self._snapshot, family)
         # Routes to lo that do not serve the host's own addresses are judged below.
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
         planned, live = self._planned[family], self._join(family)
-        staying = list(routes_that_stay(self._snapshot, family))
+        staying = list(host.routes_that_stay(self._snapshot, family))
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
             return  # packets meet exactly the planned rules: nothing to prove
-        free = not is_simple(self._snapshot, family)
+        free = not host.is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
@@ -327,7 +315,7 @@ class _ForceCheck:
             taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
-                word = "local " if route.kind == DELIVERED_HERE else ""
+                word = "local " if route.kind == host.DELIVERED_HERE else ""
                 yield Difference(
                     kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
                     purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",

@@ -107,7 +107,8 @@ class _SentenceReader:
     def _condition(self, word: str) -> Select:
         """Read the rest of the condition that begins with a word."""
         if word in ("to", "from"):
-            return _at_places(self._several(lambda: self._parse("an address, a network or pod", _read_place)), source=word == "from")
+            places = self._several(lambda: self._parse("an address, a network or pod", _read_place))
+            return lambda space, _: _at_places(space, places, source=word == "from")
         if word == "through":
             names = self._several(lambda: self._parse("the name of an interface", read_interface))
             self._interfaces.update(names)
@@ -123,7 +124,8 @@ class _SentenceReader:
             return lambda space, _: _packets(space).with_mark(value, mask, connection=False).certain
         if word == "by":
             kind = self._need(("uid", "gid", PROXY))
-            return _owned_by(kind, () if kind == PROXY else self._several(lambda: self._numbers(FULL_MASK)))
+            numbers = () if kind == PROXY else self._several(lambda: self._numbers(FULL_MASK))
+            return lambda space, options: _owned_by(space, kind, numbers, options)
         if word in ("source", "on"):
             self._need(("port",))
         ports = self._several(lambda: self._numbers(MAX_PORT))
@@ -197,23 +199,17 @@ def _packets(space: Space) -> SymbolicPackets:
     return SymbolicPackets(space, Condition(sender=space.direction == OUTBOUND, tracked=True))
 
 
-def _at_places(places: tuple[Network | str, ...], *, source: bool) -> Select:
-    def select(space: Space, _: Interception | None) -> Region:
-        networks = tuple(one for one in places if isinstance(one, Network) and one.family is space.family)
-        own = local(space, Dim.SOURCE if source else Dim.DESTINATION) if POD in places else nothing(space)
-        return _packets(space).in_networks(networks, source=source).certain | own
-
-    return select
+def _at_places(space: Space, places: tuple[Network | str, ...], *, source: bool) -> Region:
+    networks = tuple(one for one in places if isinstance(one, Network) and one.family is space.family)
+    own = local(space, Dim.SOURCE if source else Dim.DESTINATION) if POD in places else nothing(space)
+    return _packets(space).in_networks(networks, source=source).certain | own
 
 
-def _owned_by(kind: str, numbers: tuple[Interval, ...]) -> Select:
-    def select(space: Space, options: Interception | None) -> Region:
-        owners = [(kind, *interval) for interval in numbers]
-        if kind == PROXY and options:
-            owners = [("uid", one, one) for one in options.proxy_uids] + [("gid", one, one) for one in options.proxy_gids]
-        return unite([nothing(space), *[_packets(space).owned_by(*owner).certain for owner in owners]])
-
-    return select
+def _owned_by(space: Space, kind: str, numbers: tuple[Interval, ...], options: Interception | None) -> Region:
+    owners = [(kind, *interval) for interval in numbers]
+    if kind == PROXY and options:
+        owners = [("uid", one, one) for one in options.proxy_uids] + [("gid", one, one) for one in options.proxy_gids]
+    return unite([nothing(space), *[_packets(space).owned_by(*owner).certain for owner in owners]])
 
 
 def _through(space: Space, names: tuple[str, ...]) -> Region:

@@ -12,16 +12,7 @@ from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.lint.options import (
-    ERROR,
-    NO_EFFECT,
-    SHADOWED,
-    WARNING,
-    Finding,
-    inspect_options,
-    inspect_tunnel,
-    without_effect,
-)
+from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
@@ -77,7 +68,8 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
             yield Finding(WARNING, "dns-loopback", "--dns-servers", message)
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
         why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        yield without_effect("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
+        message = f"IPv6 servers have no effect, since {why}: queries to them are not captured"
+        yield Finding(WARNING, NO_EFFECT, "--dns-servers", message)
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):
