@@ -83,7 +83,7 @@ class _Loader:
         found = {}
         for table in self._snapshot.tables:
             if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
-                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_iptables(one.held)]
+                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.held)]
                 found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
@@ -124,7 +124,7 @@ class _Loader:
             chains = [
                 self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
                 for chain in self._live.chains(table.family, table.name)
-                if not chain.policy or _is_own_base(chain.held)
+                if not chain.policy or _is_of_backend(chain.held)
             ]
             sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
             renamed = [
@@ -151,12 +151,11 @@ class _Loader:
         """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
-            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_iptables(chain):
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_backend(chain):
                 continue
-            is_own = chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain)
             table = tables.get((chain.family, chain.table))
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
-            if is_own or table is None or table.flags & DORMANT or chain.hook >= len(hooks):
+            if table is None or table.flags & DORMANT or chain.hook >= len(hooks):
                 continue
             chains = {one.name: self._load(chain.table, one, family, {}) for one in self._live.chains(chain.family, chain.table)}
             hook, priority, own = hooks[chain.hook], chain.priority, chains[chain.name]
@@ -180,18 +179,13 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
-def _is_own_base(chain: HeldChain | None) -> bool:
-    """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
-    return chain is not None and _is_expected(chain, model_table(chain.table), model_name(chain.name))
-
-
-def _is_of_iptables(chain: HeldChain | None) -> bool:
-    return chain is not None and chain.family in NUMBERS.values() and _is_expected(chain, chain.table, chain.name)
-
-
-def _is_expected(chain: HeldChain, table: str, name: str) -> bool:
-    """Whether it is the base chain of a table at a hook that has this table."""
-    return is_base_of(chain, table, name) and table in STAGES[name]
+def _is_of_backend(chain: HeldChain | None) -> bool:
+    """Whether it is a base chain of iptables, or of ours, with the expected hook and priority; all others are foreign."""
+    if chain is None:
+        return False
+    is_ours = chain.family == INET and chain.table in TABLE_NAMES
+    table, name = (model_table(chain.table), model_name(chain.name)) if is_ours else (chain.table, chain.name)
+    return (is_ours or chain.family in NUMBERS.values()) and is_base_of(chain, table, name) and table in STAGES[name]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:
