@@ -29,8 +29,7 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.host import LOST, find_devices
-from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedRule, Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 

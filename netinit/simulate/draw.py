@@ -11,8 +11,7 @@ from itertools import groupby
 
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, list_reachable
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, list_reachable
 from netinit.simulate.trace import Trace
 
 LIT = "▶"

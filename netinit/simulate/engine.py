@@ -16,9 +16,8 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.one_packet import OnePacket, PacketState
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
 MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules

@@ -17,8 +17,7 @@ from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
-from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.ruleset import Ruleset, with_plan
+from netinit.simulate.ruleset import Ruleset, label_of, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,

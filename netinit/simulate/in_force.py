@@ -34,8 +34,16 @@ from netinit.simulate import host
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, RuleHit, list_reachable, map_chains
-from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    RuleHit,
+    Ruleset,
+    is_ours,
+    list_reachable,
+    load_plan,
+    map_chains,
+)
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces

@@ -25,8 +25,17 @@ from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table,
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.hooks import POSTROUTING, STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
-from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    LoadedRule,
+    Ruleset,
+    Tables,
+    combine_backends,
+    list_reachable,
+    load_plan,
+    map_chains,
+)
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
 HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all

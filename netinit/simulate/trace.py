@@ -12,7 +12,7 @@ from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
-from netinit.simulate.loaded_rules import LoadedRule, RuleHit
+from netinit.simulate.ruleset import LoadedRule, RuleHit
 
 # Where a packet ends.
 DELIVERED = "delivered"  # to a socket of this host

@@ -10,8 +10,7 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, VANISHED, Trace, TraceStep
 
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"  # who reports a rule

@@ -19,8 +19,7 @@ from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.loaded_rules import LoadedChain, RuleHit, label_of
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset, label_of
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, cause_of
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"

@@ -16,7 +16,7 @@ from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.loaded_rules import RuleHit, label_of
+from netinit.simulate.ruleset import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within

@@ -10,7 +10,7 @@ from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
-from netinit.simulate.loaded_rules import label_of
+from netinit.simulate.ruleset import label_of
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked

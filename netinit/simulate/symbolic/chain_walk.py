@@ -13,8 +13,8 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_interfaces import Verdict
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.simulate.condition import KEPT, Condition, TargetEffects
-from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
+from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.partition import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite

@@ -12,8 +12,7 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import HookStage
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition

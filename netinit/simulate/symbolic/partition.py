@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
-from netinit.simulate.loaded_rules import RuleHit
+from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of

@@ -10,7 +10,7 @@ from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan
 from netinit.rules.marking_targets import LogTarget
 from netinit.rules.model import Rule
 from netinit.rules.targets import Drop
-from netinit.simulate.loaded_rules import LoadedRule
+from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN, VANISHED, TraceStep
 from netinit.simulate.trace_alignment import (
     AS_KNOWN,
