@@ -21,8 +21,7 @@ from typing import Any
 from netinit.cli.audit.report import subject_of
 from netinit.cli.rule_sources import find_of_manifest, read_pods
 from netinit.inject.podfile import PodFacts, read_object
-from netinit.simulate.audit.grammar import parse_assertion
-from netinit.simulate.audit.proof import Ruling, rule_on
+from netinit.simulate.audit.assertions import Ruling, parse_assertion, rule_on
 from netinit.simulate.endpoints import format_packet
 
 __all__ = ["assert_captured", "assert_holds"]

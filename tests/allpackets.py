@@ -13,7 +13,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Point, Sides
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space, packet_of
 

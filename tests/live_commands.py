@@ -25,7 +25,7 @@ from netinit.pods.apply import apply
 from netinit.pods.doctor.findings import find_escapes
 from netinit.pods.live import infer_run
 from netinit.pods.verify import Report, verify
-from netinit.simulate.audit.proof import rule_on
+from netinit.simulate.audit.assertions import rule_on
 from netinit.simulate.trace import CAPTURED
 
 

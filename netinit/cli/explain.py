@@ -29,8 +29,7 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.host import LOST, find_devices
-from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedRule, Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 
@@ -111,7 +110,7 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> Answered:
     if rule_source.ipv4_first and packet.family is IPV6:
         answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
-    deciding = [step.source for step in (answer.because, *last) if step and step.source]
+    deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
     return Answered((), source, answer, tuple(_find_caveats(rule_source, answer)))
 

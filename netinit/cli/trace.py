@@ -35,17 +35,9 @@ from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
-from netinit.simulate.loaded_rules import label_of
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace_alignment import (
-    FOREIGN,
-    KERNEL_ONLY,
-    PREDICTED_ONLY,
-    AlignedTrace,
-    ObservedHit,
-    TracedPacket,
-    align,
-)
+from netinit.simulate.trace import Trace, TraceStep
+from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
 
 AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
@@ -103,7 +95,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
 
 def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
-) -> Iterator[tuple[TracedPacket, Explanation, AlignedTrace]]:
+) -> Iterator[tuple[Trace, Explanation, AlignedTrace]]:
     """Yield the packets in question as they come: observed path, explanation, and both merged."""
     rule_source, rules = _read_rules(options)
     note(rule_source.notes)
@@ -161,7 +153,7 @@ def find_wanted(question: Question, packet: Packet) -> Wanted:
     )  # fmt: skip
 
 
-def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
+def compare(rule_source: RuleSource, observed: Trace) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
     answer = answer_question(rule_source, packet).answer
@@ -175,48 +167,47 @@ def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanatio
     return answer, folded
 
 
-def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> Lines:
+def render_text(observed: Trace, answer: Explanation, folded: AlignedTrace) -> Lines:
     """Format the observation, the prediction and the path."""
     agreement = {True: "as predicted", False: "NOT as predicted", None: "not predicted"}[folded.agrees]
-    printed = [observed.describe(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
+    printed = [describe_end(observed), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
     printed += ["", f"packet: {format_packet(observed.first)}", "path:"]
-    width = max([len(_head(line)) for line in folded.lines] or [0])
+    width = max([len(_head(line)) for line, _ in folded.lines] or [0])
     place = None
-    for line in folded.lines:
-        if (line.hook, line.table) != place:
-            place = (line.hook, line.table)
-            printed.append(f"  {line.hook}, {'' if line.kind == FOREIGN else 'table '}{line.table}")
-        printed.append(_render_line(line, answer, width))
+    for line, kind in folded.lines:
+        if line.place[:2] != place:
+            place = line.place[:2]
+            printed.append(f"  {line.hook}, {'' if kind == FOREIGN else 'table '}{line.table}")
+        printed.append(_render_line(line, kind, answer, width))
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: ObservedHit) -> str:
-    return escape(f"{line.chain} {line.number or '-'}")
+def _head(line: TraceStep) -> str:
+    return escape(f"{line.chain} {line.place[-1] or '-'}")
 
 
-def _render_line(line: ObservedHit, answer: Explanation, width: int) -> str:
-    loaded = line.loaded
-    said = SAID.get(line.kind, "")
-    text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
-    if loaded is None:
+def _render_line(line: TraceStep, kind: str, answer: Explanation, width: int) -> str:
+    said = SAID.get(kind, "")
+    text = f"    {SIGNS.get(kind, '✔')} {_head(line):<{width}}"
+    if line.rule is None:
         return f"{text}  {line.outcome}  # {said}"
-    return f"{text}  {format_rule(loaded, label_of(loaded.origin, answer.origins))}{f'  <- {said}' if said else ''}"
+    return f"{text}  {format_rule(line.rule, answer.option_of(line))}{f'  <- {said}' if said else ''}"
 
 
-def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
+def to_object(observed: Trace, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
     """A packet in the form of netinit/data/trace.schema.json."""
     return {
-        "verdict": observed.verdict, "port": observed.captured_at or None, "sentence": observed.describe(),
+        "verdict": observed.verdict, "port": observed.redirect_port or None, "sentence": describe_end(observed),
         "predicted": answer.sentence, "agrees": folded.agrees, "differences": list(folded.differences),
         "notes": list(folded.notes), "packet": format_packet(observed.first),
         "uid": observed.first.uid, "gid": observed.first.gid,
         "path": [
             {
-                "seen": line.kind, "hook": line.hook, "table": line.table, "chain": line.chain, "number": line.number or None,
-                "rule": line.loaded.text if line.loaded else "", "purpose": line.loaded.purpose if line.loaded else "",
-                "comment": line.loaded.comment if line.loaded else "", "outcome": line.outcome,
+                "seen": kind, "hook": line.hook, "table": line.table, "chain": line.chain, "number": line.place[-1] or None,
+                "rule": line.rule.text if line.rule else "", "purpose": line.rule.purpose if line.rule else "",
+                "comment": line.rule.comment if line.rule else "", "outcome": line.outcome,
             }
-            for line in folded.lines
+            for line, kind in folded.lines
         ],
     }  # fmt: skip

@@ -28,8 +28,8 @@ from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT
-from netinit.simulate.trace_alignment import VANISHED, ObservedHit, TracedPacket, rules_of
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, SENT, VANISHED, Trace, TraceStep
+from netinit.simulate.trace_alignment import rules_of, trace_observed
 
 Result = TypeVar("Result")
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
@@ -106,9 +106,9 @@ class Wanted(Record):
 @dataclass(slots=True)
 class _Followed:
     begun: trace_messages.Begun
-    met: list[ObservedHit] = field(default_factory=list)
-    older: list[ObservedHit] = field(default_factory=list)
-    held: ObservedHit | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
+    met: list[TraceStep] = field(default_factory=list)
+    older: list[TraceStep] = field(default_factory=list)
+    held: TraceStep | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
     hook: str = ""
     fate: str = ""
     last: trace_messages.Headers | None = None
@@ -127,7 +127,7 @@ class Follower:
         self._packets: dict[tuple[int, int, int], _Followed] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
-    def read(self, seconds: float) -> list[TracedPacket]:
+    def read(self, seconds: float) -> list[Trace]:
         """Read events for up to `seconds`; return packets that ended 0.1 s ago, or are silent for 0.5 s (lost)."""
         for event in self._tracer.read(seconds):
             if isinstance(event, trace_messages.Begun):
@@ -166,7 +166,7 @@ class Follower:
         if event.handle and len(found.met) < MAX_HITS:
             self._meet_rule(found, event)
         elif event.policy and event.code == trace_messages.NF_DROP:
-            found.met.append(ObservedHit(found.hook, *self._name(event), 0, None, "the policy drops it"))
+            found.met.append(TraceStep(found.hook, "the policy drops it", *self._name(event)))
 
     def _meet_rule(self, found: _Followed, event: trace_messages.Met) -> None:
         source = self._source(event)
@@ -175,7 +175,7 @@ class Follower:
         ruleset = self._rulesets.get(source)
         held, found.held = found.held, None
         if ruleset is None:
-            found.met.append(ObservedHit(found.hook, table, chain, number, None, _OUTCOMES.get(event.code, "takes it")))
+            found.met.append(TraceStep(found.hook, _OUTCOMES.get(event.code, "takes it"), table, chain, number=number))
             return
         if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that nft splits into two
             if held and event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO):
@@ -183,7 +183,7 @@ class Follower:
             return
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
-        one = ObservedHit(found.hook, table, chain, number, loaded, outcome, source)
+        one = TraceStep(found.hook, outcome, table, chain, loaded, source=source, number=number)
         leads = event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO) and source == _OWN
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
             found.held = one
@@ -208,19 +208,19 @@ class Follower:
         ruleset = self._rulesets.get(_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MAX_HITS:
-            found.older.append(ObservedHit(event.hook, event.table, event.chain, event.number, loaded, source=_LEGACY))
+            found.older.append(TraceStep(event.hook, "", event.table, event.chain, loaded, source=_LEGACY))
 
-    def _finish(self, found: _Followed) -> TracedPacket:
+    def _finish(self, found: _Followed) -> Trace:
         met = [*found.met, *found.older]
         fate = found.fate
-        last = met[-1].loaded if met else None
+        last = met[-1].rule if met else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
             fate = DROPPED  # old iptables reports the rule but no verdict
-        end = found.last or found.begun.headers
-        return TracedPacket(
-            self._make_packet(found.begun), tuple(met), fate or VANISHED, end.destination, end.destination_port,
-            _name_device(found.device), whole=not self._tracer.lost,
-        )  # fmt: skip
+        first, headers = self._make_packet(found.begun), found.last or found.begun.headers
+        end = first.replace(
+            destination=headers.destination, destination_port=headers.destination_port, out_interface=_name_device(found.device)
+        )
+        return trace_observed(first, end, fate or VANISHED, tuple(met), whole=not self._tracer.lost)
 
     def _make_packet(self, begun: trace_messages.Begun) -> Packet:
         headers = begun.headers

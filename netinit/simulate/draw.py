@@ -11,8 +11,7 @@ from itertools import groupby
 
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, list_reachable
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, list_reachable
 from netinit.simulate.trace import Trace
 
 LIT = "▶"
@@ -41,6 +40,12 @@ class Row:
     more: int = 0
     comment: str = ""  # the comment of a foreign rule
 
+    def format(self, dots: str, arrow: str, count: str) -> str:
+        """The rule in a node's label; `dots` stand for the number of further rules, `count` has {} for the packets."""
+        said = f" with comment {quote(self.comment)}" if self.comment else ""
+        counted = count.format(self.packets) if self.packets is not None else ""
+        return f"{dots if self.more else self.number} {self.condition or 'all'} {arrow} {self.target}{said}{counted}"
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -54,33 +59,21 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A table with its chains, callers first."""
-
-    table: str
-    boxes: tuple[Box, ...]
-
-    def box(self, name: str) -> Box | None:
-        """The chain of this name, or None."""
-        return next((box for box in self.boxes if box.name == name), None)
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
-    """The whole drawing; `caption` describes the highlighted path."""
+    """The whole drawing: the chains of each table by name, callers first; `caption` describes the highlighted path."""
 
     title: str
     caption: str
-    panels: tuple[Panel, ...]
+    tables: dict[str, dict[str, Box]]
 
     def edges(self) -> list[tuple[str, str, Row]]:
         """Rules that lead to a drawn chain or the proxy, as (table, chain, rule)."""
         return [
-            (panel.table, box.name, row)
-            for panel in self.panels
-            for box in panel.boxes
+            (table, box.name, row)
+            for table, boxes in self.tables.items()
+            for box in boxes.values()
             for row in box.rows
-            if row.port or (row.to and panel.box(row.to))
+            if row.port or row.to in boxes
         ]
 
     def ports(self) -> tuple[int, ...]:
@@ -93,18 +86,18 @@ def make_picture(
 ) -> Picture:
     """Lay out a family's rules (all tables, or those named), highlighting the rules that matched in `trace`."""
     hits = {(step.table, step.chain, step.rule.number) for step in trace.hits if step.rule} if trace else set()
-    order = [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]
-    panels = []
-    for table in order:
+    drawn: dict[str, dict[str, Box]] = {}
+    for table in [*TABLES_OF_THE_KERNEL, *[table for table in ruleset.tables if table not in TABLES_OF_THE_KERNEL]]:
         chains = ruleset.tables.get(table, {})
-        if (tables and table not in tables) or not any(
-            chain.rules or chain.policy not in ("", "ACCEPT") for chain in chains.values()
-        ):
-            continue
-        # Built-in chains in hook order, each before the chains it calls; unreferenced chains last.
-        boxes = [_box(table, chains[name], hits) for name in list_reachable(chains, (*STAGES, *chains))]
-        panels.append(Panel(table, tuple(box for box in boxes if box.rows or box.policy not in ("", "ACCEPT"))))
-    return Picture(title, caption, tuple(panels))
+        if (not tables or table in tables) and any(chain.rules or _is_shown_empty(chain.policy) for chain in chains.values()):
+            # Built-in chains in hook order, each before the chains it calls; unreferenced chains last.
+            boxes = {name: _box(table, chains[name], hits) for name in list_reachable(chains, (*STAGES, *chains))}
+            drawn[table] = {name: box for name, box in boxes.items() if box.rows or _is_shown_empty(box.policy)}
+    return Picture(title, caption, drawn)
+
+
+def _is_shown_empty(policy: str) -> bool:
+    return policy not in ("", "ACCEPT")
 
 
 def _box(table: str, chain: LoadedChain, hits: set[tuple[str, str, int]]) -> Box:
@@ -141,30 +134,27 @@ def _row(loaded: LoadedRule, hit: bool) -> Row:
 def render_text(picture: Picture) -> Lines:
     """Render one tree per table; a chain is expanded at the first jump to it, and a packet's path marked with ▶."""
     printed = [picture.title, *([picture.caption] if picture.caption else [])]
-    if not picture.panels:
+    if not picture.tables:
         printed += ["", "(no rules)"]
-    for panel in picture.panels:
-        printed += ["", f"table {panel.table}"]
+    for table, boxes in picture.tables.items():
+        printed += ["", f"table {table}"]
         shown: set[str] = set()
-        called = {row.to for box in panel.boxes for row in box.rows if row.to}
-        roots = [box for box in panel.boxes if box.policy or box.name not in called]
+        called = {row.to for box in boxes.values() for row in box.rows}
+        roots = [box for box in boxes.values() if box.policy or box.name not in called]
         for box in roots:
-            last = box is roots[-1]
-            printed += list(_chain(panel, box, "└─ " if last else "├─ ", "   " if last else "│  ", shown))
+            printed += _chain(boxes, box, *(("└─ ", "   ") if box is roots[-1] else ("├─ ", "│  ")), shown)
     return lines([line.rstrip() for line in printed])
 
 
-def _chain(panel: Panel, box: Box, head: str, below: str, shown: set[str]) -> Iterator[str]:
+def _chain(boxes: dict[str, Box], box: Box, head: str, below: str, shown: set[str]) -> Iterator[str]:
     policy = f", policy {box.policy}" if box.policy else ""
     yield f"{head}{box.name} ({box.count} rule{'' if box.count == 1 else 's'}{policy})"
     shown.add(box.name)
     for row in box.rows:
-        last = row is box.rows[-1]
-        yield f"{below}{'└─ ' if last else '├─ '}{_rule(row, shown)}"
-        deeper = below + ("   " if last else "│  ")
-        called = panel.box(row.to) if row.to else None
-        if called and called.name not in shown:
-            yield from _chain(panel, called, deeper + "└─ ", deeper + "   ", shown)
+        branch, deeper = ("└─ ", "   ") if row is box.rows[-1] else ("├─ ", "│  ")
+        yield f"{below}{branch}{_rule(row, shown)}"
+        if row.to in boxes and row.to not in shown:
+            yield from _chain(boxes, boxes[row.to], f"{below}{deeper}└─ ", f"{below}{deeper}   ", shown)
 
 
 def _rule(row: Row, shown: set[str]) -> str:
@@ -181,11 +171,13 @@ def _rule(row: Row, shown: set[str]) -> str:
 def render_mermaid(picture: Picture) -> str:
     """Render a flowchart: a subgraph per table, a node per chain, an edge per jump or redirection."""
     printed = ["---", f"title: {_title(picture.caption or picture.title)}", "---", "flowchart LR"]
-    for panel in picture.panels:
-        printed.append(f'  subgraph {_node("table", panel.table)}["{_escape(panel.table)}"]')
-        for box in panel.boxes:
+    for table, boxes in picture.tables.items():
+        printed.append(f'  subgraph {_node("table", table)}["{_escape(table)}"]')
+        for box in boxes.values():
             style = "lit" if box.hit else "builtin" if box.policy else "chain"
-            printed.append(f'    {_node(panel.table, box.name)}["{_label(box)}"]:::{style}')
+            texts = [(_escape(row.format("…", "→", " ({})")), row.hit) for row in box.rows]
+            label = "<br/>".join([f"<b>{text}</b>" if is_bold else text for text, is_bold in [(_escape(box.name), True), *texts]])
+            printed.append(f'    {_node(table, box.name)}["{label}"]:::{style}')
         printed.append("  end")
     printed += [f'  proxy_{port}(["proxy :{port}"]):::proxy' for port in picture.ports()]
     for number, (table, chain, row) in enumerate(picture.edges()):
@@ -199,27 +191,13 @@ def render_mermaid(picture: Picture) -> str:
 
 def _node(table: str, chain: str) -> str:
     """A unique node identifier of letters, digits and underscores."""
-    return "_".join([_identifier(part) for part in (table, *chain.split("_"))])
-
-
-def _identifier(text: str) -> str:
-    return "".join([c if c.isalnum() and c.isascii() and c != "x" else f"x{ord(c):x}x" for c in text])
+    parts = (table, *chain.split("_"))
+    return "_".join(["".join([c if c.isalnum() and c.isascii() and c != "x" else f"x{ord(c):x}x" for c in part]) for part in parts])
 
 
 def _title(text: str) -> str:
     """The title as a double-quoted YAML scalar, since the front matter is YAML."""
     return '"' + "".join([c if _is_plain(c) or c in "[]:`" else f"\\U{ord(c):08x}" for c in escape(text)]) + '"'
-
-
-def _label(box: Box) -> str:
-    printed = [f"<b>{_escape(box.name)}</b>"]
-    for row in box.rows:
-        words = f"{row.number if not row.more else '…'} {row.condition or 'all'} → {row.target}"
-        said = f" with comment {quote(row.comment)}" if row.comment else ""
-        count = f" ({row.packets})" if row.packets is not None else ""
-        text = _escape(words + said + count)
-        printed.append(f"<b>{text}</b>" if row.hit else text)
-    return "<br/>".join(printed)
 
 
 def _escape(text: str) -> str:
@@ -242,10 +220,16 @@ def render_dot(picture: Picture) -> str:
         "  node [shape=box, style=filled, fillcolor=white, fontname=Courier, fontsize=10];",
         "  edge [fontname=Helvetica, fontsize=9, color=slategray];",
     ]
-    for panel in picture.panels:
-        printed.append(f"  subgraph {_quote_dot(f'cluster_{panel.table}')} {{")
-        printed.append(f"    label={_quote_dot(panel.table)};")
-        printed += [f"    {_quote_dot(f'{panel.table}/{box.name}')} [label={_dot_label(box)}{_colour(box)}];" for box in panel.boxes]
+    for table, boxes in picture.tables.items():
+        printed += [f"  subgraph {_quote_dot(f'cluster_{table}')} {{", f"    label={_quote_dot(table)};"]
+        for box in boxes.values():
+            colour = ", fillcolor=gray92" if box.policy else ""
+            if box.hit:
+                colour = ", fillcolor=cornsilk, color=darkorange, penwidth=2"
+            rows = [f"{'> ' if row.hit else ''}{row.format('...', '->', ' [{}]')}" for row in box.rows]
+            texts = [box.name + (f" (policy {box.policy})" if box.policy else ""), "", *rows]
+            label = "".join([_escape_dot(text) + "\\l" for text in texts])
+            printed.append(f"    {_quote_dot(f'{table}/{box.name}')} [label=\"{label}\"{colour}];")
         printed.append("  }")
     for port in picture.ports():
         printed.append(f'  {_quote_dot(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];')
@@ -254,22 +238,6 @@ def render_dot(picture: Picture) -> str:
         lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
         printed.append(f"  {_quote_dot(f'{table}/{chain}')} -> {_quote_dot(end)} [label={_quote_dot(str(row.number))}{lit}];")
     return "".join([line + "\n" for line in [*printed, "}"]])
-
-
-def _colour(box: Box) -> str:
-    if box.hit:
-        return ", fillcolor=cornsilk, color=darkorange, penwidth=2"
-    return ", fillcolor=gray92" if box.policy else ""
-
-
-def _dot_label(box: Box) -> str:
-    printed = [box.name + (f" (policy {box.policy})" if box.policy else ""), ""]
-    for row in box.rows:
-        count = f" [{row.packets}]" if row.packets is not None else ""
-        said = f" with comment {quote(row.comment)}" if row.comment else ""
-        number = row.number if not row.more else "..."
-        printed.append(f"{'> ' if row.hit else ''}{number} {row.condition or 'all'} -> {row.target}{said}{count}")
-    return '"' + "".join([_escape_dot(line) + "\\l" for line in printed]) + '"'
 
 
 def _quote_dot(text: str) -> str:

@@ -16,9 +16,8 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import HookStage
 from netinit.simulate.one_packet import OnePacket, PacketState
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
 
 MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules
@@ -177,7 +176,8 @@ class PacketPath(PacketState):
         now, packet = self._now, self._packet
         if now.connection or now.state in _UNTRACKED or not self._ruleset.tracks:
             return
-        if not self._begins(packet):
+        joins = packet.flags == BARE_SYN.flags or (self._around.picks_up and packet.flags == ("ACK",))  # nf_conntrack_proto_tcp.c
+        if packet.protocol == "tcp" and packet.flags and not packet.state and not joins:
             self._become(now.replace(state="INVALID"))
             self._note("its connection is not known: INVALID", TRACKING)
             return
@@ -191,12 +191,6 @@ class PacketPath(PacketState):
         """Belong to a connection from here on."""
         self._become(now.replace(connection=True))
         self._note(f"its connection is {now.state}" + (f" (zone {now.zone})" if now.zone else ""), TRACKING)
-
-    def _begins(self, packet: Packet) -> bool:
-        """Whether a packet has a conntrack entry, or creates one (nf_conntrack_proto_tcp.c)."""
-        if packet.state or packet.protocol != "tcp" or not packet.flags:
-            return True
-        return packet.flags == BARE_SYN.flags or (self._around.picks_up and packet.flags == ("ACK",))
 
     def _translate(self, stage: HookStage, hook: str) -> None:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""

@@ -17,8 +17,7 @@ from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
-from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.ruleset import Ruleset, with_plan
+from netinit.simulate.ruleset import Ruleset, label_of, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
@@ -29,7 +28,6 @@ from netinit.simulate.trace import (
     UNKNOWN,
     Trace,
     TraceStep,
-    cause_of,
     list_unread,
 )
 
@@ -53,8 +51,11 @@ def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple
 
 def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alternative]:
     value, field, label = getattr(options, flag.field), flag.field, flag.label
-    if flag.kind is kinds.SWITCH:
-        yield _switch(flag, options)
+    if flag.kind is kinds.SWITCH and value:
+        yield f"{label}=false", {field: False}
+    elif flag.kind is kinds.SWITCH:
+        switched = [*([options.flag(flag.needs)] if flag.needs else []), flag]  # with the option that it requires
+        yield " ".join([one.label for one in switched]), {one.field: True for one in switched}
     elif flag.kind is PORT_OR_NONE:
         yield f"{label} 0", {field: 0}
     elif flag.kind.words:
@@ -77,15 +78,6 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
         yield f"{label} '*'", {field: ALL}
 
 
-def _switch(flag: Flag, options: Interception) -> Alternative:
-    """Flip a switch, together with the option it requires."""
-    if getattr(options, flag.field):
-        return f"{flag.label}=false", {flag.field: False}
-    if not flag.needs:
-        return flag.label, {flag.field: True}
-    return f"{options.flag(flag.needs).label} {flag.label}", {flag.needs: True, flag.field: True}
-
-
 def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
     """Remove the entries that contain an item, or add the item if none does."""
     if not found:
@@ -100,21 +92,16 @@ CONVERT = "configure the mesh that made these rules, or replace them with netini
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer: `because` is the deciding step if a rule decided.
-
-    `changes` pairs options, as written, with the verdict they would bring.
-    """
+    """The answer: a path, and `changes`, which pairs options, as written, with the verdict they would bring."""
 
     trace: Trace
-    because: TraceStep | None
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
     passes_on_old_entries: bool = False  # captured otherwise
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
-        trace = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0)
-        return Explanation(trace, None, (), self.origins)
+        return Explanation(replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None), (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
         """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
@@ -131,7 +118,20 @@ class Explanation:
     @property
     def sentence(self) -> str:
         """The verdict, where the packet goes, and why."""
-        return _sentence(self)
+        trace = self.trace
+        if trace.verdict == UNKNOWN:
+            return f"unknown: {trace.reason}"
+        if trace.verdict == DROPPED:
+            how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
+            step = trace.decider
+            purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
+            return f"dropped: it is {how}, because {trace.reason}{purpose}"
+        if trace.verdict == DIRECT:
+            return f"direct: {_describe_end(trace)}{_describe_cause(self)}"
+        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
+        how = "both addresses kept, " if trace.transparent else ""
+        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {self.original_destination}"
+        return f"captured: {where}{_describe_cause(self)}"
 
     @property
     def original_destination(self) -> str:
@@ -159,7 +159,7 @@ def explain(
     apply, if different.
     """
     trace = simulate(packet, ruleset, surroundings)
-    made = Explanation(trace, find_cause(trace), origins=origins or {})
+    made = Explanation(trace, origins=origins or {})
     if trace.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
@@ -170,48 +170,20 @@ def explain(
     return replace(made, changes=changes, passes_on_old_entries=passes)
 
 
-def find_cause(trace: Trace) -> TraceStep | None:
-    """The step of the rule that redirected or excluded the packet, or ended its path."""
-    if trace.fate in (DROPPED, REFUSED, UNKNOWN):
-        return trace.decider
-    captured = trace.verdict == CAPTURED
-    return cause_of(trace.hits, captured=captured, transparent=trace.transparent, translated=trace.translated)
-
-
-def _sentence(made: Explanation) -> str:
-    trace = made.trace
-    if trace.verdict == UNKNOWN:
-        return f"unknown: {trace.reason}"
-    if trace.verdict == DROPPED:
-        how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
-        step = made.because
-        purpose = f" ({step.rule.purpose}; {made.origin_of(step)})" if step and step.rule and step.rule.origin else ""
-        return f"dropped: it is {how}, because {trace.reason}{purpose}"
-    if trace.verdict == CAPTURED:
-        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
-        how = "both addresses kept, " if trace.transparent else ""
-        where = f"goes to {who} on {trace.redirect_port}, {how}original destination {made.original_destination}"
-        return f"captured: {where}{_describe_cause(made)}"
-    return _explain_direct(made)
-
-
-def _explain_direct(made: Explanation) -> str:
-    trace, last = made.trace, made.trace.last
+def _describe_end(trace: Trace) -> str:
+    """Where a packet goes that is not captured."""
+    last = trace.last
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
-        where = f"a rule that is not netinit's sends it to {target} instead"
-    elif trace.fate == DELIVERED:
+        return f"a rule that is not netinit's sends it to {target} instead"
+    if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
-        where = f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
-    elif trace.fate == FORWARDED:
-        where = f"is forwarded to {target} through {last.out_interface}"
-    else:
-        where = f"goes out to {target} through {last.out_interface}"
-    return f"direct: {where}" + _describe_cause(made)
+        return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
+    return f"{'is forwarded' if trace.fate == FORWARDED else 'goes out'} to {target} through {last.out_interface}"
 
 
 def _describe_cause(made: Explanation) -> str:
-    step = made.because
+    step = made.trace.cause
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
             return f", because there is no {made.trace.first.family.name} rule that looks at it"

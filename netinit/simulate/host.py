@@ -36,10 +36,12 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
             routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
     # Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`). The kernel calls them LOCAL:
     # for IPv4 if the table local has them, for IPv6 if any table does.
-    local_routes = [one for one in routes_that_stay(snapshot, family) if one.kind == DELIVERED_HERE and one.table in (MAIN, LOCAL)]
-    delivered = [(Network((family.version, *one.destination)), one.table) for one in local_routes]
+    staying = [(Network((family.version, *one.destination)), one) for one in routes_that_stay(snapshot, family)]
+    delivered = [(network, one) for network, one in staying if one.kind == DELIVERED_HERE and one.table in (MAIN, LOCAL)]
     for network, _ in delivered:
         routes.setdefault(network, LOOPBACK_DEVICE)
+    dropped = [one.destination for one in dropping_routes(snapshot, family)]
+    dropped += [one.destination or (0, 0) for one in dropping_rules(snapshot, family)]
     default = next((name for network, name in routes.items() if network.length == 0), "")
     first = next((name for name, _ in addresses if name != LOOPBACK_DEVICE), "eth0")
     forwarding = "ipv4/ip_forward" if family is IPV4 else "ipv6/conf/all/forwarding"
@@ -50,8 +52,11 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         broadcasts=tuple(sorted({
             one.destination[0] for one in snapshot.routes if (one.family, one.kind) == (family.number, BROADCAST)
         })),
-        local_networks=tuple(network for network, table in delivered if table == LOCAL or family is not IPV4),
-        doubtful=_doubtful(snapshot, family),
+        local_networks=tuple(network for network, one in delivered if one.table == LOCAL or family is not IPV4),
+        doubtful=(
+            *[network for network, one in staying if one.table not in (MAIN, LOCAL)],
+            *[Network((family.version, *one)) for one in dropped],
+        ),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in rules_to_lo(snapshot, family)),
     )  # fmt: skip
 
@@ -75,17 +80,6 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
         leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and any(hop.index == LOOPBACK_INDEX for hop in route.hops))
         if leads_here and not (is_own or within_loopback):
             yield route
-
-
-def _doubtful(snapshot: Snapshot, family: Family) -> tuple[Network, ...]:
-    """Networks that policy rules may deliver here, and networks that are dropped.
-
-    What the usual tables deliver here is among the routes instead.
-    """
-    kept = [one.destination for one in routes_that_stay(snapshot, family) if one.table not in (MAIN, LOCAL)]
-    kept += [one.destination for one in dropping_routes(snapshot, family)]
-    kept += [one.destination or (0, 0) for one in dropping_rules(snapshot, family)]
-    return tuple(Network((family.version, *one)) for one in kept)
 
 
 def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:
@@ -232,13 +226,9 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
     for route in [one for one in best if one.metric == lowest]:
         if route.kind == THROW:
             return None
-        found |= _devices_of(snapshot, route)
+        if route.kind in (DELIVERED_HERE, ANYCAST):
+            found.add(LOOPBACK_DEVICE)
+        else:
+            hops = route.hops if route.kind in (UNICAST, BROADCAST, MULTICAST) else ()
+            found |= {snapshot.name_of(hop.index) for hop in hops} or {LOST}
     return found
-
-
-def _devices_of(snapshot: Snapshot, route: TableRoute) -> set[str]:
-    if route.kind in (DELIVERED_HERE, ANYCAST):
-        return {LOOPBACK_DEVICE}
-    if route.kind in (UNICAST, BROADCAST, MULTICAST):
-        return {snapshot.name_of(hop.index) for hop in route.hops} or {LOST}
-    return {LOST}

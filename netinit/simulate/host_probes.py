@@ -26,7 +26,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import POSTROUTING
 from netinit.simulate.host import surroundings_of
 from netinit.simulate.ruleset import Ruleset, resolve_sets
-from netinit.simulate.snapshot_rules import KernelRules, load_snapshot
+from netinit.simulate.snapshot_rules import load_snapshot
 
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}
 AMBIENT_NAT = "istio-ambient-nat"
@@ -50,14 +50,10 @@ def judge_probes(
     held = load_snapshot(snapshot)
     if held.unreadable:
         return tuple([ProbeFinding(address=one, state=UNKNOWN, detail="; ".join(held.unreadable)) for one in addresses])
-    resolved = {
-        name: {family: resolve_sets(rules, contents) for family, rules in found.items()} for name, found in held.rulesets.items()
-    }
-    held = KernelRules(rulesets=resolved, foreign=held.foreign)
     members = dict(_list_members(snapshot, contents))
     found = []
     for family in FAMILIES:
-        ruleset = held.join(family, IPTABLES_NFT)
+        ruleset = resolve_sets(held.join(family, IPTABLES_NFT), contents)
         for address in [one for one in addresses if (":" in one) == (family is IPV6)]:
             state, detail = _judge(snapshot, ruleset, address, sources[family], members.get(family))
             found.append(ProbeFinding(address=address, state=state, detail=detail))

@@ -28,32 +28,28 @@ from netinit.rules.model import (
     expected_base,
     is_base_of,
 )
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Jump
+from netinit.simulate import host
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.host import (
-    DELIVERED_HERE,
-    DROPPING,
-    LOOPBACK_INDEX,
-    SAMPLES,
-    describe_node_program,
-    dropping_routes,
-    dropping_rules,
-    find_devices_of_sockets,
-    is_simple,
-    routes_that_stay,
-    surroundings_of,
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    RuleHit,
+    Ruleset,
+    is_ours,
+    list_reachable,
+    load_plan,
+    map_chains,
 )
-from netinit.simulate.loaded_rules import HookedChain, LoadedChain, RuleHit, list_reachable, map_chains
-from netinit.simulate.ruleset import Ruleset, is_ours, load_plan
 from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 SOCKET_LOOKUP = "sk_lookup"
@@ -128,8 +124,8 @@ class _ForceCheck:
         """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
         excluded = self._plan.excluded_interfaces()
         for family in self._plan.families if excluded else ():
-            samples = map(number_of, SAMPLES[family.version])
-            ways = {way for one in samples for way in find_devices_of_sockets(self._snapshot, family, one)}
+            samples = map(number_of, host.SAMPLES[family.version])
+            ways = {way for one in samples for way in host.find_devices_of_sockets(self._snapshot, family, one)}
             if taken := sorted(ways & excluded):
                 what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
                 yield Difference(
@@ -139,19 +135,17 @@ class _ForceCheck:
 
     def _dormant(self) -> Iterator[Difference]:
         """The kernel skips the chains of a dormant table."""
+        own = set()
+        if self._tables == NF_TABLES:
+            own = {(NUMBERS[family], table) for family in self._plan.families for table in write_plan(self._plan, family)}
+        elif self._tables == TABLES_OF_OUR_OWN:
+            own = {(INET, f"{self._plan.nft_prefix}{table.name}") for table in self._plan.tables}
         for table in self._snapshot.tables:
-            if table.flags & DORMANT and self._is_own_table(table.family, table.name):
+            if table.flags & DORMANT and (table.family, table.name) in own:
                 yield Difference(
                     kind=INACTIVE, where=FAMILY_NAMES[table.family], table=table.name, rule="flags dormant",
                     purpose="the kernel skips every chain of the table", origin="the table's flags",
                 )  # fmt: skip
-
-    def _is_own_table(self, family: int, name: str) -> bool:
-        if self._tables == NF_TABLES:
-            tables = {table for one in self._plan.families if NUMBERS[one] == family for table in write_plan(self._plan, one)}
-            return name in tables
-        own = {f"{self._plan.nft_prefix}{table.name}" for table in self._plan.tables}
-        return self._tables == TABLES_OF_OUR_OWN and family == INET and name in own
 
     def _bases(self) -> Iterator[Difference]:
         """iptables-nft's built-in chains must have the right hook and priority."""
@@ -175,7 +169,7 @@ class _ForceCheck:
         snapshot = self._snapshot
         for program in snapshot.programs:
             if program.is_of_node:
-                self._warnings.append(describe_node_program(program))
+                self._warnings.append(host.describe_node_program(program))
                 continue
             what = "it may redirect or rewrite packets"
             if program.where.startswith(SOCKET_LOOKUP):
@@ -196,13 +190,13 @@ class _ForceCheck:
     def losses(self) -> list[str]:
         """Routes, policy rules and a loopback device that drop captured packets."""
         found = []
-        if any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
+        if any(one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
             found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
-            lost = [f"a policy rule of priority {one.priority}" for one in dropping_rules(self._snapshot, family)]
+            lost = [f"a policy rule of priority {one.priority}" for one in host.dropping_rules(self._snapshot, family)]
             lost += [
-                f"the route {DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
-                for one in dropping_routes(self._snapshot, family)
+                f"the route {host.DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                for one in host.dropping_routes(self._snapshot, family)
             ]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
         return found
@@ -211,21 +205,24 @@ class _ForceCheck:
 
     def _foreign(self, family: Family) -> Iterator[Difference]:
         """Connections that the plan captures, but the kernel with everything in it does not."""
-        around = surroundings_of(self._snapshot, family)
+        around = host.surroundings_of(self._snapshot, family)
         # Routes to lo that do not serve the host's own addresses are judged below.
         around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
         planned, live = self._planned[family], self._join(family)
-        staying = list(routes_that_stay(self._snapshot, family))
+        staying = list(host.routes_that_stay(self._snapshot, family))
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
             return  # packets meet exactly the planned rules: nothing to prove
-        free = not is_simple(self._snapshot, family)
+        free = not host.is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
-            likely &= _unmarked(space, around, (link.kind for link in self._snapshot.links))
+            # The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
+            keeps_marks = any(link.kind == NETKIT for link in self._snapshot.links)
+            may_be_marked = space.direction == OUTBOUND or around.forwards or keeps_marks
+            likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
@@ -282,7 +279,7 @@ class _ForceCheck:
         rule = responsible.rules[0]
         chain = responsible.chain
         place = responsible.table
-        if all(one.place != place for one in self._kernel.foreign[family]):
+        if all(one.table != place for one in self._kernel.foreign[family]):
             if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
             if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
@@ -326,21 +323,12 @@ class _ForceCheck:
             taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
             if taken:
                 packet, _ = example_of(taken)
-                word = "local " if route.kind == DELIVERED_HERE else ""
+                word = "local " if route.kind == host.DELIVERED_HERE else ""
                 yield Difference(
                     kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
                     purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
-
-
-def _unmarked(space: Space, around: Surroundings, kinds: Iterable[str]) -> Region:
-    """Packets without connection mark and, if inbound, without mark, as connections begin.
-
-    The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
-    """
-    may_be_marked = space.direction == OUTBOUND or around.forwards or NETKIT in kinds
-    return marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

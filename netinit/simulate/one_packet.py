@@ -19,8 +19,7 @@ from netinit.rules.packet_interfaces import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
 from netinit.simulate.condition import CONNECTION_MARK, MARK, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
-from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit, Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
 
 if TYPE_CHECKING:

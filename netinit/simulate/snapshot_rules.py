@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, NftTable, Snapshot
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.expressions.table_differences import decode_steps
@@ -20,13 +20,22 @@ from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live
 from netinit.rules.matches.context import Socket, UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface
-from netinit.rules.model import BUILTIN_CHAINS, PREROUTING, LiveChain, Origin, Plan, Rule, is_base_of
+from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, RAW, LiveChain, Origin, Plan, Rule, is_base_of
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table, plan_tables
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.hooks import POSTROUTING, STAGES, TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import BaseChain, LoadedChain, LoadedRule, Tables, list_reachable, map_chains
-from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    LoadedRule,
+    Ruleset,
+    Tables,
+    combine_backends,
+    list_reachable,
+    load_plan,
+    map_chains,
+)
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
 HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all
@@ -44,7 +53,7 @@ class KernelRules:
     """The rules of each backend and the foreign base chains, both by family."""
 
     rulesets: dict[str, dict[Family, Ruleset]]
-    foreign: dict[Family, tuple[BaseChain, ...]]
+    foreign: dict[Family, tuple[HookedChain, ...]]
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
@@ -79,14 +88,11 @@ class _Loader:
         foreign = {family: tuple(self._foreign(family)) for family in FAMILIES}
         return KernelRules(rulesets, foreign, tuple(self._unreadable))
 
-    def _active(self, table: NftTable) -> bool:
-        return not table.flags & DORMANT
-
     def _iptables(self, family: Family) -> Tables:
         found = {}
         for table in self._snapshot.tables:
-            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and self._active(table):
-                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_iptables(one.held)]
+            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
+                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.held)]
                 found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
@@ -118,7 +124,7 @@ class _Loader:
         """Our nft tables under the model's chain names."""
         found: Tables = {}
         for table in self._snapshot.tables:
-            if table.family != INET or table.name not in TABLE_NAMES or not self._active(table):
+            if table.family != INET or table.name not in TABLE_NAMES or table.flags & DORMANT:
                 continue
             if model_table(table.name) in found:
                 why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
@@ -127,7 +133,7 @@ class _Loader:
             chains = [
                 self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
                 for chain in self._live.chains(table.family, table.name)
-                if not chain.policy or _is_own_base(chain.held)
+                if not chain.policy or _is_of_backend(chain.held)
             ]
             sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
             renamed = [
@@ -150,29 +156,26 @@ class _Loader:
                         found |= {(name, chain, normalise_rule(rule)): purpose for rule in live.rules}
         return found
 
-    def _foreign(self, family: Family) -> Iterable[BaseChain]:
+    def _foreign(self, family: Family) -> Iterable[HookedChain]:
         """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
-            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_iptables(chain):
-                continue
-            if chain.family == INET and chain.table in TABLE_NAMES and _is_own_base(chain):
+            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_backend(chain):
                 continue
             table = tables.get((chain.family, chain.table))
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
-            if table is None or not self._active(table) or chain.hook >= len(hooks):
+            if table is None or table.flags & DORMANT or chain.hook >= len(hooks):
                 continue
             chains = {one.name: self._load(chain.table, one, family, {}) for one in self._live.chains(chain.family, chain.table)}
-            before_all = chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS)
-            priority = chain.priority
-            if before_all:
-                priority = INGRESS_PRIORITY if hooks[chain.hook] == PREROUTING else -INGRESS_PRIORITY
+            hook, priority, own = hooks[chain.hook], chain.priority, chains[chain.name]
+            if chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS):
+                priority = INGRESS_PRIORITY if hook == PREROUTING else -INGRESS_PRIORITY
             if chain.devices:
-                other = (InInterface if hooks[chain.hook] == PREROUTING else OutInterface)(names=chain.devices, negated=True)
+                other = (InInterface if hook == PREROUTING else OutInterface)(names=chain.devices, negated=True)
                 passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
-                own = chains[chain.name]
-                chains[chain.name] = replace(own, rules=(passing, *own.rules))
-            yield BaseChain(f"nft table {table}", chain.name, chain.kind, hooks[chain.hook], priority, chains)
+                own = chains[chain.name] = replace(own, rules=(passing, *own.rules))
+            effect = NAT if chain.kind == "nat" else RAW  # notrack and zones apply wherever a connection is not tracked yet
+            yield HookedChain(f"nft table {table}", own, chains, effect, hook=hook, priority=priority)
 
 
 def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
@@ -185,18 +188,13 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
-def _is_own_base(chain: HeldChain | None) -> bool:
-    """Whether a base chain of our table has the planned hook and priority; otherwise it is foreign."""
-    return chain is not None and _is_expected(chain, model_table(chain.table), model_name(chain.name))
-
-
-def _is_of_iptables(chain: HeldChain | None) -> bool:
-    return chain is not None and chain.family in NUMBERS.values() and _is_expected(chain, chain.table, chain.name)
-
-
-def _is_expected(chain: HeldChain, table: str, name: str) -> bool:
-    """Whether it is the base chain of a table at a hook that has this table."""
-    return is_base_of(chain, table, name) and table in STAGES[name]
+def _is_of_backend(chain: HeldChain | None) -> bool:
+    """Whether it is a base chain of iptables, or of ours, with the expected hook and priority; all others are foreign."""
+    if chain is None:
+        return False
+    is_ours = chain.family == INET and chain.table in TABLE_NAMES
+    table, name = (model_table(chain.table), model_name(chain.name)) if is_ours else (chain.table, chain.name)
+    return (is_ours or chain.family in NUMBERS.values()) and is_base_of(chain, table, name) and table in STAGES[name]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:

@@ -12,7 +12,7 @@ from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
-from netinit.simulate.loaded_rules import LoadedRule, RuleHit
+from netinit.simulate.ruleset import LoadedRule, RuleHit
 
 # Where a packet ends.
 DELIVERED = "delivered"  # to a socket of this host
@@ -21,6 +21,7 @@ FORWARDED = "forwarded"  # from one interface to another
 DROPPED = "dropped"
 REFUSED = "refused"  # dropped, and the sender is notified
 UNKNOWN = "unknown"
+VANISHED = "vanished"  # of an observed packet: its path was not seen to end, by a rule or otherwise
 ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule and ip route"
 
 # Verdicts in one word.
@@ -45,6 +46,12 @@ class TraceStep:
     rule: LoadedRule | None = None
     holds: bool | None = None
     source: str = ""  # backend of the table, if several have rules
+    number: int = 0  # of an observed rule in a table that netinit cannot read
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """The step's hook, table, chain and the number of the rule; 0 without a rule."""
+        return (self.hook, self.table, self.chain, self.rule.number if self.rule else self.number)
 
     @property
     def met(self) -> Rule:
@@ -56,7 +63,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The path of one packet; `reason` says why it was dropped, refused or is unknown.
+    """The simulated or observed path of one packet; `reason` says why it was dropped, refused or is unknown.
 
     `redirect_port` is REDIRECT's or TPROXY's, `zone` the conntrack zone. `unread` names foreign tables that saw the
     packet and may have changed its fate.
@@ -82,6 +89,13 @@ class Trace:
         return verdict_of(self.fate, self.redirect_port)
 
     @property
+    def cause(self) -> TraceStep | None:
+        """The step of the rule that redirected or excluded the packet, or ended its path; None if no rule did."""
+        if self.fate in (DROPPED, REFUSED, UNKNOWN):
+            return self.decider
+        return cause_of(self.hits, captured=self.verdict == CAPTURED, transparent=self.transparent, translated=self.translated)
+
+    @property
     def end(self) -> tuple[object, ...]:
         """What makes two ends equal, except marks and the source of captured packets."""
         if self.verdict == DROPPED:
@@ -102,7 +116,7 @@ def verdict_of(fate: str, port: int) -> str:
     """The verdict on packets with this fate and proxy port (0: not redirected)."""
     if fate in (DROPPED, REFUSED):
         return DROPPED
-    return UNKNOWN if fate == UNKNOWN else CAPTURED if port else DIRECT
+    return UNKNOWN if fate in (UNKNOWN, VANISHED) else CAPTURED if port else DIRECT
 
 
 def explain_dispute(places: Sequence[str]) -> str:

@@ -10,98 +10,59 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
-from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep, verdict_of
+from netinit.simulate.ruleset import LoadedRule, Ruleset
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, VANISHED, Trace, TraceStep
 
-VANISHED = "vanished"  # its path was not seen to end, by a rule or otherwise
-BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"
+BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"  # who reports a rule
 AS_KNOWN = "its connection was known before, so that NAT is not asked again"
+INCOMPLETE = "some events of the kernel were lost, so that this is not the whole way"
 _SAME = {REFUSED: DROPPED}
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedHit:
-    """A rule on a packet's path. `loaded` is None in a table that netinit cannot read; `outcome` is then the kernel's report.
-
-    `kind`: BOTH, KERNEL_ONLY, PREDICTED_ONLY or FOREIGN, after comparison with the prediction.
-    """
-
-    hook: str
-    table: str
-    chain: str
-    number: int
-    loaded: LoadedRule | None = None
-    outcome: str = ""
-    source: str = ""  # backend of the table
-    kind: str = ""
-
-    @property
-    def place(self) -> tuple[str, str, str, int]:
-        """The rule's hook, table, chain and number."""
-        return (self.hook, self.table, self.chain, self.number)
+def trace_observed(first: Packet, last: Packet, fate: str, met: tuple[TraceStep, ...], *, whole: bool = True) -> Trace:
+    """The trace of an observed packet, from its headers at both ends and the rules it met; `whole`: no event was lost."""
+    ports = [one.rule.rule.target.captures_at for one in met if one.rule]
+    port = next((port for port in reversed(ports) if port), 0)
+    return Trace(first, last, fate, met, reason="" if whole else INCOMPLETE, redirect_port=port)
 
 
-@dataclass(frozen=True, slots=True)
-class TracedPacket:
-    """An observed packet: initial headers, rules met, and end. `whole`: no event was lost."""
-
-    first: Packet
-    met: tuple[ObservedHit, ...]
-    fate: str
-    destination: int | None
-    port: int | None
-    interface: str = ""  # outgoing interface
-    whole: bool = True
-
-    @property
-    def captured_at(self) -> int:
-        """The proxy port that a rule redirected it to, or 0."""
-        ports = [one.loaded.rule.target.captures_at for one in self.met if one.loaded]
-        return next((port for port in reversed(ports) if port), 0)
-
-    @property
-    def verdict(self) -> str:
-        """captured, direct or dropped; unknown if the packet vanished."""
-        return UNKNOWN if self.fate == VANISHED else verdict_of(self.fate, self.captured_at)
-
-    def describe(self) -> str:
-        """Describe the packet's end in words."""
-        where = format_endpoint(self.first.family, self.destination, self.port)
-        if self.fate == DROPPED:
-            last = self.met[-1] if self.met else None
-            by = f" by {last.table} {last.chain}, rule {last.number}" if last and last.number else ""
-            return f"dropped{by}"
-        if self.fate == VANISHED:
-            return "unknown: it did not come to an end of the rules: the kernel dropped it between them (routing, rp_filter)"
-        if self.captured_at:
-            return f"captured: goes to the proxy on {self.captured_at}"
-        if self.fate == DELIVERED:
-            return f"direct: arrives at {where}"
-        return f"direct: {'is forwarded' if self.fate == FORWARDED else 'goes out'} to {where} through {self.interface}"
+def describe_end(observed: Trace) -> str:
+    """Describe an observed packet's end in words."""
+    where = format_endpoint(observed.first.family, observed.last.destination, observed.last.destination_port)
+    if observed.fate == DROPPED:
+        _, table, chain, number = observed.steps[-1].place if observed.steps else ("", "", "", 0)
+        return f"dropped by {table} {chain}, rule {number}" if number else "dropped"
+    if observed.fate == VANISHED:
+        return "unknown: it did not come to an end of the rules: the kernel dropped it between them (routing, rp_filter)"
+    if observed.redirect_port:
+        return f"captured: goes to the proxy on {observed.redirect_port}"
+    if observed.fate == DELIVERED:
+        return f"direct: arrives at {where}"
+    return f"direct: {'is forwarded' if observed.fate == FORWARDED else 'goes out'} to {where} through {observed.last.out_interface}"
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedTrace:
-    """Both paths merged. `agrees` is None if the prediction is unknown or events were lost.
+    """Both paths merged: each step with BOTH, KERNEL_ONLY, PREDICTED_ONLY, or FOREIGN if netinit cannot read the rule.
 
-    `differences` list the disagreements; `notes` add context.
+    `agrees` is None if the prediction is unknown or events were lost. `differences` list the disagreements; `notes` add
+    context.
     """
 
-    lines: tuple[ObservedHit, ...]
+    lines: tuple[tuple[TraceStep, str], ...]
     agrees: bool | None
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
+def align(observed: Trace, predicted: Trace) -> AlignedTrace:
     """Merge the observed path with the predicted one."""
     expected = [
         step for step in predicted.steps if step.rule is not None and step.holds is not False and step.table in TABLES_OF_THE_KERNEL
     ]  # shown as the kernel reports them
-    met = [one for one in observed.met if one.loaded]
+    met = [one for one in observed.steps if one.rule]
     lines = tuple(_lines(observed, met, expected))
-    wrong = [line for line in lines if line.kind in (KERNEL_ONLY, PREDICTED_ONLY)]
+    wrong = [line for line in lines if line[1] in (KERNEL_ONLY, PREDICTED_ONLY)]
     fate = _SAME.get(predicted.fate, predicted.fate)
     if fate == DROPPED and not predicted.decider and observed.fate == VANISHED:
         fate = VANISHED  # without a rule: the host does not forward
@@ -111,16 +72,15 @@ def align(observed: TracedPacket, predicted: Trace) -> AlignedTrace:
     if fate != observed.fate:
         differences.append(f"predicted: {fate}; the kernel: {observed.fate}")
     elif observed.fate in (DELIVERED, SENT, FORWARDED):
-        ends = [format_endpoint(observed.first.family, *end) for end in
-                ((predicted.last.destination, predicted.last.destination_port), (observed.destination, observed.port))]  # fmt: skip
+        ends = [format_endpoint(end.family, end.destination, end.destination_port) for end in (predicted.last, observed.last)]
         if ends[0] != ends[1] and predicted.last.destination is not None:
             differences.append(f"predicted: it goes to {ends[0]}; the kernel: to {ends[1]}")
-    of_nat = not any(one.table == NAT for one in met) and all(line.table == NAT for line in wrong)
+    of_nat = not any(one.table == NAT for one in met) and all(line.table == NAT for line, _ in wrong)
     if wrong and not differences and of_nat:
         return AlignedTrace(lines, agrees=True, notes=(AS_KNOWN,))
-    differences = [_describe(line) for line in wrong] + differences
-    if not observed.whole:
-        return AlignedTrace(lines, None, notes=("some events of the kernel were lost, so that this is not the whole way",))
+    differences = [_describe(*line) for line in wrong] + differences
+    if observed.reason:
+        return AlignedTrace(lines, None, notes=(observed.reason,))
     return AlignedTrace(lines, not differences, tuple(differences))
 
 
@@ -130,11 +90,7 @@ def rules_of(ruleset: Ruleset, table: str, chain: str) -> dict[int, LoadedRule]:
     return {loaded.number: loaded for loaded in found.rules} if found else {}
 
 
-def _place(step: TraceStep) -> tuple[str, str, str, int]:
-    return (step.hook, step.table, step.chain, step.rule.number if step.rule else 0)
-
-
-def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[int, int]:
+def _align(met: list[TraceStep], expected: list[TraceStep]) -> dict[int, int]:
     """For each rule met that was expected, by index, the index of that step.
 
     Backends are aligned separately, because the kernel reports legacy iptables by another mechanism.
@@ -144,35 +100,36 @@ def _align(met: list[ObservedHit], expected: list[TraceStep]) -> dict[int, int]:
     for source in dict.fromkeys([step.source for step in expected]):
         ours = [at for at, one in enumerate(met) if not several or one.source == source]
         theirs = [at for at, step in enumerate(expected) if step.source == source]
-        places = ([met[at].place for at in ours], [_place(expected[at]) for at in theirs])
+        places = ([met[at].place for at in ours], [expected[at].place for at in theirs])
         for i, j, size in SequenceMatcher(None, *places, autojunk=False).get_matching_blocks():
             pairs |= zip(ours[i : i + size], theirs[j : j + size], strict=True)
     return pairs
 
 
-def _lines(observed: TracedPacket, met: list[ObservedHit], expected: list[TraceStep]) -> Iterator[ObservedHit]:
+def _lines(observed: Trace, met: list[TraceStep], expected: list[TraceStep]) -> Iterator[tuple[TraceStep, str]]:
     """Observed rules in order, each after the predicted rules that come before it; one that may match need not be met."""
     pairs = _align(met, expected)
-    sure = {(step.source, _place(step)) for step in expected if step.holds}
+    sure = {(step.source, step.place) for step in expected if step.holds}
     missing = [
-        (at, ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule, kind=PREDICTED_ONLY))
+        (at, (replace(step, outcome=""), PREDICTED_ONLY))
         for at, step in enumerate(expected)
-        if step.rule and at not in pairs.values() and (step.source, _place(step)) in sure
+        if at not in pairs.values() and (step.source, step.place) in sure
     ]
     matched = iter([pairs.get(index) for index in range(len(met))])
-    for one in observed.met:
-        if one.loaded is None:
-            yield replace(one, kind=FOREIGN)
+    for one in observed.steps:
+        if one.rule is None:
+            yield one, FOREIGN
             continue
         expected_at = next(matched)
         while expected_at is not None and missing and missing[0][0] < expected_at:
             yield missing.pop(0)[1]
-        yield replace(one, kind=KERNEL_ONLY if expected_at is None else BOTH, outcome="")
+        yield replace(one, outcome=""), KERNEL_ONLY if expected_at is None else BOTH
     yield from [line for _, line in missing]
 
 
-def _describe(line: ObservedHit) -> str:
-    rule = f"rule {line.number} of {line.table} {line.chain} ({line.hook})"
-    if line.kind == KERNEL_ONLY:
+def _describe(line: TraceStep, kind: str) -> str:
+    hook, table, chain, number = line.place
+    rule = f"rule {number} of {table} {chain} ({hook})"
+    if kind == KERNEL_ONLY:
         return f"{rule} was met, and not predicted"
     return f"{rule} was predicted, and not met"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
@@ -19,8 +19,7 @@ from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.loaded_rules import LoadedChain, LoadedRule, RuleHit, label_of
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset, label_of
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, cause_of
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
@@ -52,7 +51,7 @@ Counters = Mapping[Place, tuple[str, int | None]]
 class Fate:
     """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it.
 
-    The count is the sum of the rules at `places` minus those at `less`.
+    The count is the sum of the rules at `places` minus those at `less`; which rules count it makes no other fate.
     """
 
     direction: str
@@ -62,8 +61,8 @@ class Fate:
     because: str
     option: str = ""
     foreign: bool = False
-    places: tuple[Place, ...] = ()
-    less: tuple[Place, ...] = ()
+    places: tuple[Place, ...] = field(default=(), compare=False)
+    less: tuple[Place, ...] = field(default=(), compare=False)
 
     def count(self, counters: Counters) -> int | None:
         """Packets or connections in one reading; None if a rule has no counter."""
@@ -72,11 +71,6 @@ class Fate:
         if None in found or None in other:
             return None
         return sum(filter(None, found)) - sum(filter(None, other))
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """Key of what the reader sees as one fate, whichever rules count it."""
-        return (self.direction, self.verdict, self.port, self.unit, self.because, self.option, self.foreign)
 
 
 def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple[str, int | None]]:
@@ -93,14 +87,14 @@ def count_rules(rulesets: Rulesets, shared: frozenset[str]) -> dict[Place, tuple
 
 def find_fates(rulesets: Rulesets, shared: frozenset[str], origins: Mapping[str, str] | None = None) -> tuple[Fate, ...]:
     """The fates that rules decide: captured, direct, dropped, unknown."""
-    found: dict[tuple[object, ...], tuple[Fate, dict[Place, None], dict[Place, None]]] = {}
+    found: dict[Fate, tuple[dict[Place, None], dict[Place, None]]] = {}
     for source, families in rulesets.items():
         for family, ruleset in families.items():
             for fate in _Finder(ruleset, source, "" if source in shared else family.name, origins or {}).find():
-                _, places, less = found.setdefault(fate.identity, (fate, {}, {}))
+                places, less = found.setdefault(fate, ({}, {}))
                 places.update(dict.fromkeys(fate.places))  # rules shared by both families count once
                 less.update(dict.fromkeys(fate.less))
-    fates = [replace(fate, places=tuple(places), less=tuple(less)) for fate, places, less in found.values()]
+    fates = [replace(fate, places=tuple(places), less=tuple(less)) for fate, (places, less) in found.items()]
     return tuple(sorted(fates, key=lambda fate: (_ORDER.index(fate.verdict), fate.direction)))
 
 
@@ -225,13 +219,10 @@ class _Finder:
         if known is None:
             self._last[table, name] = 0  # guards against recursion
             chain = self._tables.get(table, {}).get(name)
-            known = max([loaded.number for loaded in chain.rules if self._leads(table, loaded)] if chain else [], default=0)
-            self._last[table, name] = known
+            targets = [(loaded.number, loaded.rule.target) for loaded in chain.rules] if chain else []
+            leading = [at for at, one in targets if one.captures_at or (one.calls and self._find_last(table, one.calls))]
+            known = self._last[table, name] = max(leading, default=0)
         return known
-
-    def _leads(self, table: str, loaded: LoadedRule) -> bool:
-        target = loaded.rule.target
-        return bool(target.captures_at) or (bool(target.calls) and self._find_last(table, target.calls) > 0)
 
 
 def _unit(table: str) -> str:
@@ -307,7 +298,7 @@ class RateCounter:
 
     def __init__(self, first: CounterReading) -> None:
         self._first = self._last = first
-        self._counted: dict[tuple[object, ...], int] = {}
+        self._counted: dict[Fate, int] = {}
 
     def look(self, now: CounterReading) -> CounterSnapshot:
         """Evaluate a new reading against the last one."""
@@ -322,7 +313,7 @@ class RateCounter:
         if counted is None or earlier is None:
             return FateRate(fate, None, None, None)
         # Rules are not read atomically, so a difference of several counters can briefly decrease.
-        since = self._counted[fate.identity] = self._counted.get(fate.identity, 0) + counted - earlier
+        since = self._counted[fate] = self._counted.get(fate, 0) + counted - earlier
         added = max(0, counted - earlier)
         return FateRate(fate, added, max(0, since), added / seconds if seconds > 0 else None)
 

@@ -254,9 +254,9 @@ def test_graphviz_draws_the_nodes_that_are_there_and_no_others(text):
     assert not commands(drawn.stdout)
     root = ET.fromstring(drawn.stdout)
     kinds = [element.get("class") for element in root.iter("{http://www.w3.org/2000/svg}g")]
-    boxes = sum(len(panel.boxes) for panel in made.panels)
+    boxes = sum(map(len, made.tables.values()))
     assert kinds.count("node") == boxes + 2
-    assert kinds.count("cluster") == len(made.panels)
+    assert kinds.count("cluster") == len(made.tables)
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {"svg", "g", "title", "polygon", "path", "text"}
     written = " ".join(element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")).replace("\xa0", " ")
     assert not commands(written), "an entity became a control character"
@@ -284,7 +284,7 @@ def test_mermaid_finds_in_a_label_nothing_but_letters_and_codes(text):
         assert "%%" not in line
         if ":::proxy" not in line and not line.startswith("title:"):
             labels += re.findall(LABEL, line)
-    assert len(labels) == sum(1 + len(panel.boxes) for panel in made.panels)
+    assert len(labels) == sum(1 + len(boxes) for boxes in made.tables.values())
     for label in labels:
         left = OURS.sub("", label[1:-1])
         assert not set(left) & set("\"'[]{}|;#%&<>`\\$:@") - {"'"}, label

@@ -14,9 +14,9 @@ from core import FAMILIES, load_plan, plan
 from goldens import SAMPLE, options_of
 from netinit.options import NFTABLES
 from netinit.simulate.snapshot_rules import load_snapshot
-from netinit.simulate.symbolic.equivalence import compare
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.partition import compare
 from plan_snapshot import snapshot_of
 from randomness import SEED
 from strategies import made_any_options

@@ -18,9 +18,8 @@ from allpackets import around, check_cover, check_members, divide_all, divide_pl
 from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
 from netinit.rules.iptables.parse.__init__ import parse_rule
-from netinit.rules.model import OUTPUT
-from netinit.simulate.loaded_rules import ACCEPT, BaseChain, LoadedChain, LoadedRule
-from netinit.simulate.ruleset import combine_backends, load_listing
+from netinit.rules.model import NAT, OUTPUT
+from netinit.simulate.ruleset import ACCEPT, HookedChain, LoadedChain, LoadedRule, combine_backends, load_listing
 from randomness import SEED
 from rules_data import read_cases, read_options
 from strategies import made_any_options
@@ -125,7 +124,8 @@ def test_a_mark_of_a_nat_rule_does_not_keep_packets_from_later_nat_chains():
     """Only what NAT translated goes past them."""
     ours = load_listing(parse_listing("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT\n"), IPV4)
     marks = LoadedRule(1, "meta mark set 5", parse_rule("-A c -j MARK --set-xmark 0x5/0xffffffff", IPV4))
-    earlier = BaseChain("nft table ip others", "c", "nat", OUTPUT, -110, {"c": LoadedChain("c", (marks,), ACCEPT)})
+    chain = LoadedChain("c", (marks,), ACCEPT)
+    earlier = HookedChain("nft table ip others", chain, {"c": chain}, NAT, hook=OUTPUT, priority=-110)
     both = replace(ours, foreign=(earlier,))
     partitions = list(divide_all({IPV4: both}, {IPV4: ROUTED[IPV4]}, free=False))
     assert {part.condition.redirect_port for partition in partitions for part in partition.parts} == {0, 15001}

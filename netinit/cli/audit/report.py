@@ -13,9 +13,8 @@ from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ign
 from netinit.cli.rule_sources import RuleSource, format_options
 from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
+from netinit.simulate.audit.assertions import Assertion, Ruling, rule_on
 from netinit.simulate.audit.bypasses import Traffic, audit
-from netinit.simulate.audit.grammar import Assertion
-from netinit.simulate.audit.proof import Ruling, rule_on
 from netinit.simulate.audit.subject import AuditSubject, example_of
 from netinit.simulate.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet

@@ -32,7 +32,6 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.explain import find_cause
 from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
 
@@ -227,7 +226,7 @@ def _judge(sent: ProbeSocket, trace: Trace, *, transparent: bool, busy: Collecti
     TPROXY (`transparent`) does not translate: a connection accepted without a listener was captured; where a program listens
     too (`busy` ports), it is not known which of them accepted it.
     """
-    cause = find_cause(trace)
+    cause = trace.cause
     because = cause.rule.purpose if cause and cause.rule else ""
     expected = _describe_expected(trace)
     if trace.verdict == UNKNOWN:

@@ -14,11 +14,11 @@ from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on
-from netinit.simulate.audit.words import MAX_NAMED, describe, is_all, martians, merge_families
+from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.loaded_rules import RuleHit, label_of
+from netinit.simulate.ruleset import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -165,35 +165,35 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that no rule captures."""
-    origin = cause.rules[0].origin if cause else None
-    option = origin.option if origin else ""
-    label = _label(subject, cause)
-    if martian := region & martians(region.space):
+    space, origin = region.space, cause.rules[0].origin if cause else None
+    if martian := region & martians(space):
         region -= martian
         yield Piece(kinds.DROPPED, martian, part, reason=MARTIAN)
-    if not region:
-        return
-    if subject.is_of_another_mesh:
-        yield from _uncaptured_by_others(subject, part, region, cause)
-    elif cause and (not origin or part.condition.translated):
+    if region and not subject.is_of_another_mesh and cause and (not origin or part.condition.translated):
         yield Piece(kinds.FOREIGN, region, part, cause)
-    elif part.condition.policy_routed:
+        return
+    if region and not subject.is_of_another_mesh and part.condition.policy_routed:
         yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
+        return
+    outside = region - local(space, Dim.DESTINATION) if space.direction == OUTBOUND else region
+    if inside := region - outside:
+        yield Piece(kinds.LOCAL, inside, part, cause)
+    if subject.is_of_another_mesh:
+        others = outside - valued(space, Dim.PROTOCOL, "tcp")
+        if streams := outside - others:
+            yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
+    elif not cause:
+        yield from _uncaptured(subject, part, outside)
+        return
     else:
-        own = local(region.space, Dim.DESTINATION) if region.space.direction == OUTBOUND else nothing(region.space)
-        if inside := region & own:
-            yield Piece(kinds.LOCAL, inside, part, cause)
-        outside = region - own
-        if outside and cause:
-            kind = _kind_of(subject, cause, option)
-            of_proxy = kind in (kinds.PROXY, kinds.SHARED_OWNER)
-            others = nothing(region.space) if of_proxy else outside - _proxied(subject, region.space)
-            if others:
-                yield Piece(kinds.NOT_TCP, others, part)
-            if outside := outside - others:
-                yield Piece(kind, outside, part, cause, option, label)
-        elif outside:
-            yield from _uncaptured(subject, part, outside)
+        option = origin.option if origin else ""
+        kind = _kind_of(subject, cause, option)
+        of_proxy = kind in (kinds.PROXY, kinds.SHARED_OWNER)
+        others = nothing(space) if of_proxy else outside - _proxied(subject, space)
+        if outside := outside - others:
+            yield Piece(kind, outside, part, cause, option, _label(subject, cause))
+    if others:
+        yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
 
 def _proxied(subject: AuditSubject, space: Space) -> Region:
@@ -246,19 +246,6 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
     yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label)
 
 
-def _uncaptured_by_others(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
-    """Classify first packets that another mesh's rules do not capture."""
-    space = region.space
-    inside = region & local(space, Dim.DESTINATION) if space.direction == OUTBOUND else nothing(space)
-    streams = (region - inside) & valued(space, Dim.PROTOCOL, "tcp")
-    if inside:
-        yield Piece(kinds.LOCAL, inside, part, cause)
-    if streams:
-        yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
-    if others := region - inside - streams:
-        yield Piece(kinds.NOT_TCP, others, part, cause)
-
-
 def _option_of(options: Interception | None, space: Space) -> str:
     """The option that excludes packets by making no rule for them."""
     if options is None:
@@ -294,7 +281,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
         family = whole.space.family
-        if pieces[0].kind is kinds.LOCAL or is_all(whole) or len(causes) > MAX_NAMED:
+        if pieces[0].kind is kinds.LOCAL or describe_values(whole)[1] or len(causes) > MAX_NAMED:
             yield describe(whole), family
         else:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]

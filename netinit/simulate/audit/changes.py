@@ -10,12 +10,11 @@ from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
-from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.symbolic.equivalence import Divergence, compare
+from netinit.simulate.ruleset import label_of
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part
+from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
-from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 
@@ -53,41 +52,30 @@ def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[Fat
 
 def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
-    grouped: dict[tuple[object, ...], list[Divergence]] = {}
+    grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
     for space in make_spaces(rulesets, after.hosts, free=after.free):
-        for one in _drop_implied(space, list(compare(before.divide(space), after.divide(space)))):
-            words = (_fate(one.before), _fate(one.after))
-            key = (space.direction, words, _why(before, one.before), _why(after, one.after), one.known)
-            grouped.setdefault(key, []).append(one)
-    return tuple(_describe(found, before, after) for found in sorted(grouped.values(), key=_rank))
-
-
-def _drop_implied(space: Space, found: list[Divergence]) -> Iterator[Divergence]:
-    """Drop changes on old or invalid conntrack entries that accompany one for new connections."""
-    changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
-    implied = changed & in_states(space, (*REUSES, CtState.INVALID))
-    for one in found:
-        if left := one.region - implied:
-            yield replace(one, region=left)
+        found = compare(before.divide(space), after.divide(space))
+        changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
+        implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
+        for one in found:
+            if left := one.region - implied:
+                why = (_why(before, one.before), _why(after, one.after))
+                key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known)
+                grouped.setdefault(key, []).append(replace(one, region=left))
+    changes = []
+    for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
+        regions = unite_by_space(one.region for one in alike)
+        who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
+        changes.append(FateChange(direction, who, *fates, why, known, regions))
+    return tuple(changes)
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:
     """Sort key: changed ends of new connections first, those that one side drops last among them."""
     one = found[0]
-    same = (one.before.verdict, one.before.condition.redirect_port) == (
-        one.after.verdict, one.after.condition.redirect_port,
-    )  # fmt: skip
+    before, after = [(side.verdict, side.condition.redirect_port) for side in (one.before, one.after)]
     ordinary = any(each.region & in_states(each.region.space, (CtState.NEW,)) & unmarked(each.region.space) for each in found)
-    return (not one.known, not ordinary, same, DROPPED in {one.before.verdict, one.after.verdict})
-
-
-def _describe(found: list[Divergence], before: AuditSubject, after: AuditSubject) -> FateChange:
-    first = found[0]
-    regions = unite_by_space(one.region for one in found)
-    who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
-    why = (_why(before, first.before), _why(after, first.after))
-    direction = first.region.space.direction
-    return FateChange(direction, who, _fate(first.before), _fate(first.after), why, first.known, regions)
+    return (not one.known, not ordinary, before == after, DROPPED in (before[0], after[0]))
 
 
 def _fate(part: Part) -> str:

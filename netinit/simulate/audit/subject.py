@@ -14,9 +14,9 @@ from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, combine_backends
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region
-from netinit.simulate.symbolic.space import INBOUND, Dim, Names, Space, packet_of
+from netinit.simulate.symbolic.space import INBOUND, Dim, Space, packet_of
 from netinit.simulate.trace import CAPTURED
 
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
@@ -46,7 +46,7 @@ class AuditSubject:
     shared_owners: tuple[tuple[str, str], ...] = ()
     families: tuple[Family, ...] = FAMILIES
     ipv4_first: AuditSubject | None = None
-    names: Names = Names()  # noqa: RUF009 - immutable; names asked about, in addition to those in rules
+    interfaces: frozenset[str] = frozenset()  # asked about, in addition to those in rules
 
     @property
     def hosts(self) -> Mapping[Family, Surroundings]:
@@ -62,7 +62,7 @@ class AuditSubject:
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of all packets, for both families and directions."""
-        spaces = make_spaces(tuple(self.rulesets.values()), self.hosts, free=self.free, names=self.names)
+        spaces = make_spaces(tuple(self.rulesets.values()), self.hosts, free=self.free, interfaces=self.interfaces)
         return tuple(self.divide(space) for space in spaces)
 
     def divide(self, space: Space) -> Partition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
@@ -22,20 +22,18 @@ from netinit.simulate.symbolic.space import (
 
 MAX_NAMED = 4  # values of one dimension listed before "and N more"
 _MARKS = (Dim.MARK, Dim.CONNECTION_MARK)
+Formatter = Callable[[Region, tuple[Interval, ...], Region], str]
+"""Describes packets by their values in a dimension, and all packets that have one of these."""
 
 
 def describe(region: Region) -> str:
     """Describe a set by its values in each dimension, and say if it is only a part of their product."""
-    text, whole = _describe(region)
+    text, whole = describe_values(region)
     return text if whole else f"{text} (a part of it)"
 
 
-def is_all(region: Region) -> bool:
-    """Whether the description denotes exactly this set."""
-    return _describe(region)[1]
-
-
-def _describe(region: Region) -> tuple[str, bool]:
+def describe_values(region: Region) -> tuple[str, bool]:
+    """Describe a set by its values in each dimension; the flag says whether this denotes exactly the set."""
     space = region.space
     hull = everything(space)
     if space.direction != INBOUND:
@@ -43,10 +41,13 @@ def _describe(region: Region) -> tuple[str, bool]:
         if region & sent:
             hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
-    for name, format_values in _PHRASES.items():
+    for name, phrase in _PHRASES.items():
         if space.has(name):
-            text, whole = format_values(space, region)
-            words.append(text)
+            values, whole = _reach(space, region, name)
+            if isinstance(phrase, str):
+                words.append(_phrase(values, space.dimension(name).last, phrase, _format_number))
+            else:
+                words.append(phrase(region, values, whole))
             hull &= whole
     return " ".join(word for word in words if word), not hull - region - martians(space)
 
@@ -67,22 +68,19 @@ def martians(space: Space) -> Region:
     return within(space, Dim.DESTINATION, addresses) | within(space, Dim.SOURCE, addresses)
 
 
-def _protocol(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, Dim.PROTOCOL)
-    labels = [label.upper() if label in ("tcp", "udp") else label for label in space.dimension(Dim.PROTOCOL).labels]
+def _protocol(region: Region, values: tuple[Interval, ...], _: Region) -> str:
+    labels = [label.upper() if label in ("tcp", "udp") else label for label in region.space.dimension(Dim.PROTOCOL).labels]
     here, others = _split(values, labels)
-    return _few(here, others) if others else "everything", whole
+    return _few(here, others) if others else "everything"
 
 
-def _way(space: Space, region: Region) -> tuple[str, Region]:
+def _way(region: Region, values: tuple[Interval, ...], _: Region) -> str:
     """Describe the direction (out, in, within the pod) and the interfaces."""
-    values, whole = _reach(space, region, Dim.INTERFACE)
-    here, others = _split(values, list(space.dimension(Dim.INTERFACE).labels))
+    space = region.space
+    here, others = _split(values, space.dimension(Dim.INTERFACE).labels)
     inside = space.direction != INBOUND and not region - local(space, Dim.DESTINATION)
     where = "in" if space.direction == INBOUND else "within the pod" if inside else "out"
-    if not others or inside:
-        return where, whole
-    return f"{where} through {_few(here, others)}", whole
+    return where if not others or inside else f"{where} through {_few(here, others)}"
 
 
 def _few(here: list[str], others: list[str]) -> str:
@@ -90,85 +88,73 @@ def _few(here: list[str], others: list[str]) -> str:
     return _list(here) if len(here) <= len(others) or ANY_OTHER in others else f"all but {_list(others)}"
 
 
-def _destination(space: Space, region: Region) -> tuple[str, Region]:
+def _destination(region: Region, values: tuple[Interval, ...], whole: Region) -> str:
+    space = region.space
     own, outbound = local(space, Dim.DESTINATION), space.direction != INBOUND
     heard = within(space, Dim.DESTINATION, intervals_of(space.around.heard))
     if not outbound and region & own and region & heard:
         own |= heard
-    values, whole = _reach(space, region, Dim.DESTINATION)
-    if not region & own:
-        # The pod's own addresses are not listed among the exclusions from most addresses.
-        not_own = _reach(space, region | own, Dim.DESTINATION)[0]
-        text = _format_addresses(space, not_own if _is_most(space, values) else values)
-        if outbound:
-            return f"to {text}" if text else "", whole
-        return f"for other hosts, {text}" if text else "for other hosts", whole
-    if not own - whole and not region - own:
-        return "", whole
-    text = _format_addresses(space, values)
-    return f"to {text}" if text else "", whole
+    if region & own:
+        text = _format_addresses(space, values) if own - whole or region - own else ""
+        return f"to {text}" if text else ""
+    # The pod's own addresses are not listed among the exclusions from most addresses.
+    text = _format_addresses(space, _reach(space, region | own, Dim.DESTINATION)[0] if _is_most(space, values) else values)
+    if outbound:
+        return f"to {text}" if text else ""
+    return f"for other hosts, {text}" if text else "for other hosts"
 
 
 def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
     return 2 * sum(high - low + 1 for low, high in values) > 1 << space.family.bits
 
 
-def _source(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, Dim.SOURCE)
+def _source(region: Region, values: tuple[Interval, ...], _: Region) -> str:
     # Impossible addresses only serve to shorten "any but …"; next to a few real ones they are omitted.
-    text = _format_addresses(space, values if _is_most(space, values) else tuple(join_ranges(sorted(region.reach(Dim.SOURCE)))))
-    return f"from {text}" if text else "", whole
+    shown = values if _is_most(region.space, values) else tuple(join_ranges(sorted(region.reach(Dim.SOURCE))))
+    text = _format_addresses(region.space, shown)
+    return f"from {text}" if text else ""
 
 
-def _ports(name: str, word: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def format_values(space: Space, region: Region) -> tuple[str, Region]:
-        values, whole = _reach(space, region, name)
-        return _phrase(values, space.dimension(name).last, word, _format_number), whole
-
-    return format_values
-
-
-def _state(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, Dim.STATE)
-    here, others = _split(values, list(space.dimension(Dim.STATE).labels))
+def _state(region: Region, values: tuple[Interval, ...], _: Region) -> str:
+    here, others = _split(values, region.space.dimension(Dim.STATE).labels)
     if not others or (CtState.NEW in here and set(here) <= set(BEGINNINGS)):  # the others are a rare case of new connections
-        return "", whole
+        return ""
     if set(here) <= set(REUSES):
-        return "on an old conntrack entry", whole
+        return "on an old conntrack entry"
     states = list(dict.fromkeys([conntrack_state(one) for one in here if one not in REUSES]))
-    return f"in the state {_list(states, ' or ')}", whole
+    return f"in the state {_list(states, ' or ')}"
 
 
-def _mark(name: str) -> Callable[[Space, Region], tuple[str, Region]]:
-    def format_values(space: Space, region: Region) -> tuple[str, Region]:
-        whole = unite([marked(space, name, *bits) for bits in region.reach(name)])
-        whose = "mark" if name == Dim.MARK else "connection mark"
-        for found, how in ((whole, "with"), (everything(space) - whole, "without")):
+def _mark(name: str) -> Formatter:
+    def format_values(region: Region, _: tuple[Interval, ...], whole: Region) -> str:
+        others = everything(region.space) - whole
+        for found, how in ((whole, "with"), (others, "without")):
             bits = found.reach(name)
             if len(bits) == 1:
                 value, mask = bits[0]
                 text = str(value) if mask == FULL_MASK else f"{value:#x}/{mask:#x}"
-                return f"{how} the {whose} {text}" if mask else "", whole
-        return f"with certain {whose}s" if everything(space) - whole else "", whole
+                return f"{how} the {name} {text}" if mask else ""
+        return f"with certain {name}s" if others else ""
 
     return format_values
 
 
-def _socket(space: Space, region: Region) -> tuple[str, Region]:
-    values, whole = _reach(space, region, Dim.SOCKET)
-    here, others = _split(values, ["without a socket of its own", "for an open socket"])
-    return here[0] if others else "", whole
+def _socket(_: Region, values: tuple[Interval, ...], __: Region) -> str:
+    here, others = _split(values, ("without a socket of its own", "for an open socket"))
+    return here[0] if others else ""
 
 
 def _reach(space: Space, region: Region, name: str) -> tuple[tuple[Interval, ...], Region]:
     """The coordinates that occur in a dimension, and the packets that have them."""
     found = list(region.reach(name))
+    if name in _MARKS:
+        return tuple(found), unite([marked(space, name, *bits) for bits in found])
     if space.direction == INBOUND and name in (Dim.DESTINATION, Dim.SOURCE):
         found += intervals_of([space.family.loopback_network])  # impossible addresses are not mentioned
     return tuple(join_ranges(sorted(found))), within(space, name, found)
 
 
-def _split(values: tuple[Interval, ...], labels: list[str]) -> tuple[list[str], list[str]]:
+def _split(values: tuple[Interval, ...], labels: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split labels into those that occur and those that do not."""
     here = [label for at, label in enumerate(labels) if any(low <= at <= high for low, high in values)]
     return here, [label for label in labels if label not in here]
@@ -184,22 +170,13 @@ def _format_number(interval: Interval) -> str:
 
 def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
     """List the values, or "any but" the others if that is shorter; empty if all occur."""
-    gaps = tuple(_gaps(values, last))
+    ends = [-1, *[end for interval in values for end in interval], last + 1]
+    gaps = [(low + 1, high - 1) for low, high in zip(ends[::2], ends[1::2], strict=True) if low + 1 < high]
     if not gaps:
         return ""
     most = 2 * sum(high - low + 1 for low, high in values) > last
     listed = _list([format_values(interval) for interval in (gaps if most else values)])
     return " ".join(part for part in (word, "any but" if most else "", listed) if part)
-
-
-def _gaps(values: tuple[Interval, ...], last: int) -> Iterator[Interval]:
-    at = 0
-    for low, high in values:
-        if low > at:
-            yield at, low - 1
-        at = high + 1
-    if at <= last:
-        yield at, last
 
 
 def _list(words: list[str], last: str = ", ") -> str:
@@ -209,26 +186,21 @@ def _list(words: list[str], last: str = ", ") -> str:
     return last.join(words)
 
 
-_PHRASES: dict[str, Callable[[Space, Region], tuple[str, Region]]] = {
-    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination,
-    Dim.DESTINATION_PORT: _ports(Dim.DESTINATION_PORT, "on port"), Dim.SOURCE: _source,
-    Dim.SOURCE_PORT: _ports(Dim.SOURCE_PORT, "from source port"), Dim.UID: _ports(Dim.UID, "by uid"),
-    Dim.GID: _ports(Dim.GID, "by gid"), Dim.STATE: _state, Dim.MARK: _mark(Dim.MARK),
-    Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
+_PHRASES: dict[str, Formatter | str] = {  # how to describe the values of a dimension, or the word before numbers
+    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination, Dim.DESTINATION_PORT: "on port",
+    Dim.SOURCE: _source, Dim.SOURCE_PORT: "from source port", Dim.UID: "by uid", Dim.GID: "by gid", Dim.STATE: _state,
+    Dim.MARK: _mark(Dim.MARK), Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
 }  # fmt: skip
 
 
 def format_box(space: Space, sides: Sides) -> dict[str, list[str]]:
     """Format a box for programs: each restricted dimension with its values."""
-    return {name: [*_format_side(space, space.dimension(name), side)] for name, side in sides.items()}
+    return {name: _format_side(space, space.dimension(name), side) for name, side in sides.items()}
 
 
-def _format_side(space: Space, dimension: Dimension, side: tuple[Interval, ...]) -> Iterator[str]:
+def _format_side(space: Space, dimension: Dimension, side: tuple[Interval, ...]) -> list[str]:
     if dimension.name in _MARKS:
-        yield from [f"{value:#x}/{mask:#x}" for value, mask in side]
-    elif dimension.name in (Dim.DESTINATION, Dim.SOURCE):
-        yield from format_intervals(side, space.family)
-    elif dimension.labels:
-        yield from [label for at, label in enumerate(dimension.labels) if any(low <= at <= high for low, high in side)]
-    else:
-        yield from [_format_number(interval) for interval in side]
+        return [f"{value:#x}/{mask:#x}" for value, mask in side]
+    if dimension.name in (Dim.DESTINATION, Dim.SOURCE):
+        return format_intervals(side, space.family)
+    return _split(side, dimension.labels)[0] if dimension.labels else [*map(_format_number, side)]

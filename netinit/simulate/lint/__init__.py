@@ -12,16 +12,7 @@ from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.lint.options import (
-    ERROR,
-    NO_EFFECT,
-    SHADOWED,
-    WARNING,
-    Finding,
-    inspect_options,
-    inspect_tunnel,
-    without_effect,
-)
+from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
@@ -73,22 +64,19 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
         yield Finding(WARNING, SHADOWED, "--redirect-dns", message)
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
-            yield Finding(
-                WARNING, "dns-loopback", "--dns-servers",
-                f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns",
-            )  # fmt: skip
+            message = f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns"
+            yield Finding(WARNING, "dns-loopback", "--dns-servers", message)
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
         why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        yield without_effect("--dns-servers", f"IPv6 servers have no effect, since {why}: queries to them are not captured")
+        message = f"IPv6 servers have no effect, since {why}: queries to them are not captured"
+        yield Finding(WARNING, NO_EFFECT, "--dns-servers", message)
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):
             for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
-                    yield Finding(
-                        ERROR, "dns-loop", "--redirect-dns",
-                        f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever",
-                    )  # fmt: skip
+                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever"
+                    yield Finding(ERROR, "dns-loop", "--redirect-dns", message)
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
@@ -97,10 +85,8 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
         hosts = (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                yield Finding(
-                    ERROR, "loop", "--proxy-uid",
-                    f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever",
-                )  # fmt: skip
+                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever"
+                yield Finding(ERROR, "loop", "--proxy-uid", message)
 
 
 def _redirect(

@@ -20,10 +20,9 @@ from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import load_plan
-from netinit.simulate.symbolic.equivalence import Divergence, compare
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.parts import Part, Partition
+from netinit.simulate.symbolic.partition import Divergence, Partition, compare
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
@@ -58,7 +57,11 @@ class Prover:
         for space in self.spaces if other else ():
             if family not in (None, space.family):
                 continue
-            met = [part.region for part in self.divide(self.options, space).parts if _meets(part, flag)]
+            met = [
+                part.region
+                for part in self.divide(self.options, space).parts
+                if any(rule.origin and rule.origin.option == flag.field for hit in part.path for rule in hit.rules[:MAX_ITEMS])
+            ]
             if other and met:
                 others = divide(space, self._load(other).get(space.family), unite([nothing(space), *met]) & _to_ports(space))
                 if compare(self.divide(self.options, space), others):
@@ -83,10 +86,6 @@ class Prover:
         if key not in self._parts:
             self._parts[key] = divide(space, self._load(options).get(space.family))
         return self._parts[key]
-
-
-def _meets(part: Part, flag: Flag) -> bool:
-    return any(rule.origin and rule.origin.option == flag.field for passage in part.path for rule in passage.rules[:MAX_ITEMS])
 
 
 def _to_ports(space: Space) -> Region:
@@ -138,8 +137,10 @@ def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Fi
         yield _describe_without_effect(prover, flag, flag.default, value, explained=explained)
     elif value == ALL:
         for family in FAMILIES:
-            if prover.changes_nothing(flag, other, family) and (earlier := _find_defeat(prover, flag, family)):
-                yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
+            for earlier, base in _omissions(prover, flag) if prover.changes_nothing(flag, other, family) else ():
+                if earlier.default != AUTO and not prover.are_same(base, without(base, flag), family):
+                    yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
+                    break
     elif is_list(value):
         yield from _check_entries(prover, flag, value, explained=explained)
 
@@ -161,17 +162,16 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
     shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
-    for other in given_flags(prover.options):
-        base = without(prover.options, other)
-        if other is flag or base is None or prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
+    for other, base in _omissions(prover, flag):
+        if prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
             continue
         if _is_defeated(prover, base, reduced):
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
         instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
     for other, label, changes in _switches(prover.options):
-        base = replace(prover.options, changes) if other is not flag else None
-        if base and not prover.are_same(base, with_value(base, flag, left)):
+        changed = replace(prover.options, changes) if other is not flag else None
+        if changed and not prover.are_same(changed, with_value(changed, flag, left)):
             return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; leave it out, or give that")
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
 
@@ -183,15 +183,12 @@ def _is_defeated(prover: Prover, base: SettledOptions, reduced: SettledOptions) 
     return any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region)
 
 
-def _find_defeat(prover: Prover, flag: Flag, family: Family) -> Flag | None:
-    """The option because of which this one captures nothing in a family."""
+def _omissions(prover: Prover, flag: Flag) -> Iterator[tuple[Flag, SettledOptions]]:
+    """Yield each other option that is given, with the options without it."""
     for other in given_flags(prover.options):
         base = without(prover.options, other)
-        if other.default == AUTO or other is flag or base is None:
-            continue
-        if not prover.are_same(base, without(base, flag), family):
-            return other
-    return None
+        if other is not flag and base is not None:
+            yield other, base
 
 
 def _switches(options: SettledOptions) -> Iterator[tuple[Flag, str, dict[str, Any]]]:

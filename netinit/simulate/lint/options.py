@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
@@ -94,10 +94,8 @@ def _family_without_rules(options: Options, made: Plan) -> Iterator[Finding]:
         return
     for family in FAMILIES if not options.outbound_ports else ():
         if all(getattr(network, "family", None) is not family for network in included):
-            yield Finding(
-                WARNING, "idle-family", "--istio-service-cidr",
-                f"lists no {family.name} network, so no outbound {family.name} is captured; add one, or accept it",
-            )  # fmt: skip
+            message = f"lists no {family.name} network, so no outbound {family.name} is captured; add one, or accept it"
+            yield Finding(WARNING, "idle-family", "--istio-service-cidr", message)
 
 
 def _of_virtual_machines(options: Options) -> Iterator[Finding]:
@@ -108,10 +106,8 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
-            yield Finding(
-                WARNING, CONTRADICTION, "--istio-exclude-interfaces",
-                f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them",
-            )  # fmt: skip
+            message = f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them"
+            yield Finding(WARNING, CONTRADICTION, "--istio-exclude-interfaces", message)
     captured = options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces
     if captured and options.traits.tproxy_by_socket:
         yield Finding(
@@ -155,7 +151,7 @@ def _captured_health(options: Options) -> Iterator[Finding]:
         verb = "is" if len(captured) == 1 else "are"
         yield Finding(
             WARNING, "health-ports", "--istio-inbound-ports",
-            f"{_ports(captured)} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
+            f"{', '.join(map(str, captured))} {verb} captured, where Istio's proxy answers probes and metrics itself; exclude"
             f" {'it' if len(captured) == 1 else 'them'} with -d {','.join(map(str, captured))}",
         )  # fmt: skip
 
@@ -181,10 +177,8 @@ def _own_ports(options: Options) -> Iterator[Finding]:
         and (options.inbound_ports or not (options.has("inbound_ports") or options.ingress))
         and options.inbound_mode != NONE
     ):
-        yield Finding(
-            WARNING, "own-port", "--inbound-capture-port",
-            f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections",
-        )  # fmt: skip
+        message = f"{options.inbound_port} is --envoy-port too: the proxy cannot distinguish inbound from outbound connections"
+        yield Finding(WARNING, "own-port", "--inbound-capture-port", message)
     for port, label in own.items():
         if lists_port(options.outbound_ports, port):
             yield Finding(ERROR, "own-port", "--istio-outbound-ports", f"{port} is the proxy's own ({label}); leave it out")
@@ -203,7 +197,3 @@ def _escaping_proxy(options: Options) -> Iterator[Finding]:
 
 def _listed(ports: Ports | str) -> Ports:
     return () if isinstance(ports, str) else ports
-
-
-def _ports(ports: Sequence[object]) -> str:
-    return ", ".join(str(port) for port in ports)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, permutations
 
@@ -13,10 +13,10 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_interfaces import Verdict
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
 from netinit.simulate.condition import KEPT, Condition, TargetEffects
-from netinit.simulate.loaded_rules import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
+from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
-from netinit.simulate.symbolic.parts import ENDS, Part, Path
+from netinit.simulate.symbolic.partition import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
@@ -37,24 +37,18 @@ class _ChainFrame:
     chain: LoadedChain
     above: tuple[str, ...]
 
-    @property
-    def table(self) -> str:
-        return self.hooked.table
+
+Results = dict[Verdict, Groups]
+"""Packets that go on with the next rule, are back at the caller, or are accepted by the table."""
 
 
-@dataclass(slots=True)
-class _Results:
-    """Packets that continue with the next rule (`on`), left the chain (`back`) or the table (`accepted`)."""
+def _results(on: Groups) -> Results:
+    return {GO_ON: on, BACK: {}, ACCEPTED: {}}
 
-    on: Groups = field(default_factory=dict)
-    back: Groups = field(default_factory=dict)
-    accepted: Groups = field(default_factory=dict)
 
-    def join(self, other: _Results) -> None:
-        """Merge further effects. Raises TooManyPartsError."""
-        join_groups(self.on, other.on)
-        join_groups(self.back, other.back)
-        join_groups(self.accepted, other.accepted)
+def _join(into: Results, more: Results) -> None:
+    for verdict, groups in more.items():
+        join_groups(into[verdict], groups)
 
 
 def join_groups(into: Groups, more: Groups) -> None:
@@ -114,11 +108,11 @@ class Walker:
         first, *others = [self._try(order, group) for order in permutations(frames)]
         reason = explain_dispute([one.hooked.source or one.hooked.table for one in frames])
         through: Groups = {}
-        disputed = nothing(self._space)
+        disputed = empty = nothing(self._space)
         for one in first:
             agreed, path, condition, fate = one.region, one.path, one.condition, one.fate
             for outcomes in others if fate != UNKNOWN else ():
-                agreed &= self._unite([other.region for other in outcomes if _alike(other, one)])
+                agreed &= unite([empty, *[other.region for other in outcomes if _alike(other, one)]])
                 if fate == PASSED:
                     changed = [other for other in outcomes if other.fate == PASSED and not _alike(other, one)]
                     path = next((other.path for other in changed if other.region & one.region), path)
@@ -129,13 +123,10 @@ class Walker:
             disputed |= one.region if fate == UNKNOWN else one.region - agreed
             self._finish(Part(one.region - agreed, UNKNOWN, condition, path, reason))
         for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
-            extra = one.region - self._unite([each.region for each in first if _alike(each, one)]) - disputed
+            extra = one.region - unite([empty, *[each.region for each in first if _alike(each, one)]]) - disputed
             disputed |= extra
             self._finish(Part(extra, UNKNOWN, one.condition, one.path, reason))
         return through
-
-    def _unite(self, regions: list[Region]) -> Region:
-        return unite(regions) if regions else nothing(self._space)
 
     def _finish(self, ended: Part) -> None:
         if ended.region:
@@ -162,7 +153,6 @@ class Walker:
 
     def _ask_one(self, frame: _ChainFrame, groups: Groups) -> Groups:
         through: Groups = {}
-        chain = frame.chain
         for (condition, path), region in groups.items():
             place, now = frame.hooked.place, condition
             if frame.hooked.turn == EARLY:
@@ -175,26 +165,25 @@ class Walker:
                 join_groups(through, {(now, path): region})
                 continue
             results = self._walk(frame, now, path, region)
-            join_groups(through, results.accepted)
-            if chain.policy == ACCEPT:
-                join_groups(through, results.back)
+            join_groups(through, results[ACCEPTED])
+            if frame.chain.policy == ACCEPT:
+                join_groups(through, results[BACK])
                 continue
-            fate = DROPPED if chain.policy == "DROP" else UNKNOWN
-            for (now, so_far), left in results.back.items():
+            fate = DROPPED if frame.chain.policy == "DROP" else UNKNOWN
+            for (now, so_far), left in results[BACK].items():
                 self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
-    def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> _Results:
+    def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> Results:
         """Traverse a chain; packets that return from a called chain are merged."""
-        whole = _Results(on={(condition, path): region})
+        whole = _results({(condition, path): region})
         for run in self._split(place.chain):
-            if run[0].rule.target.only_observes or not whole.on:
+            if run[0].rule.target.only_observes or not whole[GO_ON]:
                 continue
-            groups, whole.on = whole.on, {}
+            groups, whole[GO_ON] = whole[GO_ON], {}
             for (now, so_far), left in groups.items():
-                results = self._meet(place, run, Part(left, PASSED, now, so_far))
-                whole.join(results)
-        join_groups(whole.back, whole.on)
+                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
+        join_groups(whole[BACK], whole[GO_ON])
         return whole
 
     def _split(self, chain: LoadedChain) -> list[tuple[LoadedRule, ...]]:
@@ -205,7 +194,7 @@ class Walker:
             found = self._runs[id(chain)] = [tuple(rules) for _, rules in same]
         return found
 
-    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: Part) -> _Results:
+    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: Part) -> Results:
         """Apply a run of rules, at once if that makes no difference."""
         if len(run) > 1:
             choice = self._choose_any(run, group.condition)
@@ -214,19 +203,19 @@ class Walker:
             if results is not None:
                 return results
             del self.ended[ended:]
-        whole = _Results(on={(group.condition, group.path): group.region})
+        whole = _results({(group.condition, group.path): group.region})
         for loaded in run:
-            groups, whole.on = whole.on, {}
+            groups, whole[GO_ON] = whole[GO_ON], {}
             for (now, so_far), left in groups.items():
                 if one := self._take(place, (loaded,), self._choose(loaded, now), Part(left, PASSED, now, so_far)):
-                    whole.join(one)
+                    _join(whole, one)
         return whole
 
-    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: Part) -> _Results | None:
+    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: Part) -> Results | None:
         """Apply equivalent rules; None if they must be applied one by one."""
-        results, condition = _Results(), group.condition
+        results, condition = _results({}), group.condition
         if left := group.region - choice.certain:
-            results.on[condition, group.path] = left
+            results[GO_ON][condition, group.path] = left
         if doubt := group.region & (choice.possible - choice.certain):
             self._doubt(place, rules, group, doubt, results)
         taken = group.region & choice.certain
@@ -238,10 +227,10 @@ class Walker:
     def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
             (place.hook, id(rules[0]), len(rules), doubtful),
-            RuleHit(place.hook, place.table, place.chain.name, rules, place.hooked.source, doubtful),
+            RuleHit(place.hook, place.hooked.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
-    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: Part, doubt: Region, results: _Results) -> None:
+    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: Part, doubt: Region, results: Results) -> None:
         """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
@@ -249,14 +238,14 @@ class Walker:
         undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, met), reason, by_rule=True)
         if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
-            results.on[group.condition, group.path] -= doubt
+            results[GO_ON][group.condition, group.path] -= doubt
             return
         self.doubts.append(undecided)
         # The rule is not on the path, so that packets let go and packets not matched merge again.
         path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
         self._act(place, met, Part(doubt, PASSED, group.condition, path), results)
 
-    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: _Results) -> _Results | None:
+    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: Results) -> Results | None:
         """Apply a target and add to `results`; None if the rules must be applied one by one."""
         condition, path, taken = group.condition, group.path, group.region
         actor = TargetEffects(self._space.around, condition, place.hooked.effect, self._is_proxy)
@@ -266,7 +255,7 @@ class Walker:
         if actor.called:
             back = self._call(place, actor.called, group, results)
             if back is not None:
-                _put(results, verdict, back)
+                join_groups(results[verdict], back)
             return None if back is None else results
         if actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
@@ -274,10 +263,10 @@ class Walker:
             return results
         if verdict == GO_ON and len(met.rules) > 1:
             return None
-        _put(results, verdict, {(now, path): taken})
+        join_groups(results[verdict], {(now, path): taken})
         return results
 
-    def _call(self, place: _ChainFrame, chain: str, group: Part, results: _Results) -> Groups | None:
+    def _call(self, place: _ChainFrame, chain: str, group: Part, results: Results) -> Groups | None:
         """Send packets through a called chain; None if the rules must be applied one by one."""
         called, why = place.hooked.find_called(chain, place.above)
         path = group.path
@@ -286,11 +275,11 @@ class Walker:
             return {}
         above = (*place.above, place.chain.name)
         done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
-        if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done.back):
+        if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done[BACK]):
             return None  # a later rule of the run might match their new state
-        join_groups(results.accepted, done.accepted)
+        join_groups(results[ACCEPTED], done[ACCEPTED])
         back: Groups = {}
-        for (now, so_far), left in done.back.items():  # a chain without hits is not on the path
+        for (now, so_far), left in done[BACK].items():  # a chain without hits is not on the path
             join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
         return back
 
@@ -321,11 +310,6 @@ def _alike(one: Part, other: Part) -> bool:
     if fates == (PASSED, PASSED):
         return one.condition == other.condition
     return fates[0] == fates[1] or all(fate in ENDS for fate in fates)
-
-
-def _put(results: _Results, verdict: Verdict, groups: Groups) -> None:
-    """File packets under the verdict they received."""
-    join_groups({GO_ON: results.on, BACK: results.back, ACCEPTED: results.accepted}[verdict], groups)
 
 
 def _visible(condition: Condition) -> Condition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -12,16 +12,15 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Accept, Return
 from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.loaded_rules import HookStage
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
-from netinit.simulate.symbolic.parts import ENDS, Part, Partition
+from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
-Split = Callable[[Condition], Iterator[tuple[Region, Condition]]]
+Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
 _BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
@@ -52,10 +51,7 @@ class _PacketSets:
 
     def __init__(self, space: Space, ruleset: Ruleset) -> None:
         self._space = space
-        self._tracks = ruleset.tracks
-        self._unread = ruleset.unread
-        self._local_marks = space.around.local_marks | ruleset.local_marks
-        self._stages = ruleset.stages
+        self._ruleset = ruleset
         self._walker = Walker(space, ruleset.is_proxy)
         self._everything = everything(space)
 
@@ -102,33 +98,32 @@ class _PacketSets:
                     join_groups(passing, {(now, path): here})
         self._end(self._pass(INPUT, ours), DELIVERED)
         if self._space.around.forwards:
-            passing = self._part(passing, self._route_on)
+            passing = self._part(
+                passing, lambda now: [(here, now.replace(out_interface=name)) for here, name in self._ways(now, free=False)]
+            )
             self._end(self._pass(POSTROUTING, self._pass(FORWARD, passing)), FORWARDED)
         else:
             self._end(passing, DROPPED, "it is for another host, and this one does not forward")
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
         """Split packets into those for this host (as if they left through lo), for others, and unknown."""
-        local = SymbolicPackets(self._space, condition).local(source=False)
+        packets = SymbolicPackets(self._space, condition)
+        local = packets.local(source=False)
         here = condition.replace(out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
             yield self._everything, here
             return
         yield local.certain, here
         yield local.possible - local.certain, None
-        heard = self._heard(condition) - local.possible
+        heard = nothing(self._space)
+        if condition.destination is KEPT:  # a broadcast address or multicast group
+            heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
+            heard -= packets.of_protocol("tcp").certain | local.possible
         yield heard, here
         rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
         yield rest & routed, here.replace(policy_routed=True)
         yield rest - routed, condition
-
-    def _heard(self, condition: Condition) -> Region:
-        """Non-TCP packets to a broadcast address or multicast group."""
-        if condition.destination is not KEPT:
-            return nothing(self._space)
-        heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
-        return heard - SymbolicPackets(self._space, condition).of_protocol("tcp").certain
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""
@@ -139,15 +134,10 @@ class _PacketSets:
         for region, interface in self._ways(condition, free=self._space.free):
             yield region - local - routed, condition.replace(out_interface=interface)
 
-    def _route_on(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
-        """Route forwarded packets."""
-        for region, interface in self._ways(condition, free=False):
-            yield region, condition.replace(out_interface=interface)
-
     def _routed_here(self, condition: Condition) -> Region:
         """Packets whose mark a policy rule routes to this host."""
         found = nothing(self._space)
-        for value, mask in self._local_marks:
+        for value, mask in self._space.around.local_marks | self._ruleset.local_marks:
             found |= SymbolicPackets(self._space, condition).with_mark(value, mask, connection=False).certain
         return found
 
@@ -164,8 +154,11 @@ class _PacketSets:
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Traverse a hook and return the packets that pass."""
-        entering = self._part(groups, lambda condition: self._enter(hook, condition))
-        for stage in self._stages[hook]:
+        unread = self._ruleset.unread.get(hook, ())
+        entering = self._part(
+            groups, lambda now: [(self._everything, now.replace(hook=hook, unread=tuple(dict.fromkeys((*now.unread, *unread)))))]
+        )
+        for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
             elif stage.name == NAT:
@@ -174,13 +167,9 @@ class _PacketSets:
                 entering = self._walker.ask(stage, hook, entering)
         return entering
 
-    def _enter(self, hook: str, condition: Condition) -> Iterator[tuple[Region, Condition]]:
-        unread = tuple(dict.fromkeys((*condition.unread, *self._unread.get(hook, ()))))
-        yield self._everything, condition.replace(hook=hook, unread=unread)
-
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Assign conntrack states: new, known or belonging to no connection."""
-        if condition.connection or not self._tracks:
+        if condition.connection or not self._ruleset.tracks:
             yield self._everything, condition
         elif condition.state is not KEPT:
             yield self._everything, condition.replace(tracked=True)
@@ -196,16 +185,14 @@ class _PacketSets:
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
-
-        def decide(condition: Condition) -> Iterator[tuple[Region, Condition]]:
-            yield self._everything, condition.replace(decided=True) if towards else condition.replace(source_decided=True)
-
+        decision = {"decided" if towards else "source_decided": True}
         asked: Groups = {}
         others: Groups = {}
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        join_groups(others, self._part(self._walker.ask(stage, hook, asked), decide))
+        for (condition, path), region in self._walker.ask(stage, hook, asked).items():
+            join_groups(others, {(condition.replace(**decision), path): region})
         return others
 
     def _part(self, groups: Groups, split: Split) -> Groups:

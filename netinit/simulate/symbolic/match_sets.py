@@ -24,7 +24,6 @@ from netinit.simulate.symbolic.space import (
     OUTBOUND,
     CtState,
     Dim,
-    Names,
     Space,
     conntrack_state,
     intervals_of,
@@ -229,46 +228,40 @@ def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> 
 
 
 class _NameCollector(SymbolicPackets):
-    """Records the names that matches use."""
+    """Records the protocols and interfaces that matches mention."""
 
-    def __init__(self, space: Space) -> None:
-        super().__init__(space, Condition())
-        self.names = Names()
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(make_space(OUTBOUND, around, set(), set(), free=False), Condition())
+        self.protocols: set[str] = set()
+        self.interfaces: set[str] = set()
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:  # noqa: ARG002
         return self.unknown()
 
     def of_protocol(self, name: str) -> Choice:
-        self.names |= Names(protocols=frozenset((name,)))
+        self.protocols.add(name)
         return super().of_protocol(name)
 
     def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
-        self.names |= Names(interfaces=frozenset(names))
+        self.interfaces.update(names)
         return super().through_interfaces(names, inbound=inbound)
-
-
-def names_in(ruleset: Ruleset, around: Surroundings) -> Names:
-    """The protocols and interfaces that rules mention."""
-    naming = _NameCollector(make_space(OUTBOUND, around, Names(), free=False))
-    for rule in {loaded.rule for chain in ruleset.list_chains() for loaded in chain.rules}:
-        for match in rule.matches:
-            match.choose(naming)
-    return naming.names
 
 
 def make_spaces(
     rulesets: Sequence[Mapping[Family, Ruleset]], surroundings: Mapping[Family, Surroundings], *, free: bool,
-    names: Names | None = None,
+    interfaces: frozenset[str] = frozenset(),
 ) -> tuple[Space, ...]:  # fmt: skip
     """The spaces of each family and direction, fine enough to compare several sets of rules.
 
-    `free`: routes are unknown, so packets may leave through any interface. `names`: further names to distinguish.
+    `free`: routes are unknown, so packets may leave through any interface. `interfaces`: others to distinguish.
     """
     spaces = []
     for family, around in surroundings.items():
-        mentioned = names or Names()
-        for one in rulesets:
-            if family in one:
-                mentioned |= names_in(one[family], around)
-        spaces += [make_space(direction, around, mentioned, free=free) for direction in (OUTBOUND, INBOUND)]
+        found = _NameCollector(around)
+        chains = [chain for one in rulesets if family in one for chain in one[family].list_chains()]
+        for rule in {loaded.rule for chain in chains for loaded in chain.rules}:
+            for match in rule.matches:
+                match.choose(found)
+        names = (found.protocols, found.interfaces | interfaces)
+        spaces += [make_space(direction, around, *names, free=free) for direction in (OUTBOUND, INBOUND)]
     return tuple(spaces)

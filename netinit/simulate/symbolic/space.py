@@ -53,10 +53,6 @@ ANY_OTHER = "any other"
 _PROTOCOLS = ("tcp", "udp")
 _OTHERS = ("sctp", "gre", "esp", "ah", "ospf", "vrrp", "l2tp")  # represent protocols that no rule names
 _NO_YES = [("no", "no"), ("yes", "yes")]
-ORDER = (
-    Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE, Dim.DESTINATION, Dim.DESTINATION_PORT, Dim.SENDER, Dim.UID, Dim.GID, Dim.SOURCE,
-    Dim.SOURCE_PORT, Dim.SOCKET,
-)  # fmt: skip
 Labelled = list[tuple[str, str]]  # values with their labels
 Point = dict[str, int]  # coordinate per dimension
 WITH_PORTS = frozenset(("tcp", "udp", "udplite", "sctp", "dccp"))
@@ -80,17 +76,6 @@ class Dimension:
     def everything(self) -> tuple[Interval, ...]:
         """All coordinates: one interval, or for a mark any value under mask 0."""
         return ((0, self.last if self.levels == 1 else 0),)
-
-
-@dataclass(frozen=True)
-class Names:
-    """Protocols and interfaces that rules mention; an interface ending in `+` is a prefix."""
-
-    protocols: frozenset[str] = frozenset()
-    interfaces: frozenset[str] = frozenset()
-
-    def __or__(self, other: Names) -> Names:
-        return Names(self.protocols | other.protocols, self.interfaces | other.interfaces)
 
 
 @dataclass(frozen=True)
@@ -126,30 +111,30 @@ class Space:
         return {one.name: one for one in self.dimensions}
 
 
-def make_space(direction: str, around: Surroundings, names: Names, *, free: bool) -> Space:
-    """Build the space that distinguishes these names."""
+def make_space(direction: str, around: Surroundings, protocols: set[str], interfaces: set[str], *, free: bool) -> Space:
+    """Build the space that distinguishes these protocols and interfaces; an interface ending in `+` is a prefix."""
     last = (1 << around.family.bits) - 1
-    protocols = sorted(names.protocols | {*_PROTOCOLS})
-    other = next(name for name in _OTHERS if name not in protocols)
-    named: list[tuple[str, Labelled]] = [
-        (Dim.PROTOCOL, [*[(name, name) for name in protocols], (other, ANY_OTHER)]),
-        (Dim.STATE, [(state, state) for state in ALL_STATES]),
-        (Dim.INTERFACE, _name_interfaces(direction, around, names.interfaces, free=free)),
-    ]
-    numbers = [(Dim.DESTINATION, last), (Dim.DESTINATION_PORT, MAX_PORT), (Dim.SOURCE, last), (Dim.SOURCE_PORT, MAX_PORT)]
-    if direction == OUTBOUND:
-        named.append((Dim.SENDER, _NO_YES))
-        numbers += [(Dim.UID, FULL_MASK), (Dim.GID, FULL_MASK)]
-    named.append((Dim.SOCKET, _NO_YES))
-    found = {name: (len(some) - 1, tuple(value for value, _ in some), tuple(label for _, label in some)) for name, some in named}
-    found |= {name: (number, (), ()) for name, number in numbers}
-    made = [Dimension(name, level, *found[name]) for level, name in enumerate(one for one in ORDER if one in found)]
+    known = sorted(protocols | {*_PROTOCOLS})
+    other = next(name for name in _OTHERS if name not in known)
+    senders: dict[str, Labelled | int] = {Dim.SENDER: _NO_YES, Dim.UID: FULL_MASK, Dim.GID: FULL_MASK}
+    found: dict[str, Labelled | int] = {  # values, or the largest number; in the order of levels
+        Dim.PROTOCOL: [*[(name, name) for name in known], (other, ANY_OTHER)],
+        Dim.STATE: [(state, state) for state in ALL_STATES],
+        Dim.INTERFACE: _name_interfaces(direction, around, interfaces, free=free),
+        Dim.DESTINATION: last, Dim.DESTINATION_PORT: MAX_PORT,
+        **(senders if direction == OUTBOUND else {}),
+        Dim.SOURCE: last, Dim.SOURCE_PORT: MAX_PORT, Dim.SOCKET: _NO_YES,
+    }  # fmt: skip
+    made = []
+    for level, (name, some) in enumerate(found.items()):
+        values, labels = ((), ()) if isinstance(some, int) else zip(*some, strict=True)
+        made.append(Dimension(name, level, some if isinstance(some, int) else len(values) - 1, values, labels))
     lasts = tuple(one.last for one in made) + (1,) * (2 * BITS)
     made += [Dimension(name, len(made) + BITS * at, FULL_MASK, levels=BITS) for at, name in enumerate((Dim.MARK, Dim.CONNECTION_MARK))]
     return Space(direction, around, tuple(made), free, Diagram(lasts))
 
 
-def _name_interfaces(direction: str, around: Surroundings, mentioned: frozenset[str], *, free: bool) -> Labelled:
+def _name_interfaces(direction: str, around: Surroundings, mentioned: set[str], *, free: bool) -> Labelled:
     """An interface per name, per prefix without a name, and one for all others; never lo.
 
     Packets on lo are outbound, and come in later on their path.
@@ -180,25 +165,19 @@ def intervals_of(networks: Iterable[Network]) -> list[Interval]:
     return [(network.first, network.last) for network in networks]
 
 
-def _flags_of(protocol: str, state: str) -> tuple[str, ...] | None:
-    """The TCP flags of a packet: a SYN where a connection begins, else an ACK or RST."""
-    if protocol != "tcp":
-        return None
-    return ("SYN",) if state in BEGINNINGS else ("RST",) if state == CtState.INVALID_CLOSING else ("ACK",)
-
-
 def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
     """The packet for a point, and surroundings that give it the same outgoing interface in the engine."""
     protocol, state, interface = (space.dimension(name).values[point[name]] for name in (Dim.PROTOCOL, Dim.STATE, Dim.INTERFACE))
     ports = protocol in WITH_PORTS
     sender = space.direction == OUTBOUND and point[Dim.SENDER] == 1
+    flag = "SYN" if state in BEGINNINGS else "RST" if state == CtState.INVALID_CLOSING else "ACK"
     packet = Packet(
         family=space.family, protocol=protocol, source=point[Dim.SOURCE], destination=point[Dim.DESTINATION],
         source_port=point[Dim.SOURCE_PORT] if ports else None, destination_port=point[Dim.DESTINATION_PORT] if ports else None,
         in_interface=interface if space.direction == INBOUND else "",
         has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
         mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
-        state="" if state == CtState.NEW else conntrack_state(state), flags=_flags_of(protocol, state),
+        state="" if state == CtState.NEW else conntrack_state(state), flags=(flag,) if protocol == "tcp" else None,
         destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:

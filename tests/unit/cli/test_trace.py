@@ -7,7 +7,8 @@ from dataclasses import replace
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
 from netinit.cli.trace import render_text
 from netinit.simulate.explain import explain
-from netinit.simulate.trace_alignment import ObservedHit, TracedPacket, align
+from netinit.simulate.trace import TraceStep
+from netinit.simulate.trace_alignment import align, trace_observed
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 RULES = load_plan(plan(Options.from_argv(["--ipv6=off", "-b", "*", "-i", "*"], {})), IPV4)
@@ -20,8 +21,8 @@ PACKET = Packet(
 def render(change=lambda met: met):
     """What is printed of a packet that met the predicted rules, or what `change` makes of these."""
     trace = simulate(PACKET, RULES, POD)
-    met = [ObservedHit(step.hook, step.table, step.chain, step.rule.number, step.rule) for step in trace.hits]
-    observed = TracedPacket(PACKET, tuple(change(met)), trace.fate, trace.last.destination, trace.last.destination_port, "eth0")
+    met = [replace(step, outcome="") for step in trace.hits]
+    observed = trace_observed(PACKET, trace.last, trace.fate, tuple(change(met)))
     return "".join(render_text(observed, explain(PACKET, RULES, POD), align(observed, trace))).splitlines()
 
 
@@ -40,7 +41,7 @@ def test_a_path_as_predicted_is_printed_rule_by_rule_without_remarks():
 
 
 def test_a_rule_that_was_not_predicted_and_one_that_was_not_met_say_so_behind_the_rule():
-    printed = render(lambda met: [met[0], replace(met[1], number=3), *met[1:]])
+    printed = render(lambda met: [met[0], replace(met[1], rule=replace(met[1].rule, number=3)), *met[1:]])
     assert printed[1].startswith("NOT as predicted: ")
     assert len(marked(printed, "  <- met, and not predicted")) == 1
     printed = render(lambda met: [met[0], *met[2:]])
@@ -48,7 +49,7 @@ def test_a_rule_that_was_not_predicted_and_one_that_was_not_met_say_so_behind_th
 
 
 def test_a_foreign_rule_is_shown_with_what_it_did():
-    foreign = ObservedHit("OUTPUT", "nft table ip others", "c", 1, None, "drop")
+    foreign = TraceStep("OUTPUT", "drop", "nft table ip others", "c", number=1)
     printed = render(lambda met: [foreign, *met])
     at = printed.index("  OUTPUT, nft table ip others")
     assert printed[at + 1].split()[1:] == ["c", "1", "drop", "#", "not", "read", "by", "netinit"]

@@ -36,7 +36,7 @@ def picture(line, family=IPV4, lit=False, caption='says "so" <&> \\ it'):
 
 
 def chains(made):
-    return [(panel.table, box.name) for panel in made.panels for box in panel.boxes]
+    return [(table, name) for table, boxes in made.tables.items() for name in boxes]
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -74,7 +74,7 @@ def test_the_mermaid_is_a_flowchart_of_known_statements(line):
 @pytest.mark.parametrize("line", LINES)
 def test_graphviz_renders_the_dot(line):
     text = render_dot(picture(line, lit=True))
-    assert text.count("{") == text.count("}") == 1 + len(picture(line).panels)
+    assert text.count("{") == text.count("}") == 1 + len(picture(line).tables)
     dot = shutil.which("dot")
     if dot is None:
         pytest.skip("graphviz is not installed: apt-get install graphviz")
@@ -106,7 +106,7 @@ def test_live_counters_are_shown_in_every_form():
 def test_many_rules_alike_are_counted_instead_of_drawn():
     networks = ",".join(f"10.{number}.0.0/16" for number in range(200))
     made = picture(f"-i * -x {networks}")
-    box = made.panels[0].box("ISTIO_OUTPUT")
+    box = made.tables["nat"]["ISTIO_OUTPUT"]
     assert (box.count, len(box.rows)) == (209, 13)
     assert "197 more like these" in render_text(made)
 

@@ -10,8 +10,7 @@ import pytest
 import netinit
 from audits import SIDECAR, subject_of
 from netinit.base.errors import OptionError
-from netinit.simulate.audit.grammar import parse_assertion
-from netinit.simulate.audit.proof import rule_on
+from netinit.simulate.audit.assertions import parse_assertion, rule_on
 
 SCHEMA = json.loads((Path(netinit.__file__).parent / "data" / "assertions.schema.json").read_text())
 
