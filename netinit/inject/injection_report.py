@@ -14,9 +14,9 @@ from netinit.base.tree import Tree, mapping, same, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
-from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod_options import options_of
 from netinit.inject.warnings import known_to, misplaced_annotations, pod_findings, unknown_annotations
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options

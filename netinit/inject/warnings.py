@@ -20,8 +20,8 @@ from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.decision import INJECT
-from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Workload
+from netinit.inject.pod_options import find_init, options_of
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node

@@ -8,7 +8,7 @@ from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
 from netinit.inject.annotations import CHECKS, validate
 from netinit.inject.config import default_config
-from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.pod_options import find_init, options_of
 from netinit.options import Options
 
 T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"
