@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
-from netinit.inject.initcontainer import init_container
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.patch import apply_patch, json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.pod_options import init_container
 
 __all__ = [
     "Decision",

@@ -81,11 +81,14 @@ def _ports(value: str) -> str | None:
     return None
 
 
-def _networks(value: str) -> str | None:
-    for item in value.split(",") if value else ():
-        if not _is_network(item):
-            return f"{shown(item)} is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8"
-    return None
+def _each(fits: Callable[[str], object], problem: str) -> Check:
+    """Return the check of a comma list, whose problem is that of its first unfit item."""
+
+    def check(value: str) -> str | None:
+        unfit = [item for item in value.split(",") if not fits(item)] if value else []
+        return f"{shown(unfit[0])} {problem}" if unfit else None
+
+    return check
 
 
 def _is_network(item: str) -> bool:
@@ -99,15 +102,6 @@ def _is_network(item: str) -> bool:
         return int(prefix) <= ipaddress.ip_address(address).max_prefixlen
     except ValueError:
         return False
-
-
-def _interfaces(value: str) -> str | None:
-    for item in value.split(",") if value else ():
-        if not re.match(_INTERFACE, item.strip()):
-            return (
-                f"{shown(item)} is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
-            )
-    return None
 
 
 def _or_all(check: Check) -> Check:
@@ -151,6 +145,11 @@ def _proxy_config(value: str) -> str | None:
     return check_proxy_config(mapping(tree))
 
 
+_networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")
+_interfaces = _each(
+    lambda item: re.match(_INTERFACE, item.strip()),
+    "is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all",
+)
 _bool = _must(lambda value: go_bool(value) is not None, "it must be true or false")
 _mode = _must(INTERCEPTION_MODES.__contains__, f"it must be one of {', '.join(INTERCEPTION_MODES)}")
 _quantity = _must(lambda value: re.match(_QUANTITY, value), "it must be a quantity, such as 100m or 128Mi")
@@ -202,10 +201,10 @@ def known_keys() -> tuple[str, ...]:
     return (*CHECKS, *_UNCHECKED)
 
 
-def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> tuple[str, ...]:
-    """Return a sentence for each annotation with an invalid value.
+def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
+    """Raise InjectionError with a line for each annotation with an invalid value.
 
-    `modes`: the interception modes of the Istio release.
+    `modes`: the interception modes of the Istio release; 1.0 had no NONE.
     """
     found = []
     for key, check in CHECKS.items():
@@ -217,13 +216,5 @@ def problems(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTI
             problem = f"it must be one of {', '.join(modes)}"
         if problem is not None:
             found.append(f"invalid value {shown(value)} for annotation {key!r}: {problem}")
-    return tuple(found)
-
-
-def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
-    """Raise InjectionError with a line for each annotation with an invalid value.
-
-    `modes`: the interception modes of the Istio release; 1.0 had no NONE.
-    """
-    if found := problems(annotations, modes):
+    if found:
         raise InjectionError("\n".join(found))

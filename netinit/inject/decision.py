@@ -72,7 +72,7 @@ def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
         (DecisionStep.ALWAYS_SELECTOR, config.always_inject_selectors, True),
     ):
         for position, selector in enumerate(selectors):
-            if not selector.empty and selector.matches(labels):
+            if selector.requirements and selector.matches(labels):
                 reason = f"{step.value}[{position}] matches the pod's labels ({selector})"
                 return Decision(inject=inject, reason=reason, step=step, warnings=warnings)
     inject = config.policy == "enabled"

@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Never
 
 import yaml
@@ -34,20 +34,17 @@ from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
 from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.goyaml.values import pairs_of, to_yaml
-from netinit.golang.template.nodes import Action
 from netinit.golang.template.template import Rendering
 from netinit.golang.template.values import FunctionError, Shaped
 
-_MAX_CULPRITS = 8
-"""Maximum number of culprits in an error."""
 _MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}
 """Candidates for the mark: private-use characters, which texts rarely contain, with their code in an escape."""
-_WORD = re.compile(r'([A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/]))*)|"([ !#-\[\]-~]*)"')
-"""Text that YAML reads literally in any scalar, or text in double quotes without escapes."""
-_MAX_WORD = 256
-"""Maximum characters of a word: YAML limits simple keys to 1,024, so longer text is parsed."""
-_MAX_SCALAR = 1 << 10
-"""Characters of a scalar that is cached: 256 of them stay below a megabyte."""
+WORD = r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/])){0,255}"
+"""A text that YAML reads literally in any scalar; short, as YAML limits keys."""
+_LITERAL = re.compile(rf'({WORD})|"([ !#-\[\]-~]{{0,254}})"')
+"""A word, or text in double quotes without escapes."""
+_MAX_CACHED = 1 << 10
+"""Characters of a part or a scalar that is cached."""
 _MAX_OUTLINE = 1 << 16
 """Characters of an outline whose skeleton is cached; real ones have 5,000 to 20,000."""
 _NOT_ON_A_LINE = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
@@ -55,15 +52,14 @@ _NOT_ON_A_LINE = "[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\
 
 
 class BreakOut(NetinitError):  # noqa: N818 - a verdict
-    """The parts with these numbers would change more than their scalars. The message says where.
+    """Foreign outputs would change more than their scalars. The message says where.
 
-    `culprits`: possible causes, texts and the foreign actions that printed them.
+    `numbers`: the outputs that may be the cause, as positions in the rendering's `marks`.
     """
 
-    def __init__(self, where: str, numbers: Iterable[int]) -> None:
+    def __init__(self, where: str, numbers: Sequence[int]) -> None:
         super().__init__(where)
-        self.numbers = tuple(numbers)
-        self.culprits: Sequence[tuple[str, Action]] = ()
+        self.numbers = numbers
 
 
 def read(rendering: Rendering) -> Any:
@@ -71,64 +67,49 @@ def read(rendering: Rendering) -> Any:
 
     Raises ParseError if the template itself renders invalid YAML, and BreakOut.
     """
-    places = [(place, action) for place, action in rendering.marks if rendering.parts[place]]
-    if not places:
-        return goyaml.load(rendering.text)
     text = rendering.text.lower()
     mark = next((mark for mark, escaped in _MARKS.items() if mark not in text and escaped not in text), "")
     if not mark:
         raise ParseError("the characters U+E000 to U+E00F, reserved for placeholders, all stand in the rendered text")
     pieces, parts = list(rendering.parts), []
-    for number, (place, _) in enumerate(places):
+    for number, (place, _) in enumerate(rendering.marks):
         printed = pieces[place]
-        part = (_part if len(printed) <= _MAX_WORD and printed.__class__ is str else _Part)(printed)
+        part = (_part if len(printed) <= _MAX_CACHED and printed.__class__ is str else _Part)(printed)
         parts.append(part)
         pieces[place] = part.outline.replace("\0", f"{mark}{number}{mark}")
     outline = "".join(pieces)
     try:
         skeleton = (_kept if len(outline) <= _MAX_OUTLINE else Skeleton)(outline, mark)
-        if not text.isascii() and "".join(rendering.parts) != rendering.text:
-            raise BreakOut("a character that was cut in two", range(len(places)))  # noqa: TRY301 - completed below
-        return skeleton.filled(parts)
+        if text.isascii() or "".join(rendering.parts) == rendering.text:
+            return skeleton.filled(parts)
     except ParseError:
         goyaml.load(rendering.text)
-        problem = BreakOut("the lines around it", range(len(places)))
-    except BreakOut as refusal:
-        problem = refusal
-    doubtful = [number for number in problem.numbers if parts[number].word is None] or problem.numbers
-    found = dict.fromkeys((rendering.parts[places[number][0]], places[number][1]) for number in doubtful)
-    problem.culprits = list(found)[:_MAX_CULPRITS]
-    raise problem from None
+        raise BreakOut("the lines around it", range(len(parts))) from None
+    raise BreakOut("a character that was cut in two", range(len(parts)))
 
 
 class _Part:
     """The output of a foreign action.
 
-    `text`: without the indentation of an indenting function, and the lines' end. `stand_in`: what replaces it, a
-    placeholder (here NUL), or the first entry or item of a written mapping or list; `outline`: with indentation and
-    end. `word`: the text, if YAML reads it literally in any scalar. `quoted`: the content of its double quotes. `form`:
-    if a function wrote a whole `tree`, "json", or "mapping" or "list" in YAML; else "".
+    `text`: without the indentation of an indenting function, and the lines' end. `form`: "json", "mapping" or "list" if a
+    function wrote all of it as JSON or YAML, from `tree`; else "". `stand_in`: what replaces it, a placeholder (here
+    NUL), or an entry or item of placeholders; `outline`: with indentation and end. `word`: the text, if YAML reads it
+    literally in any scalar. `quoted`: the content of its double quotes.
     """
 
     def __init__(self, printed: str) -> None:
         shape = printed if isinstance(printed, Shaped) else Shaped(printed)
-        self.text, self.stand_in, self.form, self.tree, tail = str(printed[len(shape.lead) :]), "\0", "", shape.tree, ""
+        self.text, self.form, self.tree, tail = str(printed[len(shape.lead) :]), "", shape.tree, ""
         if shape.form == "yaml":
-            tail = found[0] if (found := re.search(r"\n *\Z", self.text)) else ""
-            self.text = self.text.removesuffix(tail)
-            if pairs_of(shape.tree):
-                self.form, self.stand_in = "mapping", "\0: \0"
-            elif isinstance(shape.tree, list | tuple) and shape.tree:
-                self.form, self.stand_in = "list", "- \0"
+            self.text, tail, _ = re.split(r"((?:\n *)?\Z)", self.text, maxsplit=1)
+            self.form = "mapping" if pairs_of(shape.tree) else "list" if isinstance(shape.tree, list | tuple) else ""
         if shape.form == "json" or (shape is printed and self.text in {"{}", "[]"}):
             self.form = "json"
+        self.stand_in = {"mapping": "\0: \0", "list": "- \0"}.get(self.form, "\0")
         self.outline = shape.lead + (self.stand_in + tail if self.text or tail else "")
-        words = _WORD.fullmatch(self.text) if len(self.text) <= _MAX_WORD else None
+        words = _LITERAL.fullmatch(self.text)
         self.word: str | None = words and words[1]
         self.quoted: str | None = words and words[2]
-
-
-_part = functools.lru_cache(maxsize=1024)(_Part)
 
 
 class _Slot:
@@ -141,9 +122,8 @@ class _Slot:
         self.literals = pieces[::2]
         self.form = "%s".join([literal.replace("%", "%%") for literal in self.literals])
         self.numbers = tuple(map(int, pieces[1::2]))
-        self.is_foreign = not any(self.literals)
         self.is_plain = not event.style
-        self.is_whole = self.is_plain and self.is_foreign and len(self.numbers) == 1
+        self.is_whole = self.is_plain and not any(self.literals) and len(self.numbers) == 1
         # the name of an anchor or a tag stands before the mapping itself
         indent = "" if start is None or start.anchor or start.tag else " " * start.start_mark.column
         before, after = ("{", "}") if self.is_in_flow else (indent, "\n")
@@ -177,7 +157,7 @@ class _Slot:
             source = source.replace(parts[number].stand_in.replace("\0", placeholder), parts[number].text)
         if self.mark in source:  # half of what stands for an entry or item
             self.refuse()
-        event = (_parse_once if len(source) <= _MAX_SCALAR else events.parse_alone)(source, *self.context)
+        event = (_parse_once if len(source) <= _MAX_CACHED else events.parse_alone)(source, *self.context)
         value, style = events.value_of(event), event.style or ""
         if self.is_whole:
             fits = style not in {"|", ">"}
@@ -203,7 +183,7 @@ class _Slot:
                 self.refuse()
             return json.loads(part.text)
         if part.form == "mapping" and not self.is_key:
-            return _Entries()  # this is the value of the entry that stands for all
+            return None  # the key of this entry stands for all
         tree = json.loads(to_json(part.tree))
         if self.is_in_flow:
             fits = same(goyaml.load(f"{{{part.text}}}"), tree)
@@ -212,18 +192,7 @@ class _Slot:
             fits = part.text == to_yaml(part.tree)[:-1].replace("\n", margin)
         if not fits:
             self.refuse()
-        return _Entries(tree) if part.form == "mapping" else _Items(tree)
-
-
-_parse_once = functools.lru_cache(maxsize=256)(events.parse_alone)
-
-
-class _Entries(dict[str, Any]):
-    """A written mapping, to be merged into the surrounding mapping."""
-
-
-class _Items(list[Any]):
-    """A written list, to be inserted into the surrounding list."""
+        return tree if part.form == "mapping" else tuple(tree)  # which no other value is
 
 
 class Skeleton(events.TreeBuilder):
@@ -240,7 +209,6 @@ class Skeleton(events.TreeBuilder):
         seen = {number for slot in self.slots.values() for number in slot.numbers}
         self.unseen = {int(number) for number in outline.split(mark)[1::2]} - seen
         """Numbers of the parts in comments."""
-        self.keys = {name for name, slot in self.slots.items() if slot.is_key}
 
     def _scalar(self, event: Any) -> None:
         if self.mark in event.value:
@@ -267,7 +235,7 @@ class Skeleton(events.TreeBuilder):
     def _fill(self, node: Any, values: Mapping[str, Any]) -> Any:
         """Copy the node with its values; written mappings and lists are merged into the surrounding ones."""
         if node.__class__ is dict:
-            if self.keys and not self.keys.isdisjoint(node):
+            if not self.slots.keys().isdisjoint(node):
                 return self._fill_mapping(node, values)
             return {  # texts, which most items are, without a call of their own
                 key: values.get(item, item) if item.__class__ is str else self._fill(item, values)
@@ -275,35 +243,34 @@ class Skeleton(events.TreeBuilder):
             }
         if node.__class__ is not list:
             return values.get(node, node) if node.__class__ is str else node
-        found = [values.get(item, item) if item.__class__ is str else self._fill(item, values) for item in node]
-        if _Items not in map(type, found):
-            return found
-        return [one for item in found for one in (item if item.__class__ is _Items else (item,))]
+        found: list[Any] = []
+        for item in node:
+            value = self._fill(item, values)
+            found += value if value.__class__ is tuple else (value,)
+        return found
 
     def _fill_mapping(self, node: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """Copy a mapping with foreign keys, which must not replace values of the template."""
-        found: dict[str, Any] = {}
-        owners: dict[str, tuple[_Slot | None, bool]] = {}
-        """For each key, its slot if it is foreign, and whether all of its value is foreign."""
+        found: dict[str, tuple[Any, _Slot | None, bool]] = {}
+        """For each key, its value, its slot if it is foreign, and whether all of the value is foreign."""
         for key, item in node.items():
             slot, of_item = self.slots.get(key), self.slots.get(item) if isinstance(item, str) else None
-            is_foreign, entries = of_item is not None and of_item.is_foreign, values.get(key, key)
-            if isinstance(entries, _Entries):
-                fits = of_item is not None and of_item.is_whole and slot is not None and of_item.numbers == slot.numbers
-            else:
-                fits = entries is not None and not isinstance(entries, dict | list)
+            entries = values.get(key, key)
+            if not (slot and of_item and slot.numbers == of_item.numbers):  # these are a written mapping's
+                if slot and not isinstance(entries, str | int | float):
+                    slot.refuse()
                 entries = {events.as_key(entries): self._fill(item, values)}
-            if slot and not fits:
-                slot.refuse()
-            for name in entries.keys() & found.keys():
-                before, was_foreign = owners[name]
-                if (culprit := slot or before) and not (was_foreign and is_foreign):
+            is_foreign = of_item is not None and not any(of_item.literals)
+            for name, value in entries.items():
+                _, before, was_foreign = found.get(name, (None, None, True))
+                if name in found and (culprit := slot or before) and not (was_foreign and is_foreign):
                     culprit.refuse()
-            found.update(entries)
-            owners.update(dict.fromkeys(entries, (slot, is_foreign)))
-        return found
+                found[name] = value, slot, is_foreign
+        return {name: value for name, (value, _, _) in found.items()}
 
 
+_part = functools.lru_cache(maxsize=1024)(_Part)
+_parse_once = functools.lru_cache(maxsize=256)(events.parse_alone)
 _kept = functools.lru_cache(maxsize=32)(Skeleton)
 
 

@@ -5,25 +5,24 @@ First the API server decides, by the webhooks' selectors, which see only labels;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, same, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
-from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import Workload
-from netinit.inject.patch import json_patch
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod_options import options_of
 from netinit.inject.warnings import known_to, misplaced_annotations, pod_findings, unknown_annotations
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """A step of the decision: its result (`passed`, `decided` or `not reached`) and the reason."""
 
@@ -38,7 +37,6 @@ class Verdict:
 
     `already`: its status annotation says that it was injected before. `webhook`: the first that matches. `remedies`:
     how to get the opposite result. `interception`: what the pod's rules will do. `findings`: problems for its owner.
-    `options`: those of the init container.
     """
 
     kind: str
@@ -55,7 +53,6 @@ class Verdict:
     interception: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     error: str = ""
-    options: Options | None = None
 
 
 def judge(
@@ -66,22 +63,23 @@ def judge(
     namespace: Namespace,
     labels_known: bool = True,
     settings: Settings | None = None,
+    lint: Callable[[Options], Iterable[str]] = lambda options: (),  # noqa: ARG005 - finds nothing
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
     `webhooks`: None for manual injection, which ignores webhooks and policy. `labels_known`: False if the namespace's
-    labels are unknown; they then count as none, and the report says so.
+    labels are unknown; they then count as none, and the report says so. `lint`: returns findings about the options of the
+    init container.
     """
     of_workload: dict[str, Any] = {"kind": workload.kind, "namespace": namespace.name, "name": workload.name}
     if workload.bare:
         reason = "it has no pod spec: there is nothing to inject"
-        link = StepResult(step="pod", outcome="decided", reason=reason)
-        return Verdict(**of_workload, injected=False, reason=reason, chain=(link,))
+        return Verdict(**of_workload, injected=False, reason=reason, chain=(StepResult("pod", "decided", reason),))
     pod = workload.pod() if webhooks is None else workload.created_pod()
     if webhooks is None:
         decision = decide_manually(pod, namespace.name, config)
         injected, reason = decision.inject, decision.reason
-        chain = (StepResult(step=decision.step.value, outcome="decided", reason=reason),)
+        chain = (StepResult(decision.step.value, "decided", reason),)
         of_workload |= {"chain": chain, "remedies": _remedies_of(decision, may_opt_out=not config.classic)}
     else:
         decision = decide(pod, namespace.name, config)
@@ -89,13 +87,17 @@ def judge(
         of_workload |= fields
         injected = fired and decision.inject
         reason = decision.reason if fired else "no webhook selects the pod"
-    if injected:
-        changes, outcome = _outcome(workload, pod, config, namespace, settings)
-    else:
-        found = tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")
-        changes, outcome = False, {"findings": found}
+    result = pod
+    try:
+        if injected:
+            result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
+            outcome = _outcome(pod, result, lint)
+        else:
+            outcome = {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
+    except InjectionError as error:
+        outcome = {"error": str(error)}
     if already := Status.of_pod(pod) is not None:
-        after = "the injector would change it" if changes else "the injector would change nothing"
+        after = f"the injector would change {'nothing' if same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
     known, annotations = known_to(config), strings(mapping(pod["metadata"]).get("annotations"))
     useless = (*unknown_annotations(annotations, known), *misplaced_annotations(workload, known))
@@ -128,55 +130,48 @@ def _ask_webhooks(
 def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
     doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
     if fired:
-        names = ", ".join(webhook.short_name for webhook in fired)
-        return StepResult(step="webhook", outcome="passed", reason=f"selected by {names}{doubt}")
-    if not webhooks:
-        return StepResult(step="webhook", outcome="decided", reason="there is no webhook")
-    return StepResult(step="webhook", outcome="decided", reason=f"none of {len(webhooks)} webhooks selects the pod{doubt}")
+        return StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
+    none = f"none of {len(webhooks)} webhooks selects the pod{doubt}" if webhooks else "there is no webhook"
+    return StepResult("webhook", "decided", none)
 
 
-_PASSED = {
-    DecisionStep.HOST_NETWORK: "the pod has a network of its own",
-    DecisionStep.NAMESPACE: "not a system namespace",
-    DecisionStep.LABEL: f"no label {INJECT} that decides",
-    DecisionStep.ANNOTATION: f"no annotation {INJECT} that decides",
-    DecisionStep.NEVER_SELECTOR: "no neverInjectSelector matches",
-    DecisionStep.ALWAYS_SELECTOR: "no alwaysInjectSelector matches",
-}
-_ORDER = (*_PASSED, DecisionStep.POLICY)
+_WINS = f'{INJECT}: "true" on the pod template wins over'
+_STEPS = {
+    DecisionStep.HOST_NETWORK: (
+        "the pod has a network of its own",
+        "remove hostNetwork: true; with the node's network there is nothing that could be injected"),
+    DecisionStep.NAMESPACE: (
+        "not a system namespace", "move the workload to a namespace of its own; system namespaces are never injected"),
+    DecisionStep.LABEL: (f"no label {INJECT} that decides", f'set the label {INJECT}: "true" on the pod template'),
+    DecisionStep.ANNOTATION: (
+        f"no annotation {INJECT} that decides", f'set the label or annotation {INJECT}: "true" on the pod template'),
+    DecisionStep.NEVER_SELECTOR: ("no neverInjectSelector matches", f"{_WINS} the selectors"),
+    DecisionStep.ALWAYS_SELECTOR: ("no alwaysInjectSelector matches", ""),
+    DecisionStep.POLICY: ("", f"{_WINS} the policy disabled; the policy itself is the injector's key `policy`"),
+}  # fmt: skip
+"""The injector's steps in order: what it means to pass one, and the remedy if it decided against injection."""
 
 
 def _steps(decision: Decision, *, reached: bool) -> tuple[StepResult, ...]:
     """Return the injector's steps; they are not reached without a matching webhook."""
     links = []
     outcome = "passed" if reached else "not reached"
-    for step in _ORDER:
+    for step, (passed, _) in _STEPS.items():
         if step is decision.step:
-            decided = "decided" if reached else "not reached"
             word = "inject" if decision.inject else "do not inject"
-            links.append(StepResult(step=step.value, outcome=decided, reason=f"{decision.reason}: {word}"))
+            links.append(StepResult(step.value, "decided" if reached else outcome, f"{decision.reason}: {word}"))
             outcome = "not reached"
         else:
-            reason = _PASSED.get(step, "") if outcome == "passed" else ""
-            links.append(StepResult(step=step.value, outcome=outcome, reason=reason))
+            links.append(StepResult(step.value, outcome, passed if outcome == "passed" else ""))
     return tuple(links)
 
 
-_REMEDIES = {
-    DecisionStep.HOST_NETWORK: "remove hostNetwork: true; with the node's network there is nothing that could be injected",
-    DecisionStep.NAMESPACE: "move the workload to a namespace of its own; system namespaces are never injected",
-    DecisionStep.LABEL: f'set the label {INJECT}: "true" on the pod template',
-    DecisionStep.ANNOTATION: f'set the label or annotation {INJECT}: "true" on the pod template',
-    DecisionStep.NEVER_SELECTOR: f'{INJECT}: "true" on the pod template wins over the selectors',
-    DecisionStep.POLICY: f'{INJECT}: "true" on the pod template wins over the policy disabled; the policy itself is the '
-    "injector's key `policy`",
-}
 _LEAVE_OUT = f'to leave the pod out: {INJECT}: "false" on the pod template'
 
 
 def _remedies_of(decision: Decision, *, may_opt_out: bool) -> tuple[str, ...]:
     if not decision.inject:
-        return (_REMEDIES[decision.step],)
+        return (_STEPS[decision.step][1],)
     return (_LEAVE_OUT,) if may_opt_out else ()
 
 
@@ -189,25 +184,18 @@ def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_label
     return tuple(f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest)
 
 
-def _outcome(
-    workload: Workload, pod: Tree, config: InjectionConfig, namespace: Namespace, settings: Settings | None
-) -> tuple[bool, dict[str, Any]]:
-    """Inject the pod; return whether that changes it, and the verdict's interception, findings, options and error."""
-    try:
-        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
-    except InjectionError as error:
-        return False, {"error": str(error)}
-    changes = bool(json_patch(pod, result))
+def _outcome(pod: Tree, result: Tree, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
+    """Return the verdict's interception and findings for a pod and what it became."""
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return changes, {"interception": nothing, "findings": _findings(pod, result)}
+        return {"interception": nothing, "findings": _findings(pod, result)}
     try:
         options = options_of(init)
     except OptionError as error:
-        return changes, {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
-    return changes, {"interception": _summary(options), "findings": _findings(pod, result), "options": options}
+        return {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
+    return {"interception": _summary(options), "findings": (*_findings(pod, result), *lint(options))}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:

@@ -198,15 +198,10 @@ def append_multus_network(existing: str, network: str) -> str:
     """
     if not existing:
         return network
-    if "]" in existing:
-        return _append_json_network(existing, network)
-    listed = [item.strip() for item in existing.split(",")]
-    return existing if network in listed else f"{existing}, {network}"
-
-
-def _append_json_network(existing: str, network: str) -> str:
+    if "]" not in existing:
+        listed = [item.strip() for item in existing.split(",")]
+        return existing if network in listed else f"{existing}, {network}"
     namespace, _, name = network.rpartition("/")
-    wanted = {"name": name, **({"namespace": namespace} if namespace else {})}
     try:
         present = json.loads(existing)
     except (ValueError, RecursionError):
@@ -215,9 +210,9 @@ def _append_json_network(existing: str, network: str) -> str:
         return existing
     if any(item.get("name") == name and (item.get("namespace") or "") == namespace for item in present):
         return existing
-    end = existing.rfind("]")
-    comma = ", " if present else ""
-    return f"{existing[:end]}{comma}{json.dumps(wanted)}{existing[end:]}"
+    wanted = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    before, _, after = existing.rpartition("]")
+    return f"{before}{', ' if present else ''}{json.dumps(wanted)}]{after}"
 
 
 def render(text: str) -> str:

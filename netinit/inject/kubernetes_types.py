@@ -10,19 +10,19 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from netinit.base.errors import InjectionError
-from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
-from netinit.golang.gojson import encode, json_name
-from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, StringMap, Struct, TypedList, TypedMap
+from netinit.base.tree import Tree, mapping, shown, string
+from netinit.golang.gojson import encode
+from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, Struct
 from netinit.golang.times import Time, parse_time
-from netinit.inject.schema import SCALARS, LazyMapping, read_lines, whole
+from netinit.inject.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types, whole
 
 _QUANTITY = r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
-_POWERS = {suffix: power for power, suffix in _DECIMAL.items()}
+_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_EXPONENTS = ("e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18")
 _KIBI, _KILO, _DIGITS = 1024, 1000, 9
 _ONE: int = 10**_DIGITS
 """Numbers are in nano units: quantities have at most nine decimals."""
@@ -38,12 +38,12 @@ def canonical(value: Any) -> Any:
     if found is None:
         return value
     suffix, (number, power) = found[3] or "", _nano_units(found)
-    if suffix.endswith("i"):
-        written = _binary(number) if number >= _KIBI * _ONE else _decimal(number)
+    if suffix.endswith("i") and number >= _KIBI * _ONE and number % _ONE == 0:  # as in Go, fractions of a byte are decimal
+        written = _shortest(number // _ONE, _KIBI, _BINARY)
+    elif suffix[-1:] != "i" and power >= -_DIGITS and power % 3 == 0 and not re.match("0|[0-9]*000$", found[2].replace(".", "")):
+        return string(value)  # Go keeps a text that counts thousands, as no fewer digits would do
     else:
-        if power >= -_DIGITS and power % 3 == 0 and not re.match("0|[0-9]*000$", found[2].replace(".", "")):
-            return string(value)  # Go keeps a text that counts thousands, as no fewer digits would do
-        written = _decimal(number, spelled=suffix[:1] in {"e", "E"} and len(suffix) > 1)
+        written = _shortest(number, _KILO, _EXPONENTS if suffix[:1] in {"e", "E"} and suffix[1:] else _DECIMAL)
     return f"-{written}" if found[1] == "-" and number else written
 
 
@@ -58,75 +58,42 @@ def round_up(value: Any) -> int | None:
 
 def _nano_units(found: re.Match[str]) -> tuple[int, int]:
     """Return a quantity's absolute number in nano units, rounded up, and the power of ten of its last digit."""
-    suffix = found[3] or ""
-    whole, _, part = found[2].partition(".")
-    digits, power = int(whole + part), -len(part)
+    suffix, factor = found[3] or "", 1
+    before, _, after = found[2].partition(".")
+    power = -len(after)
     if suffix.endswith("i"):
-        return _scaled(digits * _KIBI ** _BINARY.index(suffix), power + _DIGITS), power
-    power += int(suffix[1:]) if suffix[1:] else _POWERS[suffix]
-    return _scaled(digits, power + _DIGITS), power
+        factor = _KIBI ** _BINARY.index(suffix)
+    else:
+        power += int(suffix[1:]) if suffix[1:] else 3 * _DECIMAL.index(suffix) - _DIGITS
+    number, scale = int(before + after) * factor, 10 ** abs(power + _DIGITS)
+    return (number * scale if power >= -_DIGITS else -(-number // scale)), power
 
 
-def _scaled(number: int, power: int) -> int:
-    factor: int = 10 ** abs(power)
-    return number * factor if power >= 0 else -(-number // factor)
+def _shortest(number: int, base: int, suffixes: tuple[str, ...]) -> str:
+    """Format with the suffix of the largest power of the base that divides the number."""
+    place = 0
+    while number and number % base == 0 and place + 1 < len(suffixes):
+        number //= base
+        place += 1
+    return f"{number}{suffixes[place]}" if number else "0"
 
 
-def _binary(number: int) -> str:
-    """Format with the largest power of 1024 that divides the number; as in Go, fractions of a byte are decimal."""
-    if number % _ONE:
-        return _decimal(number)
-    number //= _ONE
-    power = 0
-    while power + 1 < len(_BINARY) and number % _KIBI == 0:
-        number //= _KIBI
-        power += 1
-    return f"{number}{_BINARY[power]}"
-
-
-def _decimal(number: int, *, spelled: bool = False) -> str:
-    """Format with the largest power of 1000, as a letter or as an exponent (`e3`)."""
-    power = -_DIGITS
-    while power < max(_DECIMAL) and number and number % _KILO == 0:
-        number //= _KILO
-        power += 3
-    if not number:
-        return "0"
-    if spelled:
-        return f"{number}e{power}" if power else f"{number}"
-    return f"{number}{_DECIMAL[power]}"
-
-
-class _Field(NamedTuple):
-    """A field of a struct: its JSON name, its type and the data file's mark."""
-
-    json_name: str
-    go_type: str
-    mark: str
+_structs = functools.partial(read_types, "kubernetes-types.txt")
 
 
 @functools.cache
-def _lines() -> Mapping[str, str]:
-    return {name: fields for name, _, fields in (line.partition(":") for line in read_lines("kubernetes-types.txt"))}
+def _fields_of(go_type: str) -> Mapping[str, Field]:
+    """Return a struct's fields by Go's names."""
+    fields = read_fields(_structs()[go_type], lambda name: name[:1].upper() + name[1:])
+    return {field.source_name: field for field in fields}
 
 
 @functools.cache
-def _fields_of(go_type: str) -> Mapping[str, _Field]:
-    found = {}
-    for entry in _lines()[go_type].split():
-        names, _, kind = entry.partition(":")
-        mark = names[-1] if names[-1] in "!~+" else ""
-        name, _, spelled = names.rstrip("!~+").partition("=")
-        found[name] = _Field(spelled or json_name(name), kind, mark)
-    return found
-
-
-@functools.cache
-def _flat_fields_of(go_type: str) -> Mapping[str, _Field]:
+def _flat_fields_of(go_type: str) -> Mapping[str, Field]:
     """Return a struct's fields, with those of an embedded struct instead of it."""
-    found: dict[str, _Field] = {}
+    found: dict[str, Field] = {}
     for name, field in _fields_of(go_type).items():
-        found.update(_flat_fields_of(field.go_type) if field.mark == "+" else {name: field})
+        found.update(_flat_fields_of(field.kind) if field.mark == "+" else {name: field})
     return found
 
 
@@ -152,7 +119,7 @@ class ObjectStruct(Struct):
 
 def _field_of(go_type: str, tree: Tree, name: str) -> Any:
     field = _fields_of(go_type).get(name) or _flat_fields_of(go_type)[name]
-    return _value(field.go_type, tree if field.mark == "+" else tree.get(field.json_name))
+    return _value(field.kind, tree if field.mark == "+" else tree.get(field.json_name))
 
 
 _ZEROS: Mapping[str, Any] = {
@@ -164,18 +131,10 @@ def _value(go_type: str, raw: Any) -> Any:
     """Return a field's value; the type's zero value if it is absent or of another type."""
     if go_type in SCALARS:
         return SCALARS[go_type](raw)
-    if go_type == "map[string]string":
-        return StringMap(strings(raw), nil=not isinstance(raw, dict))
-    if go_type.startswith("[]"):
-        of_items = go_type[2:]
-        items = (item for item in sequence(raw) if isinstance(item, dict) or of_items not in _lines())
-        return TypedList((_value(of_items, item) for item in items), go_type=go_type, nil=not isinstance(raw, list))
-    if go_type.startswith("map["):
-        of_items = go_type.partition("]")[2]
-        entries = {key: _value(of_items, item) for key, item in mapping(raw).items()}
-        return TypedMap(entries, go_type=go_type, zero=_value(of_items, None), nil=not isinstance(raw, dict))
+    if go_type.startswith(("[]", "map[")):
+        return collection_of(go_type, raw, _value, _structs())
     plain = go_type.removeprefix("*")
-    if plain in _lines():
+    if plain in _structs():
         return ObjectStruct(go_type, raw)
     if go_type.startswith("*") and raw is None:
         return Struct(go_type, {}, nil=True) if plain in _SPECIAL else None
@@ -228,9 +187,9 @@ def json_of(go_type: str, raw: Any) -> Any:
     A value of a wrong type is kept.
     """
     if raw is None:
-        return _object_json(go_type, {}) if go_type in _lines() else _ZEROS.get(go_type)
+        return _object_json(go_type, {}) if go_type in _structs() else _ZEROS.get(go_type)
     plain = go_type.removeprefix("*")
-    if plain in _lines():
+    if plain in _structs():
         return _object_json(plain, raw) if isinstance(raw, dict) else raw
     if plain.startswith("[]"):
         return [json_of(plain[2:], item) for item in raw] if isinstance(raw, list) else raw
@@ -244,10 +203,10 @@ def _object_json(go_type: str, tree: Tree) -> Tree:
     found: Tree = {}
     for field in _flat_fields_of(go_type).values():
         raw = tree.get(field.json_name)
-        is_struct = field.go_type in _lines() or field.go_type in _SPECIAL
-        is_empty = raw is None or (raw in ("", 0, False, [], {}) and not field.go_type.startswith("*"))
+        is_struct = field.kind in _structs() or field.kind in _SPECIAL
+        is_empty = raw is None or (raw in ("", 0, False, [], {}) and not field.kind.startswith("*"))
         if not is_empty or field.mark == "!" or (is_struct and not field.mark):
-            found[field.json_name] = json_of(field.go_type, raw)
+            found[field.json_name] = json_of(field.kind, raw)
     known = json_types(go_type)
     found.update((name, tree[name]) for name in sorted(tree) if name not in known and tree[name] is not None)
     return found
@@ -256,7 +215,7 @@ def _object_json(go_type: str, tree: Tree) -> Tree:
 @functools.cache
 def json_types(go_type: str) -> Mapping[str, str]:
     """Return the types of a struct's fields, embedded ones included, by JSON name, without `*`."""
-    return {field.json_name: field.go_type.removeprefix("*") for field in _flat_fields_of(go_type).values()}
+    return {field.json_name: field.kind.removeprefix("*") for field in _flat_fields_of(go_type).values()}
 
 
 def encode_json(value: Any) -> str:
@@ -300,7 +259,7 @@ def _check_type(tree: Any, go_type: str, path: _Path, found: list[str]) -> None:
     elif go_type in _CHECKED:
         if wanted := _expected(tree, go_type):
             found.append(f"{_format_path(path)} is {shown(tree)} and must be {wanted}")
-    elif go_type.startswith(_MAP) or go_type in _lines():
+    elif go_type.startswith(_MAP) or go_type in _structs():
         if not isinstance(tree, dict):
             found.append(f"{_format_path(path)} is {shown(tree)} and must be a mapping")
             return

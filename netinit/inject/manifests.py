@@ -100,17 +100,13 @@ _SEEN = 8
 
 
 class Workload(Record):
-    """A pod, or an object that creates pods.
-
-    `place`: its position in a List, else "".
-    """
+    """A pod, or an object that creates pods. `tree`: the object, a part of its document's tree."""
 
     kind: str
     name: str
     namespace: str
     owner: PodOwner
     tree: Tree
-    place: str = ""
 
     @property
     def bare(self) -> bool:
@@ -140,13 +136,11 @@ class Workload(Record):
         metadata, spec = _at(self.tree, metadata_path).get("metadata"), _at(self.tree, self.template_path).get("spec")
         return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
 
-    def with_pod(self, pod: Tree) -> Tree:
-        """Return a copy of the object with this pod as its template."""
+    def set_pod(self, pod: Tree) -> None:
+        """Make this pod the object's template, in place."""
         _, metadata_path, spec_path = _KINDS[self.kind]
-        tree: Tree = clone(self.tree)
-        for path, key in ((metadata_path, "metadata"), (spec_path, "spec")):
-            _place(tree, path, key, pod[key])
-        return tree
+        _place(self.tree, metadata_path, "metadata", pod["metadata"])
+        _place(self.tree, spec_path, "spec", pod["spec"])
 
 
 def _at(tree: Tree, path: tuple[str, ...]) -> Tree:
@@ -170,7 +164,7 @@ def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
             tree[key] = value
 
 
-def workload(tree: Any, place: str = "") -> Workload | None:
+def workload(tree: Any) -> Workload | None:
     """Return the workload of a tree; None for another object. Raises ParseError if its pod spec is not a mapping."""
     if not isinstance(tree, dict):
         return None
@@ -191,19 +185,15 @@ def workload(tree: Any, place: str = "") -> Workload | None:
     else:
         # generateName: the API server has not chosen a name yet.
         owner = PodOwner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
-    return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, place=place)
+    return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree)
 
 
-def _item_place(place: str, position: int) -> str:
-    return f"{place}.items[{position}]" if place else f"items[{position}]"
-
-
-def workloads(tree: Any, place: str = "") -> Iterator[Workload]:
+def workloads(tree: Any) -> Iterator[Workload]:
     """Yield the workloads of a document: the object, or the items of a List, also nested."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
-        for position, item in enumerate(tree["items"]):
-            yield from workloads(item, _item_place(place, position))
-    elif (found := workload(tree, place)) is not None:
+        for item in tree["items"]:
+            yield from workloads(item)
+    elif (found := workload(tree)) is not None:
         yield found
 
 
@@ -235,16 +225,6 @@ class Selection:
             more = f" and {self.others - _LISTED} more" if self.others > _LISTED else ""
             listed = ", ".join(self.titles) or "none"
             raise ParseError(f"--select: {label} has no workload {quote(self.name)}; it has {listed}{more}")
-
-
-def replaced(tree: Any, changes: dict[str, Tree], place: str = "") -> Any:
-    """Return the document with the objects at these places replaced; it shares the rest with the original."""
-    if place in changes:
-        return changes[place]
-    if isinstance(tree, dict) and isinstance(tree.get("items"), list):
-        items = [replaced(item, changes, _item_place(place, position)) for position, item in enumerate(tree["items"])]
-        return {**tree, "items": items}
-    return tree
 
 
 _CRON_JOB = r"(?s)(.+)-[0-9]{8,10}\Z"

@@ -107,22 +107,22 @@ def _merge_list(field: str, before: list[Any], patch: list[Any], order: Any) -> 
     if replacing or not all(isinstance(item, dict) for item in before):
         before = []
     positions = {_identity(item, name): position for position, item in reversed(list(enumerate(before)))}
-    items: dict[Any, Tree] = {}
+    items: dict[Any, list[Tree]] = {}
+    """The merged items, each with the original's others of the same key, such as a port for TCP and UDP."""
     for item in wanted:
         identity = item[name]
-        base = items.get(identity) or (before[positions[identity]] if identity in positions else None)
-        items[identity] = _without_directives(item) if base is None else merge(base, item)
-    rest = [item for item in before if _identity(item, name) not in items and _identity(item, name) not in gone]
+        base = items[identity][0] if identity in items else before[positions[identity]] if identity in positions else None
+        items[identity] = [_without_directives(item) if base is None else merge(base, item)]
+    rest = []
+    for place, item in enumerate(before):
+        identity = _identity(item, name)
+        if identity in items and place != positions[identity]:
+            items[identity].append(item)
+        elif identity not in items and identity not in gone:
+            rest.append(item)
     if isinstance(order, list):
-        merged = _sort_by_directive(name, rest, items, order)
-    else:
-        merged = _interleaved(name, rest, items, positions)
-    repeated = [
-        item
-        for place, item in enumerate(before)
-        if _identity(item, name) in items and place != positions[_identity(item, name)]
-    ]
-    return _with_repeated(name, merged, repeated) if repeated else merged
+        return _sort_by_directive(name, rest, items, order)
+    return _interleaved(name, rest, items, positions)
 
 
 def _identity(item: Tree, name: str) -> Any:
@@ -155,34 +155,27 @@ def _split_directives(field: str, patch: list[Any]) -> tuple[list[Tree], set[Any
     return wanted, gone, replacing
 
 
-def _with_repeated(name: str, merged: list[Any], repeated: list[Any]) -> list[Any]:
-    """Add items of the original with the same key (a port for TCP and UDP) after the merged one."""
-    result: list[Any] = []
-    for item in merged:
-        result += [item, *(one for one in repeated if _identity(one, name) == _identity(item, name))]
-    return result
-
-
-def _interleaved(name: str, rest: list[Any], items: dict[Any, Tree], positions: dict[Any, int]) -> list[Any]:
+def _interleaved(name: str, rest: list[Any], items: dict[Any, list[Tree]], positions: dict[Any, int]) -> list[Any]:
     """Return the items in the patch's order, preceded by those of the original where its order allows it."""
     result: list[Any] = []
     waiting = iter(rest)
     other = next(waiting, None)
-    for identity, item in items.items():
+    for identity, merged in items.items():
         while other is not None and identity in positions and positions[_identity(other, name)] < positions[identity]:
             result.append(other)
             other = next(waiting, None)
-        result.append(item)
+        result += merged
     if other is not None:
         result += [other, *waiting]
     return result
 
 
-def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, Tree], order: list[Any]) -> list[Any]:
+def _sort_by_directive(name: str, rest: list[Any], items: dict[Any, list[Tree]], order: list[Any]) -> list[Any]:
     wanted = [_identity(entry, name) if isinstance(entry, dict) else entry for entry in order]
-    everything = {**{_identity(item, name): item for item in rest}, **items}
-    named = [everything[identity] for identity in wanted if identity in everything]
-    return named + [item for identity, item in everything.items() if identity not in wanted]
+    everything = {**{_identity(item, name): [item] for item in rest}, **items}
+    identities = [identity for identity in wanted if identity in everything]
+    identities += [identity for identity in everything if identity not in wanted]
+    return [item for identity in identities for item in everything[identity]]
 
 
 def _without_directives(value: Any) -> Any:

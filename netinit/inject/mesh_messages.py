@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.base.tree import Tree, mapping, sequence, shown, strings
+from netinit.base.tree import Tree, mapping, shown
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import (
-    Enum,
-    FunctionError,
-    Int32,
-    Int64,
-    StringMap,
-    Struct,
-    TypedList,
-    TypedMap,
-)
+from netinit.golang.template.values import Enum, FunctionError, Int32, Int64, Struct
 from netinit.golang.times import NANOSECONDS, parse_duration
-from netinit.inject.schema import SCALARS, LazyMapping, read_lines
+from netinit.inject.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types
 
-_LINE = "---"
 _INITIAL = "(?:^|_)([a-z])"
 _CAPITAL = "([A-Z])"
 _RANGES = {
@@ -40,46 +30,26 @@ _RANGES = {
 }
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
 _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
-_DEFAULTS: tuple[Any, ...] = ("", 0, False)
 
 
-class MessageField(NamedTuple):
-    """A field of a message of Istio's mesh configuration: its type as in the data file, its oneof, and its names."""
-
-    kind: str
-    oneof: str
-    proto_name: str
-    go_name: str
+_types = functools.partial(read_types, "mesh-messages.txt")
 
 
 @functools.cache
-def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    messages: dict[str, str] = {}
-    enums: dict[str, str] = {}
-    target = messages
-    for line in read_lines("mesh-messages.txt"):
-        if line == _LINE:
-            target = enums
-        else:
-            name, _, rest = line.partition(":")
-            target[name] = rest
-    return messages, enums
-
-
-@functools.cache
-def fields_of(message: str) -> Mapping[str, MessageField] | None:
+def fields_of(message: str) -> Mapping[str, Field] | None:
     """Return a message's fields by JSON name; None if the name is not a message."""
-    line = _tables()[0].get(message)
-    return None if line is None else dict(_fields(line))
+    text = _types().get(message)
+    return None if text is None else {field.json_name: field for field in read_fields(text, _proto_name)}
 
 
-def _fields(line: str) -> Iterator[tuple[str, MessageField]]:
-    for entry in line.split():
-        names, _, rest = entry.partition(":")
-        kind, _, oneof = rest.partition("/")
-        name, _, spelled = names.partition("=")
-        proto_name = spelled or re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name)
-        yield name, MessageField(kind, oneof, proto_name, go_name(proto_name))
+@functools.cache
+def _members_of(message: str) -> Mapping[str, Field]:
+    """Return a message's fields by Go name."""
+    return {go_name(field.source_name): field for field in (fields_of(message) or {}).values()}
+
+
+def _proto_name(json_name: str) -> str:
+    return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", json_name)
 
 
 def go_name(proto_name: str) -> str:
@@ -95,7 +65,7 @@ def go_type(name: str) -> str:
 @functools.cache
 def enum_names(enum: str) -> Mapping[int, str]:
     """Return an enumeration's names by number; 0 is the default."""
-    pairs = (entry.rpartition("=") for entry in _tables()[1][enum].split())
+    pairs = (entry.rpartition("=") for entry in _types()[enum].split())
     return {int(number): name for name, _, number in pairs}
 
 
@@ -121,33 +91,28 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
         raise ConfigError(f"{path or message}: {shown(tree)} must be a mapping")
     given: dict[str, Any] = {}
     for name, field in fields.items():
-        for spelling in (field.proto_name, name):
+        for spelling in (field.source_name, name):
             if tree.get(spelling) is not None:
                 given[name] = tree[spelling]
     result: Tree = {}
     chosen: dict[str, str] = {}
     for name, value in given.items():
-        kind, oneof = fields[name][:2]
-        where = f"{path}.{name}" if path else name
-        read = _read(kind, value, where)
-        if oneof:
+        field = fields[name]
+        read = _read(field.kind, value, f"{path}.{name}" if path else name)
+        if oneof := field.mark:
             result.pop(chosen.get(oneof, ""), None)
             chosen[oneof] = name
-        if not whole or has_presence(message, name) or not _is_default(kind, read):
+        default = enum_names(field.kind[5:])[0] if field.kind.startswith("enum:") else None
+        if not whole or has_presence(message, name) or (read and read != default):
             result[name] = read
     return result
 
 
 def has_presence(message: str, name: str) -> bool:
     """Whether the field distinguishes its default value from no value."""
-    kind, oneof = (fields_of(message) or {})[name][:2]
-    return bool(oneof) or kind.endswith("Value") or kind == "Duration" or fields_of(kind) is not None
-
-
-def _is_default(kind: str, value: Any) -> bool:
-    if kind.startswith("enum:"):
-        return bool(value == enum_names(kind[5:])[0])
-    return value in _DEFAULTS if isinstance(value, (str, int, float)) else not value
+    field = (fields_of(message) or {})[name]
+    is_pointer = field.kind.endswith("Value") or field.kind == "Duration" or fields_of(field.kind) is not None
+    return is_pointer or bool(field.mark)
 
 
 def _read(kind: str, value: Any, path: str) -> Any:
@@ -155,11 +120,12 @@ def _read(kind: str, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise ConfigError(f"{path}: {shown(value)} must be a list")
         return [_read(kind[2:], item, f"{path}[{number}]") for number, item in enumerate(value)]
-    if kind.startswith("map:"):
+    if kind.startswith("map["):
         if not isinstance(value, dict):
             raise ConfigError(f"{path}: {shown(value)} must be a map")
-        given = {key: "" if value[key] is None and kind == "map:string" else value[key] for key in sorted(value)}
-        return {key: _read(kind[4:], item, f"{path}.{key}") for key, item in given.items()}
+        of_items = kind.partition("]")[2]
+        given = {key: "" if value[key] is None and of_items == "string" else value[key] for key in sorted(value)}
+        return {key: _read(of_items, item, f"{path}.{key}") for key, item in given.items()}
     if kind.startswith("enum:"):
         return _read_enum(enum_names(kind[5:]), value, path)
     if (number := kind.removesuffix("Value").lower()) in _RANGES:
@@ -214,10 +180,8 @@ def _canonical_duration(value: Any, path: str) -> str:
     seconds, rest = divmod(abs(total), NANOSECONDS)
     sign = "-" if total < 0 else ""
     digits = f"{rest:09d}"
-    for length in (0, 3, 6, 9):
-        if not digits[length:].strip("0"):
-            return f"{sign}{seconds}{'.' if length else ''}{digits[:length]}s"
-    raise AssertionError(digits)
+    length = next(length for length in (0, 3, 6, 9) if not digits[length:].strip("0"))
+    return f"{sign}{seconds}{'.' if length else ''}{digits[:length]}s"
 
 
 # --- Go structs ---
@@ -232,11 +196,10 @@ class Message(Struct):
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree, self._given = name, mapping(tree), given or {}
         self.changed: Tree | None = None
-        described = fields_of(name) or {}
-        self._by_go_name = {field.go_name: (json_name, field) for json_name, field in described.items()}
-        self._oneofs = {go_name(field.oneof): field.oneof for field in described.values() if field.oneof}
-        names = {go_name(field.oneof) if field.oneof else field.go_name: None for field in described.values()}
-        getters = {f"Get{member}": None for member in (*self._by_go_name, *self._oneofs)}
+        self._members = _members_of(name)
+        self._oneofs = {go_name(field.mark): field.mark for field in self._members.values() if field.mark}
+        names = {go_name(field.mark) if field.mark else member: None for member, field in self._members.items()}
+        getters = {f"Get{member}": None for member in (*self._members, *self._oneofs)}
         super().__init__(
             f"*{go_type(name)}",
             LazyMapping({**names, **self._given}, self._field),
@@ -256,8 +219,8 @@ class Message(Struct):
             return self._given[name]
         if name in self._oneofs:
             return self._chosen(self._oneofs[name])
-        json_name, field = self._by_go_name[name]
-        return _value(field.kind, self.tree.get(json_name, self.tree.get(field.proto_name)))
+        field = self._members[name]
+        return _value(field.kind, self.tree.get(field.json_name, self.tree.get(field.source_name)))
 
     def _method(self, name: str) -> Callable[[], Any]:
         if name == "String":
@@ -267,27 +230,27 @@ class Message(Struct):
         return lambda: value
 
     def _chosen(self, oneof: str) -> Any:
-        for name, (json_name, field) in self._by_go_name.items():
-            if field.oneof == oneof and self.tree.get(json_name) is not None:
+        for name, field in self._members.items():
+            if field.mark == oneof and self.tree.get(field.json_name) is not None:
                 return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
         return None
 
     def _text(self) -> str:
         if self.nil:
             return "<nil>"
-        written = (self._entry(name, field) for name, (_, field) in self._by_go_name.items())
+        written = (self._entry(name, field) for name, field in self._members.items())
         return " ".join(entry for entry in written if entry)
 
-    def _entry(self, name: str, field: MessageField) -> str:
-        if field.oneof and self.fields[go_name(field.oneof)] is None:
+    def _entry(self, name: str, field: Field) -> str:
+        if field.mark and self.fields[go_name(field.mark)] is None:
             return ""
         value = self._field(name)
         if isinstance(value, dict):
             pairs = sorted(value.items())
-            return " ".join(f"{field.proto_name}:{{key:{quote(key)} value:{_scalar(item)}}}" for key, item in pairs)
+            return " ".join(f"{field.source_name}:{{key:{quote(key)} value:{_scalar(item)}}}" for key, item in pairs)
         if isinstance(value, list):
-            return " ".join(f"{field.proto_name}:{_scalar(item)}" for item in value)
-        return f"{field.proto_name}:{_scalar(value)}" if value or field.oneof else ""
+            return " ".join(f"{field.source_name}:{_scalar(item)}" for item in value)
+        return f"{field.source_name}:{_scalar(value)}" if value or field.mark else ""
 
 
 def _scalar(value: Any) -> str:
@@ -307,16 +270,8 @@ def _value(kind: str, raw: Any) -> Any:
         return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         return _enum(kind[5:], raw)
-    if kind.startswith("[]"):
-        items = (_value(kind[2:], item) for item in sequence(raw))
-        return TypedList(items, go_type=f"[]{_go_kind(kind[2:])}", nil=raw is None)
-    if kind == "map:string":
-        return StringMap(strings(raw), nil=raw is None)
-    if kind.startswith("map:"):
-        entries = {key: _value(kind[4:], item) for key, item in mapping(raw).items()}
-        return TypedMap(
-            entries, go_type=f"map[string]{_go_kind(kind[4:])}", zero=_value(kind[4:], None), nil=raw is None
-        )
+    if kind.startswith(("[]", "map[")):
+        return collection_of(kind, raw, _value, _types(), _go_kind)
     if fields_of(kind) is not None:
         return Message(kind, raw if isinstance(raw, dict) else None)
     return Struct("*structpb.Struct", {"Fields": mapping(raw)}, nil=not isinstance(raw, dict))

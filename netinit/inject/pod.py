@@ -22,8 +22,10 @@ from netinit.inject.annotations import (
     NATIVE_SIDECAR,
     OVERRIDES,
     PROXY_CONFIG,
+    REWRITE_PROBES,
     STATUS,
     TEMPLATES,
+    read_switch,
     validate,
 )
 from netinit.inject.config import InjectionConfig
@@ -50,7 +52,7 @@ from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.platforms import Kubelets, proxy_ids
 from netinit.inject.proxy_configs import ProxyConfigs
 from netinit.inject.rendering import Subject, render
-from netinit.inject.status_port import clear_ours, merge_metrics, rewrite, scrape_target_warnings, wants_rewrite
+from netinit.inject.status_port import clear_ours, merge_metrics, rewrite, scrape_target_warnings
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -204,7 +206,7 @@ class _Injection:
         merges = self.config.mesh.fields.get("enablePrometheusMerge") is not False
         merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
-        if wants_rewrite(annotations, default=hook.get("rewriteAppHTTPProbe") is True):
+        if read_switch(annotations, REWRITE_PROBES, default=hook.get("rewriteAppHTTPProbe") is True):
             rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
         if network := self._environment().get(_NETWORK):
             labels[NETWORK_LABEL] = network
@@ -326,7 +328,7 @@ def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tre
     if isinstance(rendered.get("dnsConfig"), dict):
         spec["dnsConfig"] = rendered["dnsConfig"]
     annotations.update(strings(rendered.get("podRedirectAnnot")))
-    if wants_rewrite(annotations, default=rendered.get("rewriteAppHTTPProbe") is True):
+    if read_switch(annotations, REWRITE_PROBES, default=rendered.get("rewriteAppHTTPProbe") is True):
         rewrite(spec, annotations, _status_port(spec, subject), injected_before=before is not None)
     annotations[STATUS] = Status.of_template(added).classic_text(config.version)
     annotations.update(config.injected_annotations)

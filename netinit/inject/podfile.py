@@ -13,9 +13,15 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.inject.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
 from netinit.inject.containers import find_proxy, named
-from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Selection, Workload, workloads
-from netinit.inject.pod_options import REDIRECTION, find_annotation, make_ambient_options, make_cni_options
+from netinit.inject.pod_options import (
+    REDIRECTION,
+    find_annotation,
+    find_init,
+    make_ambient_options,
+    make_cni_options,
+    options_of,
+)  # fmt: skip
 from netinit.inject.warnings import (
     PodFinding,
     applications_of,

@@ -53,7 +53,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     try:
         tree = guard.read(rendering)
     except guard.BreakOut as problem:
-        raise InjectionError(_describe_break_out(name, problem, pod)) from None
+        raise InjectionError(_describe_break_out(name, problem, rendering, pod)) from None
     except ParseError as error:
         raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}") from error
     if tree is None:
@@ -161,6 +161,8 @@ def image_of(values: Tree, part: str, image_type: str | None) -> str:
 
 # --- errors ------------------------------------------------------------------------------------------------------
 
+_MAX_CULPRITS = 8
+"""Maximum number of outputs that an error describes."""
 _MAX_ERROR = 600
 """Characters of a template's error."""
 _HIDDEN = "(hidden)"
@@ -173,10 +175,13 @@ _PARSED = 1 << 16
 _NAMED = 1 << 30
 
 
-def _describe_break_out(name: str, problem: guard.BreakOut, pod: Tree) -> str:
+def _describe_break_out(name: str, problem: guard.BreakOut, rendering: Rendering, pod: Tree) -> str:
+    marks = [rendering.marks[number] for number in problem.numbers]
+    culprits = list(dict.fromkeys((text, str(action)) for place, action in marks if (text := rendering.parts[place])))
+    doubtful = [culprit for culprit in culprits if not re.fullmatch(guard.WORD, culprit[0].strip())]
     lines = []
-    for text, action in problem.culprits:
-        source, value = _source_of(text, str(action), pod)
+    for text, action in (doubtful or culprits)[:_MAX_CULPRITS]:
+        source, value = _source_of(text, action, pod)
         detail = f": {shown(value)}" if value else ""
         lines.append(
             f"template {name!r}: the value of {source} breaks out of its place in the rendered YAML "

@@ -1,12 +1,16 @@
-"""Template data: the package's data files that list its types, their scalars, and mappings that are filled on access."""
+"""Template data: the data files that list its types, scalars and collections, and mappings that are filled on access.
+
+A line of such a file is `TYPE: FIELD[=NAME IN THE SOURCE]:TYPE[/MARK] ...`.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from netinit.base.tree import string
-from netinit.golang.template.values import Int32, Int64, Uint32, Uint64
+from netinit.base.tree import mapping, sequence, string, strings
+from netinit.golang.template.values import Int32, Int64, StringMap, TypedList, TypedMap, Uint32, Uint64
 
 _FOLDER = __file__.rpartition("/inject/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
@@ -17,9 +21,29 @@ def read_data(name: str) -> str:
         return file.read()
 
 
-def read_lines(name: str) -> list[str]:
-    """The lines of a file of the package's data, without comments."""
-    return [line for line in read_data(name).splitlines() if not line.startswith("#")]
+class Field(NamedTuple):
+    """A field of a type: its name in JSON and in the source (Go or a .proto file), its type, and the data file's mark."""
+
+    json_name: str
+    source_name: str
+    kind: str
+    mark: str
+
+
+@functools.cache
+def read_types(file: str) -> Mapping[str, str]:
+    """Return the types that a file of the package's data lists, each with the text of its fields."""
+    lines = (line.partition(":") for line in read_data(file).splitlines() if not line.startswith("#"))
+    return {name: fields for name, _, fields in lines}
+
+
+def read_fields(text: str, name_in_source: Callable[[str], str]) -> Iterator[Field]:
+    """Yield the fields of a type; `name_in_source` derives this name from JSON's where the text gives none."""
+    for entry in text.split():
+        names, _, kind = entry.partition(":")
+        kind, _, mark = kind.partition("/")
+        name, _, spelled = names.partition("=")
+        yield Field(name, spelled or name_in_source(name), kind, mark)
 
 
 class LazyMapping(Mapping[str, Any]):
@@ -66,3 +90,26 @@ SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "uint64": lambda value: Uint64(whole(value)),
 }
 """Scalar types, each with the function that reads a value; the type's zero value for one of another type."""
+
+
+def collection_of(
+    kind: str,
+    raw: Any,
+    make: Callable[[str, Any], Any],
+    structs: Collection[str],
+    go_type: Callable[[str], str] = str,
+) -> Any:
+    """Return a list (`[]TYPE`) or map (`map[string]TYPE`), nil for a value of another type.
+
+    `make` creates the items from their type and value, `go_type` names their type. Items of a list of `structs` that are
+    no mappings are left out.
+    """
+    if kind == "map[string]string":
+        return StringMap(strings(raw), nil=not isinstance(raw, dict))
+    of_items = kind.partition("]")[2]
+    full = kind.removesuffix(of_items) + go_type(of_items)
+    if kind.startswith("[]"):
+        items = (make(of_items, item) for item in sequence(raw) if isinstance(item, dict) or of_items not in structs)
+        return TypedList(items, go_type=full, nil=not isinstance(raw, list))
+    entries = {key: make(of_items, item) for key, item in mapping(raw).items()}
+    return TypedMap(entries, go_type=full, zero=make(of_items, None), nil=not isinstance(raw, dict))

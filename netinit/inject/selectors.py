@@ -45,11 +45,6 @@ class Selector(Record):
 
     requirements: tuple[Requirement, ...] = ()
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is no requirement at all (`{}`)."""
-        return not self.requirements
-
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels meet every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)

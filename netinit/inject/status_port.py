@@ -10,6 +10,7 @@ agent's environment. Prometheus replaces each non-alphanumeric character of a na
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, clone, mapping, sequence, shown, string
-from netinit.inject.annotations import MERGE_METRICS, REWRITE_PROBES, STATUS_PORT, go_bool, read_switch
+from netinit.inject.annotations import MERGE_METRICS, STATUS_PORT, go_bool, read_switch
 from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
 from netinit.inject.kubernetes_types import encode_json, ordered
 
@@ -27,11 +28,6 @@ ENVIRONMENT = "ISTIO_KUBE_APP_PROBERS"
 _PROBES = (("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz"))
 _HANDLERS = (("preStop", "prestopz"), ("postStart", "poststartz"))
 _ACTIONS = ("httpGet", "tcpSocket", "grpc")
-
-
-def wants_rewrite(annotations: dict[str, str], *, default: bool) -> bool:
-    """Whether to rewrite the pod's probes: by its annotation, else the default."""
-    return read_switch(annotations, REWRITE_PROBES, default=default)
 
 
 def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, injected_before: bool) -> None:
@@ -105,15 +101,13 @@ def _redirected(kind: str, probe: Tree, path: str, port: int) -> Tree:
 
 def _save(proxy: Tree, saved: Tree, *, injected_before: bool) -> None:
     variables = [clone(item) for item in sequence(proxy.get("env"))]
-    before: Any = find(variables, ENVIRONMENT)
-    if before is not None and injected_before:
-        try:
-            saved = saved | mapping(json.loads(before.get("value") or "{}"))
-        except (ValueError, RecursionError, TypeError):
-            before["value"] = ""
-        before["value"] = encode_json(dict(sorted(saved.items())))
-    else:
-        variables.append({"name": ENVIRONMENT, "value": encode_json(dict(sorted(saved.items())))})
+    before = find(variables, ENVIRONMENT) if injected_before else None
+    if before is None:
+        before = {"name": ENVIRONMENT}
+        variables.append(before)
+    with contextlib.suppress(ValueError, RecursionError, TypeError):
+        saved = saved | mapping(json.loads(before.get("value") or "{}"))
+    before["value"] = encode_json(dict(sorted(saved.items())))
     proxy["env"] = variables
 
 

@@ -14,7 +14,7 @@ from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
-from netinit.inject.manifests import Document, Selection, Workload, replaced, split, workloads
+from netinit.inject.manifests import Document, Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.warnings import ERROR, advise, known_to, pod_findings
 
@@ -71,7 +71,7 @@ class _Run:
     def document(self, document: Document) -> tuple[str, int]:
         """Return the document's text after injection, and the number of changed workloads."""
         tree, duplicates = document.parse()
-        changes: dict[str, Tree] = {}
+        changed = 0
         problems: list[str] = []
         for workload in workloads(tree):
             if not self.selection.takes(workload):
@@ -82,14 +82,13 @@ class _Run:
                 problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
                 continue
             if pod is not None:
-                changes[workload.place] = workload.with_pod(pod)
-        if changes and duplicates:
+                workload.set_pod(pod)
+                changed += 1
+        if changed and duplicates:
             problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
         if problems:
             raise InjectionError("\n".join(problems))
-        if not changes:
-            return document.text, 0
-        return _written(document.text, replaced(tree, changes)), len(changes)
+        return (_written(document.text, tree) if changed else document.text), changed
 
     def injected(self, workload: Workload) -> Tree | None:
         """Return the injected pod; None if it is skipped or already complete."""

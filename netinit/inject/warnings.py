@@ -5,7 +5,9 @@ A manifest does not show an image's default user, or what a CNI plugin does.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -18,8 +20,8 @@ from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.decision import INJECT
-from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.manifests import Workload
+from netinit.inject.pod_options import find_init, options_of
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
@@ -28,15 +30,15 @@ ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks 
 class PodFinding(Record):
     """A problem of a pod.
 
-    `severity`: ERROR or WARNING. `kind`: for machines. `subject`: the container, "" for the whole pod. `what`, `why`
-    and `remedy` have no full stop.
+    `kind`: for machines. `severity`: ERROR or WARNING. `subject`: the container, "" for the whole pod. `what`, `why` and
+    `remedy` have no full stop.
     """
 
-    severity: str
     kind: str
     what: str
     why: str
     remedy: str
+    severity: str = WARNING
     subject: str = ""
 
     def __str__(self) -> str:
@@ -62,7 +64,17 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     try:
         options = options_of(init)
     except OptionError as error:
-        return (_invalid_arguments(init, error),)
+        name = string(init.get("name"))
+        return (
+            PodFinding(
+                severity=ERROR,
+                kind="arguments",
+                subject=name,
+                what=f"init container {quote(name)} has arguments that cannot be read",
+                why="; ".join(error.problems),
+                remedy="correct them: with these the pod does not start",
+            ),
+        )
     found = [
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, options),
@@ -72,7 +84,6 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
 
 
 _NO_INIT = PodFinding(
-    severity=WARNING,
     kind="no-init-container",
     what="no init container programs rules",
     why="nothing is intercepted, unless an injector or a CNI plugin does it when the pod is made",
@@ -81,47 +92,35 @@ _NO_INIT = PodFinding(
 
 
 def _on_host_network(init: Tree | None) -> PodFinding:
-    what = "hostNetwork: true"
-    if init is None or only_validates(init):
-        return PodFinding(
-            severity=WARNING,
-            kind="host-network",
-            what=what,
-            why="the pod uses its node's network, where nothing is intercepted for it",
-            remedy="remove hostNetwork: true if it is to be intercepted",
-        )
-    name = quote(string(init.get("name")))
-    return PodFinding(
-        severity=ERROR,
+    finding = PodFinding(
         kind="host-network",
-        subject=string(init.get("name")),
-        what=what,
-        why=f"init container {name} is about the node's own network: its rules would capture the traffic of the whole "
+        what="hostNetwork: true",
+        why="the pod uses its node's network, where nothing is intercepted for it",
+        remedy="remove hostNetwork: true if it is to be intercepted",
+    )
+    if init is None or only_validates(init):
+        return finding
+    name = string(init.get("name"))
+    return finding.replace(
+        severity=ERROR,
+        subject=name,
+        why=f"init container {quote(name)} is about the node's own network: its rules would capture the traffic of the whole "
         "node, and stay when the pod is gone",
-        remedy=f"remove hostNetwork: true, or {name} from the pod",
+        remedy=f"remove hostNetwork: true, or {quote(name)} from the pod",
     )
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
     """Whether this container only checks rules that a CNI plugin programs."""
-    if init.get("name") == VALIDATION:
-        return True
-    try:
-        return (options or options_of(init)).skip_rule_apply
-    except OptionError:
-        return False
+    options = options or _readable_options(init)
+    return init.get("name") == VALIDATION or (options is not None and options.skip_rule_apply)
 
 
-def _invalid_arguments(init: Tree, error: OptionError) -> PodFinding:
-    name = string(init.get("name"))
-    return PodFinding(
-        severity=ERROR,
-        kind="arguments",
-        subject=name,
-        what=f"init container {quote(name)} has arguments that cannot be read",
-        why="; ".join(error.problems),
-        remedy="correct them: with these the pod does not start",
-    )
+def _readable_options(init: Tree) -> Options | None:
+    """Return the options of an init container; None if they are invalid."""
+    with contextlib.suppress(OptionError):
+        return options_of(init)
+    return None
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
@@ -131,32 +130,28 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     added, dropped = (
         {string(name).upper().removeprefix("CAP_") for name in sequence(capabilities.get(key))} for key in ("add", "drop")
     )
-    wanted = [("NET_ADMIN", "every backend needs it to program rules")]
+    wanted = {"NET_ADMIN": "every backend needs it to program rules"}
     backend = BACKENDS.get(options.wanted_backend)
     if backend and backend.wants_net_raw:
-        wanted.append(
-            ("NET_RAW", "legacy iptables needs it to open its socket, and its options ask for legacy iptables")
-        )
-    for capability, why in wanted:
-        if capability in added or "ALL" in added:
-            continue
+        wanted["NET_RAW"] = "legacy iptables needs it to open its socket, and its options ask for legacy iptables"
+    name = string(init.get("name"))
+    for capability in wanted if "ALL" not in added else ():
         # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
-        name = string(init.get("name"))
-        yield PodFinding(
-            severity=WARNING if uncertain else ERROR,
-            kind="missing-capability",
-            subject=name,
-            what=f"init container {quote(name)} {'may lack' if uncertain else 'lacks'} {capability}",
-            why=f"{why}{'; not every container runtime gives it unasked' if uncertain else ''}",
-            remedy=f"add {capability} to its securityContext.capabilities.add",
-        )
+        if capability not in added:
+            yield PodFinding(
+                severity=WARNING if uncertain else ERROR,
+                kind="missing-capability",
+                subject=name,
+                what=f"init container {quote(name)} {'may lack' if uncertain else 'lacks'} {capability}",
+                why=wanted[capability] + ("; not every container runtime gives it unasked" if uncertain else ""),
+                remedy=f"add {capability} to its securityContext.capabilities.add",
+            )
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     for name, owner in shared_owners(spec, init, options):
         yield PodFinding(
-            severity=WARNING,
             kind="proxy-owner",
             subject=name,
             what=f"container {quote(name)} runs as {owner}, which is the proxy's",
@@ -166,11 +161,12 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
 
 
 def _proxy_options(spec: Tree) -> Options:
-    proxy, options = find_proxy(spec), Options()
-    uid, gid = (runs_as(proxy, spec, key) if proxy else None for key in ("runAsUser", "runAsGroup"))
-    if uid is not None:
-        options = options.replace(proxy_uids=str(uid))
-    return options if gid is None else options.replace(proxy_gids=str(gid))
+    proxy = find_proxy(spec)
+    ids = {field: runs_as(proxy, spec, key) for field, key in _PROXY_IDS.items()} if proxy else {}
+    return Options().replace(**{field: str(number) for field, number in ids.items() if number is not None})
+
+
+_PROXY_IDS = {"proxy_uids": "runAsUser", "proxy_gids": "runAsGroup"}
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -193,10 +189,7 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
     """Return the proxy's `uid N` or `gid N` that this container runs as; "" if none."""
-    for key, word, numbers in (
-        ("runAsUser", "uid", options.proxy_uids),
-        ("runAsGroup", "gid", options.proxy_gids),
-    ):
+    for word, key, numbers in (("uid", "runAsUser", options.proxy_uids), ("gid", "runAsGroup", options.proxy_gids)):
         number = runs_as(container, spec, key)
         if number in numbers:
             return f"{word} {number}"
@@ -223,32 +216,23 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
     if not (by_plugin or options.outbound_cidrs or options.outbound_ports):
         return
     containers = named(spec.get("initContainers"))
-    captured = by_plugin
     native = find(containers, PROXY) is not None
-    for container in containers:
-        if not captured:
-            captured = container is init
-            continue
-        if container.get("name") == PROXY:
-            return  # a native sidecar: it runs from here on
-        harmless = container is init or container.get("name") in {CORE_DUMP, VALIDATION}
-        if harmless or _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
-            continue
-        yield _no_network(string(container.get("name")), options, native=native)
-
-
-def _no_network(name: str, options: Options, *, native: bool) -> PodFinding:
-    uid = options.proxy_uids[0]
     exclude = "exclude its destinations, or its user with --exclude-outbound-for-uids"
     move = "move it behind istio-proxy" if native else f"use native sidecars, {exclude}"
-    return PodFinding(
-        severity=WARNING,
-        kind="no-network",
-        subject=name,
-        what=f"init container {quote(name)} runs when traffic is captured but before the proxy starts",
-        why="it has no network",
-        remedy=f"{move}, or run it as the proxy's user (runAsUser: {uid})",
-    )
+    captured = containers if by_plugin else containers[containers.index(init) + 1 :]
+    for container in itertools.takewhile(lambda one: one.get("name") != PROXY, captured):
+        name = string(container.get("name"))
+        if container is init or name in {CORE_DUMP, VALIDATION}:
+            continue
+        if _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
+            continue
+        yield PodFinding(
+            kind="no-network",
+            subject=name,
+            what=f"init container {quote(name)} runs when traffic is captured but before the proxy starts",
+            why="it has no network",
+            remedy=f"{move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
+        )
 
 
 # --- annotations ---
@@ -276,7 +260,6 @@ def unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -
     for key in strange[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         yield PodFinding(
-            severity=WARNING,
             kind="unknown-annotation",
             what=f"annotation {quote(key)} has no effect",
             why="nothing reads it",
@@ -293,7 +276,6 @@ def misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
             yield PodFinding(
-                severity=WARNING,
                 kind="misplaced-annotation",
                 what=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect",
                 why="only the pod's own are read",
@@ -338,11 +320,8 @@ def _contradictions(injected: Tree) -> Iterator[str]:
     Outbound, exclusion wins; inbound, it only applies to all ports (*).
     """
     init = find_init(mapping(injected.get("spec")))
-    if init is None:
-        return
-    try:
-        options = options_of(init)
-    except OptionError:
+    options = _readable_options(init) if init is not None else None
+    if options is None:
         return
     captured = "it is captured, since exclusions count beside all ports (*) alone"
     for direction, included, excluded, what in (

@@ -217,11 +217,11 @@ def main() -> None:
     subject = rendering.Subject(owner=workload.owner, proxy=config.mesh.proxy)
     (name,) = injection.select_templates({}, config)
     text = rendering.render_text(name, config, pod, subject)
-    injected = workload.with_pod(inject_pod(pod, config, owner=workload.owner))
+    workload.set_pod(inject_pod(pod, config, owner=workload.owner))
     parts = {
         "rendering": lambda: rendering.render_text(name, config, pod, subject),
         f"reading its {len(text)} characters": lambda: goyaml.load(text),
-        "writing the result": lambda: goyaml.dump(injected),
+        "writing the result": lambda: goyaml.dump(workload.tree),
         "reading a Deployment": lambda: goyaml.load(DEPLOYMENT.format(number=1)),
     }
     for part, work in parts.items():

@@ -23,9 +23,10 @@ from inject_data import (
     needs_data,
 )
 from netinit.base.errors import InjectionError
+from netinit.base.tree import clone
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
 from netinit.inject.containers import Status, find
-from netinit.inject.manifests import replaced, workloads
+from netinit.inject.manifests import workloads
 from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
@@ -56,15 +57,15 @@ def assert_idempotent(pod, result, inject):
 
 def injected(tree, config, settings):
     """A document after manual injection."""
-    changes = {}
+    tree = clone(tree)
     for workload in workloads(tree):
         pod = workload.pod()
         if decide_manually(pod, workload.namespace, config).inject:
             inject = partial(inject_pod, config=config, settings=settings, owner=workload.owner)
             result = inject(pod)
             assert_idempotent(pod, result, inject)
-            changes[workload.place] = workload.with_pod(result)
-    return replaced(tree, changes)
+            workload.set_pod(result)
+    return tree
 
 
 def manual(case, folder, config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import re
@@ -222,7 +223,7 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     probes = Probes((row,), (text,))
     shown = [
         doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
-        check_inject._table([verdict], webhooks=True), check_inject._render_json([verdict]), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        check_inject._table([verdict], webhooks=True), to_json(dataclasses.asdict(verdict)), verify_command.render_probes(probes), verify_command.render_json(None, probes),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)

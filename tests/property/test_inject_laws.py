@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from netinit.golang import goyaml
 from netinit.inject import apply_patch, init_container, json_patch
-from netinit.inject.initcontainer import options_of
 from netinit.inject.manifests import split
 from netinit.inject.merge import MERGE_KEYS, merge
+from netinit.inject.pod_options import options_of
 from netinit.inject.selectors import Selector
 from netinit.options import Options
 from randomness import some

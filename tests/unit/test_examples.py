@@ -12,7 +12,7 @@ import yaml
 
 import netinit
 from core import settled
-from netinit.inject.initcontainer import options_of
+from netinit.inject.pod_options import options_of
 from netinit.inject.podfile import read_pods
 from netinit.simulate.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -22,7 +22,7 @@ from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
-from netinit.options import offline
+from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
 from netinit.simulate.lint import lint
 
@@ -53,16 +53,18 @@ def check(flags: CheckFlags) -> int:
     cluster = inject_inputs.Cluster(flags) if given is None and flags.uses_cluster else None
     webhooks = _webhooks(flags.revision, config, trees, cluster)
 
+    settings = inject_inputs.settings_of(flags)
+
     def verdict(workload: Workload, namespace: str) -> Verdict:
         own = given if given is not None else known.get(namespace)
         if own is None and cluster is not None:
             own = known[namespace] = cluster.namespace_labels(namespace)
         return judge(
             workload, config, webhooks, namespace=Namespace(name=namespace, labels=own or {}),
-            labels_known=own is not None, settings=inject_inputs.settings_of(flags),
+            labels_known=own is not None, settings=settings, lint=_lint,
         )  # fmt: skip
 
-    return _show(flags, _judged(flags, trees, verdict), webhooks=True)
+    return _show(flags, trees, verdict, webhooks=True)
 
 
 def explain(flags: CheckFlags) -> int:
@@ -71,44 +73,34 @@ def explain(flags: CheckFlags) -> int:
     settings = inject_inputs.settings_of(flags)
 
     def verdict(workload: Workload, namespace: str) -> Verdict:
-        return judge(workload, config, None, namespace=Namespace(name=namespace), settings=settings)
+        return judge(workload, config, None, namespace=Namespace(name=namespace), settings=settings, lint=_lint)
 
-    return _show(flags, _judged(flags, list(inject_inputs.read_trees(flags)), verdict), webhooks=False)
+    return _show(flags, list(inject_inputs.read_trees(flags)), verdict, webhooks=False)
 
 
-def _judged(flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict]) -> list[Verdict]:
+def _show(
+    flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict], *, webhooks: bool
+) -> int:
     verdicts = []
     selection = Selection(flags.select)
     for name, tree in trees:
         try:
             chosen = [workload for workload in workloads(tree) if selection.takes(workload)]
-            verdicts += [_linted(verdict(one, one.namespace or flags.namespace or "default")) for one in chosen]
+            verdicts += [verdict(one, one.namespace or flags.namespace or "default") for one in chosen]
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
     selection.check("the input")
-    return verdicts
-
-
-def _render_json(verdicts: list[Verdict]) -> str:
-    objects = [dataclasses.asdict(dataclasses.replace(verdict, options=None)) for verdict in verdicts]
-    return to_json(with_version({"objects": [{key: value for key, value in one.items() if key != "options"} for one in objects]}))
-
-
-def _show(flags: CheckFlags, verdicts: list[Verdict], *, webhooks: bool) -> int:
     if flags.as_json:
-        show_artefact(_render_json(verdicts))
+        show_artefact(to_json(with_version({"objects": [dataclasses.asdict(one) for one in verdicts]})))
     else:
         answer(_table(verdicts, webhooks=webhooks))
-    if any(verdict.error for verdict in verdicts):
+    if any(one.error for one in verdicts):
         return REFUSED
-    return LEFT_OUT if any(not (verdict.injected or verdict.already) for verdict in verdicts) else INJECTED
+    return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED
 
 
-def _linted(verdict: Verdict) -> Verdict:
-    if verdict.options is None:
-        return verdict
-    options = verdict.options.settle(offline())  # whether the pod will have IPv6 is unknown
-    return dataclasses.replace(verdict, findings=(*verdict.findings, *map(str, lint(options))))
+def _lint(options: Options) -> Iterator[str]:
+    return map(str, lint(options.settle(offline())))  # whether the pod will have IPv6 is unknown
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:

@@ -21,7 +21,7 @@ def _read_file(text: str) -> str:
     try:
         folder = is_folder(text)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: NUL in the name
-        raise ValueError("does not exist") from None
+        raise ValueError("does not exist; name a file") from None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if folder:

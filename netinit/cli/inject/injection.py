@@ -27,8 +27,7 @@ def run(flags: InjectFlags) -> int:
         from netinit.cli.inject.check import check_config
 
         return check_config(flags)
-    config = inject_inputs.read_config(flags, lazily=True)
-    inject_inputs.warn([f"warning: {line}" for line in config.warnings])
+    config = inject_inputs.read_config_with_warnings(flags, lazily=True)
     spool = Spool()
     joined = Joined(spool.write)
     problems: list[str] = []

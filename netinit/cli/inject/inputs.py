@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten, split_message
-from netinit.base.tree import mapping, string, strings
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject import safe_files
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.cli.inject.safe_files import Spool
@@ -20,13 +21,6 @@ from netinit.inject.pod import Settings
 from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.options import AUTO
 from netinit.options.kinds import quote_value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from netinit.base.tree import Tree
 
 _NOT_FOUND = 404
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -98,7 +92,7 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
         try:
             folder = is_folder(name)
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise OptionError(f"{label}: {quote_value(name)} does not exist") from None
+            raise OptionError(f"{label}: {quote_value(name)} does not exist; name a file, a folder, or - for stdin") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         found += _files_of(name, label, recursive=recursive) if folder else [(name, read_text(name))]
@@ -180,9 +174,9 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
     return (*flags.settings, f"global.proxy_init.image={flags.image}")
 
 
-def read_config_with_warnings(flags: CheckFlags) -> InjectionConfig:
+def read_config_with_warnings(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     """The configuration, whose warnings are printed."""
-    config = read_config(flags)
+    config = read_config(flags, lazily=lazily)
     warn([f"warning: {line}" for line in config.warnings])
     return config
 
@@ -218,12 +212,12 @@ def write_result(name: str, spool: Spool) -> None:
 
 def warn(texts: Sequence[str]) -> None:
     """Print warnings to stderr; click is imported only to wrap them on a terminal."""
-    if not shows_on_a_terminal():
-        show_lines(texts)
-        return
-    from netinit.cli.console import say
+    if shows_on_a_terminal():
+        from netinit.cli.console import say
 
-    say(texts)
+        say(texts)
+    else:
+        show_lines(texts)
 
 
 class Cluster:
@@ -251,18 +245,15 @@ class Cluster:
                 raise ConfigError(f"the cluster does not give {what}: {error.status} {error.reason}") from error
             raise ConfigError(f"the cluster cannot be asked for {what}: {error}") from error
 
-    def _one(self, what: str, resource: Any, name: str, namespace: str = "") -> Tree:
-        return mapping(self._read(what, lambda client: client.get(resource, name, namespace)))
-
     def config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Data of a ConfigMap. Raises ConfigError."""
-        found = self._one(f"the ConfigMap {namespace}/{name}", self._api.CONFIG_MAPS, name, namespace)
-        return strings(found.get("data"))
+        read = self._read(f"the ConfigMap {namespace}/{name}", lambda client: client.get(self._api.CONFIG_MAPS, name, namespace))
+        return strings(mapping(read).get("data"))
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """Labels of a namespace. Raises ConfigError."""
-        found = self._one(f"the namespace {name}", self._api.NAMESPACES, name)
-        return strings(mapping(found.get("metadata")).get("labels"))
+        found = self._read(f"the namespace {name}", lambda client: client.get(self._api.NAMESPACES, name, ""))
+        return strings(mapping(mapping(found).get("metadata")).get("labels"))
 
     def nodes(self) -> list[Tree]:
         """All nodes. Raises ConfigError."""

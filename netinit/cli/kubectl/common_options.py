@@ -17,7 +17,7 @@ from netinit.cli.flags import Decorator, add_options, add_value
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
-from netinit.inject.initcontainer import find_init
+from netinit.inject.pod_options import find_init
 from netinit.options import Options
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"

@@ -15,7 +15,7 @@ from netinit.cli.inject import command as inject
 from netinit.cli.inject import injection as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
-from netinit.inject.initcontainer import options_of
+from netinit.inject.pod_options import options_of
 from netinit.kube import access, client
 from netinit.options import Options
 from schemas import check_schema
@@ -112,7 +112,7 @@ def test_the_output_file_is_replaced_in_one_piece_and_may_be_the_input(folder):
     ("arguments", "error", "message"),
     [
         ([], OptionError, "-f: no manifest is given"),
-        (["-f", "/nowhere/at/all"], OptionError, "-f: ./nowhere/at/all. does not exist"),
+        (["-f", "/nowhere/at/all"], OptionError, "-f: ./nowhere/at/all. does not exist; name a file, a folder, or - for stdin"),
         (["-f", "{folder}/deeper/none"], OptionError, "does not exist"),
         (["-f", "-", "--valuesFile", "-"], OptionError, "stdin can be read for one option only"),
         (["-f", "{folder}/binary.yaml"], ParseError, "binary.yaml: not UTF-8: byte 3 is 0xff"),

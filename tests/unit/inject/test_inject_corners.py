@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod, load_config
-from netinit.inject.annotations import problems
+from netinit.inject.annotations import validate
 from netinit.inject.containers import Overrides, reorder
 from netinit.inject.istio_functions import append_multus_network, omit_nil
 from netinit.inject.kubernetes_types import ordered
@@ -65,11 +65,12 @@ def test_the_deployment_behind_a_replica_set_is_found_by_its_hash(name, labels, 
     ],
 )  # fmt: skip
 def test_blanks_around_lists_are_no_error(key, value):
-    assert problems({key: value}) == ()
+    validate({key: value})
 
 
 def test_an_empty_name_in_a_list_of_interfaces_is_one():
-    assert problems({"traffic.sidecar.istio.io/excludeInterfaces": "a, ,b"})
+    with pytest.raises(InjectionError, match="' ' is no interface name"):
+        validate({"traffic.sidecar.istio.io/excludeInterfaces": "a, ,b"})
 
 
 def test_overrides_of_null_are_none():

@@ -62,8 +62,8 @@ def test_the_flag_wins_over_the_variable_and_an_empty_variable_counts_as_unset()
             ["--valuesFile", "/nowhere/at/all", "--kubeconfig", "/", "--meshConfigFile=a\0b"],
             {"ENABLE_NATIVE_SIDECARS": "maybe"},
             [
-                "--meshConfigFile: 'a\\x00b' does not exist",
-                "--valuesFile: '/nowhere/at/all' does not exist",
+                "--meshConfigFile: 'a\\x00b' does not exist; name a file",
+                "--valuesFile: '/nowhere/at/all' does not exist; name a file",
                 "environment variable ENABLE_NATIVE_SIDECARS: 'maybe' is neither true, false nor auto",
                 "--kubeconfig: '/' is a folder: name a file",
             ],

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from netinit.base.errors import InjectionError
+from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.manifests import Joined, split, workloads
 from streams import inject_stream
@@ -94,7 +95,7 @@ def manifest(version, kind):
         "apiVersion": version,
         "kind": kind,
         "metadata": {"name": "n", "namespace": "ns"},
-        "spec": spec,
+        "spec": clone(spec),
         "unknown": {"kept": 1},
     }
 
@@ -107,10 +108,10 @@ def test_these_kinds_are_injected_and_keep_unknown_fields(version, kind):
     pod = workload.pod()
     pod["metadata"]["labels"] = {"l": "1"}
     pod["spec"]["containers"] = [{"name": "x"}]
-    changed = workload.with_pod(pod)
-    assert next(workloads(changed)).pod() == pod
-    assert changed["unknown"] == {"kept": 1}
-    assert tree == manifest(version, kind), "the original is not touched"
+    assert tree == manifest(version, kind), "the pod is a copy"
+    workload.set_pod(pod)
+    assert next(workloads(tree)).pod() == pod
+    assert tree["unknown"] == {"kept": 1}
 
 
 @pytest.mark.parametrize(("version", "kind"), FOREIGN)
@@ -128,7 +129,7 @@ def test_a_cron_jobs_metadata_is_that_of_its_job():
 def test_lists_of_lists_are_injected_item_by_item():
     inner = {"kind": "DeploymentList", "apiVersion": "apps/v1", "items": [manifest("apps/v1", "Deployment")]}
     outer = {"kind": "List", "apiVersion": "v1", "items": [{"kind": "Service"}, inner, None]}
-    assert [workload.place for workload in workloads(outer)] == ["items[1].items[0]"]
+    assert [workload.tree for workload in workloads(outer)] == inner["items"]
     result = json.loads(inject_stream(json.dumps(outer), CONFIG).text)
     assert result["items"][0] == {"kind": "Service"}
     assert result["items"][1]["items"][0]["spec"]["template"]["spec"]["containers"][0]["name"] == "istio-proxy"

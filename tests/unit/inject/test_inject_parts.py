@@ -8,12 +8,13 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
+from netinit.inject.annotations import read_switch
 from netinit.inject.containers import Overrides, Status, normalize, reorder
 from netinit.inject.mesh_messages import duration
 from netinit.inject.platforms import proxy_ids
 from netinit.inject.rendering import image_of
 from netinit.inject.selectors import Selector
-from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings, wants_rewrite
+from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
 
 
 def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
@@ -143,7 +144,7 @@ def test_existing_entries_win_when_a_pod_is_injected_again():
 
 def test_the_annotation_decides_on_the_rewrite_only_where_it_is_a_boolean():
     key = "sidecar.istio.io/rewriteAppHTTPProbers"
-    assert [wants_rewrite({key: value}, default=True) for value in ("false", "0", "no", "")] == [
+    assert [read_switch({key: value}, key, default=True) for value in ("false", "0", "no", "")] == [
         False,
         False,
         True,

@@ -7,7 +7,7 @@ import pytest
 from core import Options
 from netinit.inject import inject_pod
 from netinit.inject.config import default_config
-from netinit.inject.initcontainer import find_init, options_of
+from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.podfile import has_tunnel
 
 VARIABLE = "ISTIO_META_ENABLE_HBONE"

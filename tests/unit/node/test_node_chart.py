@@ -13,8 +13,8 @@ from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
 from netinit.inject.config import default_config
-from netinit.inject.initcontainer import find_init, options_of
 from netinit.inject.pod import inject_pod
+from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.values import merge_values
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import take_flags

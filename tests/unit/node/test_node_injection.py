@@ -6,7 +6,7 @@ import pytest
 
 from netinit.inject import inject_pod
 from netinit.inject.config import default_config
-from netinit.inject.initcontainer import options_of
+from netinit.inject.pod_options import options_of
 from netinit.node.decision import decide, read_pod
 from netinit.options import Interception, Options
 from podsecurity import offences
