@@ -16,7 +16,7 @@ from netinit.base.output import show_artefact, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.explain import answer_question, format_rule
+from netinit.cli.explain import PathRow, answer_question, format_path, format_rule
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
 from netinit.cli.rule_sources import (
     LIVE,
@@ -47,11 +47,10 @@ from netinit.simulate.trace_alignment import (
     align,
 )
 
-AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
-ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
+ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 _MAX_READS = 5  # attempts to read rules that keep changing
 
 
@@ -80,13 +79,13 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
-        for observed, answer, folded in _follow(here, question, signals, timeout, rate, until_input=until_input):
+        for found in _follow(here, question, signals, timeout, rate, until_input=until_input):
             seen += 1
-            wrong += folded.agrees is False
+            wrong += found[2].agrees is False
             if as_json:
-                show_artefact(json.dumps(with_version(to_object(observed, answer, folded))) + "\n", now=True)
+                show_artefact(json.dumps(with_version(to_object(*found))) + "\n", now=True)
             else:
-                show_answer(render_text(observed, answer, folded), now=True)
+                show_answer(render_text(*found), now=True)
             if seen >= count or signals.heard:
                 break
         signals.take()
@@ -98,7 +97,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
             " or ask for less (--uid, --from)"
         )
-    return DISAGREES if wrong else AGREES
+    return DriftError.exit_code if wrong else 0
 
 
 def _follow(
@@ -181,27 +180,18 @@ def render_text(observed: TracedPacket, answer: Explanation, folded: AlignedTrac
     printed = [observed.describe(), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
     printed += ["", f"packet: {format_packet(observed.first)}", "path:"]
-    width = max([len(_head(line)) for line in folded.lines] or [0])
-    place = None
-    for line in folded.lines:
-        if (line.hook, line.table) != place:
-            place = (line.hook, line.table)
-            printed.append(f"  {line.hook}, {'' if line.kind == FOREIGN else 'table '}{line.table}")
-        printed.append(_render_line(line, answer, width))
+    printed += format_path([_path_row(line, answer) for line in folded.lines])
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: ObservedHit) -> str:
-    return escape(f"{line.chain} {line.number or '-'}")
-
-
-def _render_line(line: ObservedHit, answer: Explanation, width: int) -> str:
-    loaded = line.loaded
+def _path_row(line: ObservedHit, answer: Explanation) -> PathRow:
     said = SAID.get(line.kind, "")
-    text = f"    {SIGNS.get(line.kind, '✔')} {_head(line):<{width}}"
-    if loaded is None:
-        return f"{text}  {line.outcome}  # {said}"
-    return f"{text}  {format_rule(loaded, label_of(loaded.origin, answer.origins))}{f'  <- {said}' if said else ''}"
+    title = f"{line.hook}, {'' if line.kind == FOREIGN else 'table '}{line.table}"
+    head = f"{SIGNS.get(line.kind, '✔')} " + escape(f"{line.chain} {line.number or '-'}")
+    if line.loaded is None:
+        return (line.hook, line.table), title, head, f"{line.outcome}  # {said}"
+    text = format_rule(line.loaded, label_of(line.loaded.origin, answer.origins))
+    return (line.hook, line.table), title, head, f"{text}{f'  <- {said}' if said else ''}"
 
 
 def to_object(observed: TracedPacket, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:
