@@ -10,7 +10,6 @@ from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.flags import HELP_NAMES
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, Conversion, convert, part
@@ -20,7 +19,7 @@ COMMAND, CONFIG, JSON = "command", "config", "json"
 SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # printed in every command, even at their defaults
 
 
-@click.command("convert", context_settings={**HELP_NAMES, "ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("convert", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--from", "peer", type=click.Choice(tuple(PEERS)), required=True, help="Whose command line or file it is.")
 @click.option(
     "--file", "files", multiple=True, metavar="FILE|-",

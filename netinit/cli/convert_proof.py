@@ -67,7 +67,8 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     if obstacle:
         raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
     path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
-    words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
+    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}  # the words before the flags
+    words = [path, *known.get(os.path.basename(path), line.program[1:]), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
@@ -77,9 +78,3 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     if not made.has_rules:
         raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
     return made, (pod.address, pod.address6)
-
-
-def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
-    """The words between the program and its flags, for the peer's program of this name or as on the command line."""
-    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
-    return known.get(name, [*line.program[1:]])

@@ -316,31 +316,26 @@ def command(  # noqa: PLR0917
 
     Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or it is unknown. With --git always 0.
     """
-    pairs = _find_pairs(options, sides, pods, select, live, for_git)
+    inside = live or bool(options.pid or options.netns)
+    if for_git:
+        pairs = read_git(sides)
+    elif sides:
+        if pods or len(sides) != BOTH:
+            raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")
+        pairs = read_sides(options, sides[0], sides[1])
+    elif len(pods) == BOTH and not inside:
+        pairs = read_manifests(pods[0], pods[1], select)
+    elif inside and len(pods) < BOTH:
+        pairs = read_live_pair(options, pods, select)
+    else:
+        raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")
     objects = [to_object(pair) for pair in pairs]
     if as_json:
         show_artefact(to_json(with_version({"compared": objects})))
     else:
-        for pair in pairs:
-            note(pair.notes)
-            warn(pair.warnings)
+        for one in objects:
+            note(one["notes"])
+            warn(one["warnings"])
         answer(render_text(objects, full=full))
     equal = all(one["result"] == EQUAL for one in objects)
     return 0 if for_git or equal else DriftError.exit_code
-
-
-def _find_pairs(  # noqa: PLR0917
-    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool
-) -> list[Compared]:  # fmt: skip
-    if for_git:
-        return read_git(sides)
-    inside = live or bool(options.pid or options.netns)
-    if sides:
-        if pods or len(sides) != BOTH:
-            raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")
-        return read_sides(options, sides[0], sides[1])
-    if len(pods) == BOTH and not inside:
-        return read_manifests(pods[0], pods[1], select)
-    if inside and len(pods) < BOTH:
-        return read_live_pair(options, pods, select)
-    raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")

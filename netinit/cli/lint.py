@@ -51,7 +51,10 @@ def command(
     if minimal:
         if strict or accepted or form != TEXT:
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
-        answer(lines([line for name, asked in _ask(options, pods) for line in _format_minimal(name, asked)]))
+        asked = [("", options.with_servers(read_name_servers))]
+        if pods is not None:
+            asked = [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
+        answer(lines([line for one in asked for line in _format_minimal(*one)]))
         return CLEAN
     found = lint_pods(options, pods) if pods else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
@@ -84,13 +87,6 @@ def lint_pods(options: Options, pods: Iterable[PodFacts]) -> list[Linted]:
         findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
         found.append((facts.name, _to_issues(findings, facts.name, facts.file), facts.accepted))
     return found
-
-
-def _ask(options: Options, pods: Iterable[PodFacts] | None) -> list[tuple[str, Options]]:
-    """The options of each pod that programs rules, or the given options."""
-    if pods is None:
-        return [("", options.with_servers(read_name_servers))]
-    return [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
 
 
 def _format_minimal(name: str, options: Options) -> list[str]:

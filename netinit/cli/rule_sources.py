@@ -49,8 +49,7 @@ class RuleSource:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    live: bool = False  # read from a namespace whose routes are simple
-    has_several_ways: bool = False  # read from a namespace where policy rules or several routes decide
+    routes_known: bool | None = None  # of live rules: False where policy rules or several routes decide the way out
     facts: PodFacts | None = None
     snapshot: Snapshot | None = None  # everything read, if live
     ipv4_first: RuleSource | None = None  # for a pod whose first address is IPv4, if --ipv6 auto differs there
@@ -228,10 +227,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
     wanted = found.given or next((one.recorded for one in found.options.values() if one.recorded), None)
     origins = facts.origins if facts else {}
-    simple = found.routes_known
     return RuleSource(
-        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, live=simple, has_several_ways=not simple,
-        facts=facts, snapshot=found.snapshot,
+        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, found.routes_known, facts, found.snapshot
     )  # fmt: skip
 
 

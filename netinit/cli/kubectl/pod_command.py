@@ -15,7 +15,7 @@ from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
 from netinit.cli.console import answer, note
-from netinit.cli.flags import HELP_NAMES, add_options
+from netinit.cli.flags import add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
@@ -71,8 +71,6 @@ Show = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class _PodStatus:
     pod: ClusterPod
-    head: str
-    notes: tuple[str, ...]
     body: tuple[str, ...]
     code: int
     tree: Tree  # the output as an object
@@ -98,7 +96,7 @@ def make_command(verb: str) -> click.Command:
     chosen = object_options(choices, "Who reads the rules: the first that can, or one alone.")
     passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
-    settings = {**HELP_NAMES, "ignore_unknown_options": True}
+    settings = {"ignore_unknown_options": True}
     made: click.Command = click.command(verb, help=f"{KUBECTL[verb][1]}\n\n{text}", context_settings=settings)(decorated)
     return made
 
@@ -125,20 +123,20 @@ def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources:
 def _ask(
     pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
-    statuses: list[str] = []
+    body: list[str] = []
     notes: dict[str, None] = {}
     found: list[PodAnswer] = []
     heads = [f"  to {one.title or 'the address'}, {one.endpoint}:" for one in targets] or [""]
     for head, question in zip(heads, questions, strict=True):
         found.append(ask_first(sources, pod, question))
         notes |= dict.fromkeys(found[-1].notes)
-        statuses += [head] * bool(head)
-        statuses += [f"    {line}" for line in found[-1].text]
+        body += [head] * bool(head)
+        body += [f"    {line}" for line in found[-1].text]
     code = max(abs(one.code) for one in found)
     named = [{"to": one.endpoint, "of": one.title or None} for one in targets] or [{"to": None, "of": None}]
     answers = [to | {"code": abs(one.code), "answer": _read(one) if as_json else None} for to, one in zip(named, found, strict=True)]
     tree = {"namespace": pod.namespace, "name": pod.name, "source": found[0].source, "notes": list(notes), "answers": answers}
-    return _PodStatus(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(statuses), code, tree)
+    return _PodStatus(pod, tuple(body), code, tree)
 
 
 def _read(found: PodAnswer) -> Tree | None:
@@ -161,8 +159,9 @@ def _arrange(statuses: list[_PodStatus]) -> list[str]:
     printed: list[str] = []
     for group in groups:
         first = group[0]
-        printed += [first.head, *[f"  note: {note}" for note in first.notes], *first.body]
-        printed += [f"{one.head}: the same as of {first.pod.name}" for one in group[1:]]
+        heads = [f"{one.pod.title}: {one.tree['source']}" for one in group]
+        printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"]], *first.body]
+        printed += [f"{head}: the same as of {first.pod.name}" for head in heads[1:]]
     if len(statuses) > 1:
         printed.append(f"{len(statuses)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
     return printed
@@ -181,8 +180,11 @@ def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sourc
     for source in sources.of(pod):
         if isinstance(source, ManifestSource):
             continue
-        more = _of_ephemeral(verb, words) if isinstance(source, EphemeralSource) else ()
-        question = PodQuestion(verb, (*words, *(("--format", "json") if verb == "watch" else ()), *more))
+        more = ["--format", "json"] if verb == "watch" else []
+        if isinstance(source, EphemeralSource):
+            is_bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
+            more += ["--until-input"] if is_bounded else ["--until-input", "--count", str(MAX_LOOKS)]
+        question = PodQuestion(verb, (*words, *more))
         try:
             live = source.follow(pod, question)
         except NetinitError as error:
@@ -191,12 +193,6 @@ def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sourc
         note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
         return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
-
-
-def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Further words for the container: it ends with its input, and a watch after MAX_LOOKS."""
-    bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
-    return ("--until-input", *(() if bounded else ("--count", str(MAX_LOOKS))))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:

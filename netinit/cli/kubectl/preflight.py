@@ -10,7 +10,6 @@ import click
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure
 from netinit.cli.webhook.lint import show_findings
@@ -28,7 +27,7 @@ READ = {  # kind -> kubectl resource
 }
 
 
-@click.command("preflight", context_settings=HELP_NAMES)
+@click.command("preflight")
 @chart_options
 @kubectl_options
 @click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")

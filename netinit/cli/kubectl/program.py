@@ -33,13 +33,12 @@ class Kubectl:
             raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
         return cls(program, flags, {name: text for name, text in environ.items() if _is_text(name + text)})
 
-    def ask(self, *words: str, extra: float = 0) -> run.Finished:
-        """Run `kubectl WORDS` for at most 30 + `extra` s; see its `status`. Raises BackendUnavailableError."""
-        begun = run.start(self.program, (*words[:1], *self.flags, *words[1:]), environment=self.environ, waits=int(extra * 10**9))
-        return run.finish(begun)
+    def ask(self, *words: str) -> run.Finished:
+        """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""
+        return self.ask_all([(words, "")])[0]
 
     def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[run.Finished]:
-        """Run several kubectl commands concurrently, each with its standard input. Raises NetinitError."""
+        """Run several kubectl commands concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
         found = run.finish_all(run.start_all(jobs, environment=self.environ, waits=int(extra * 10**9)))
         for one in found:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,7 +17,6 @@ from netinit.base.errors import NamespaceError, NetinitError, OptionError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
@@ -37,7 +36,7 @@ MAX_ASKED_BYTES = 16 << 20  # bytes of all questions
 SECONDS = 60.0  # per answer
 
 
-@click.command("run", context_settings=HELP_NAMES)
+@click.command("run")
 @click.option("--uid", "uids", multiple=True, metavar="UID", help="The pod's uid, as the runtime knows it; repeatable.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
@@ -74,9 +73,11 @@ def command(
     return 0
 
 
-class _Question:
-    def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
-        self.uids, self.title, self.environ, self.words = uids, title, environ, words
+class _Question(NamedTuple):
+    uids: tuple[str, ...]
+    title: str
+    environ: dict[str, str]
+    words: tuple[str, ...]
 
 
 def _read_question(line: str) -> _Question:

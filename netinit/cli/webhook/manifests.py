@@ -12,7 +12,7 @@ from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
-from netinit.cli.flags import HELP_NAMES, add_value
+from netinit.cli.flags import add_value
 from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
 from netinit.inject.values import merge_values
@@ -40,7 +40,7 @@ chart_options = add_value(
 )  # fmt: skip
 
 
-@click.command("manifests", context_settings=HELP_NAMES)
+@click.command("manifests")
 @chart_options
 def command(chart: ChartValues) -> int:
     """Print the objects that install the webhook, without Helm.
