@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
+from netinit.cli.flags import write_command
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, Conversion, convert, part
@@ -59,9 +58,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
-        variables = [f"{name}={shlex.quote(value)}" for name, value in found.options.to_environ().items()]
-        line_of_ours = " ".join([*variables, "netinit apply", shlex.join(found.options.to_argv(SPELLED_OUT))])
-        show_artefact(render_file(found.options) if form == CONFIG else f"{line_of_ours}\n")
+        show_artefact(render_file(found.options) if form == CONFIG else f"{write_command(found.options, SPELLED_OUT)}\n")
         if proof:  # on stderr: the options may be redirected into a file
             from netinit.cli.diff import render_text
 

@@ -5,7 +5,6 @@ What it compares: option sets, pods in manifests, listings of iptables-save, liv
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.console import answer, color_option, count, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, json_option
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_option
 from netinit.cli.rule_sources import (
     LIVE,
     RuleChoice,
@@ -110,9 +109,7 @@ def read_git(words: tuple[str, ...]) -> list[Compared]:
     """The pods of two revisions of a file, from git's arguments to an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
     if len(words) not in (1, len(GIT), len(GIT) + 2):  # one argument: unmerged; two more: renamed
         raise OptionError(f"--git: git calls it with {' '.join(GIT)}; {len(words)} words were given")
-    if len(words) == 1:
-        return []
-    return read_manifests(words[1], words[4], "")
+    return read_manifests(words[1], words[4], "") if len(words) > 1 else []
 
 
 def read_manifests(old: str, new: str, select: str) -> list[Compared]:
@@ -197,9 +194,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
         raise OptionError(f"{quote_value(side)} {what}")
     while words and words[0] in PROGRAMS:
         del words[0]
-    context = click.get_current_context(silent=True)
-    environ = context.obj if context and context.obj is not None else os.environ
-    return find_planned(Options.from_argv(words, {**environ, **given}))
+    return find_planned(Options.from_argv(words, {**environment(), **given}))
 
 
 def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[Compared]:

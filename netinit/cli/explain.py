@@ -30,7 +30,6 @@ from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.host import LOST, find_devices
 from netinit.simulate.loaded_rules import LoadedRule
-from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
 SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
@@ -143,8 +142,7 @@ def _find_caveats(rule_source: RuleSource, answer: Explanation) -> Iterator[str]
 
 
 def _explain(rule_source: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
-    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
-    made = rule_source.options.get(rule_source.ours)
+    ruleset, made = rule_source.join(packet.family), rule_source.options.get(rule_source.ours)
     return explain(packet, ruleset, around, options=made, wanted=rule_source.wanted, origins=rule_source.origins)
 
 

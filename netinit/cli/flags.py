@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -71,7 +72,6 @@ class FlagCommand(click.Command):
         self.shows = (*shows, "debug")
         self.hides = hides
         self.judges_all = judges_all
-        self.takes_manifests = any(flag.long == "filename" for flag in settings.flags)
         self.rules = rules if settings is Options else None
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
@@ -83,12 +83,16 @@ class FlagCommand(click.Command):
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
-            problems += self._find_repeated(ctx, rest)
+            _, _, order = self.make_parser(ctx).parse_args(list(rest))
+            single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
+            repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])  # click would silently keep the last
+            problems += [f"{name}: is given twice; give it once" for name in repeated]
             strays = super().parse_args(ctx, rest)
-            problems += describe_strays(strays, "name manifests with -f") if self.takes_manifests else describe_strays(strays)
+            takes_manifests = any(flag.long == "filename" for flag in self.settings.flags)
+            problems += describe_strays(strays, "name manifests with -f") if takes_manifests else describe_strays(strays)
         except click.UsageError as error:
             problems += describe_error(error, args)
-        environ = os.environ if ctx.obj is None else ctx.obj
+        environ = environment()
         if self.settings is Options and (taken.texts.get("config") or environ.get("NETINIT_CONFIG")):
             from netinit.cli.config import read_options
 
@@ -117,13 +121,6 @@ class FlagCommand(click.Command):
             *[f"{label}: this command looks at no network namespace; leave it out" for label in places],
             *[f"{label}: has no effect on this command; leave it out" for label in ignored.values() if label not in pasted],
         ]
-
-    def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
-        """A problem for each own option given twice, of which click would silently keep the last."""
-        _, _, order = self.make_parser(ctx).parse_args(list(words))
-        single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
-        repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
-        return [f"{name}: is given twice; give it once" for name in repeated]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the command's own options, then the effective declared ones by topic."""
@@ -170,6 +167,18 @@ class FlagCommand(click.Command):
             after_unknown = is_unknown and name == word and not has_arguments
             is_value = not is_value and word in takes_value
         return kept + list(rest[len(flags) :]), problems
+
+
+def environment() -> Mapping[str, str]:
+    """The environment passed to the command line."""
+    context = click.get_current_context(silent=True)
+    return os.environ if context is None or context.obj is None else context.obj
+
+
+def write_command(options: Options, always: Sequence[str] = ()) -> str:
+    """The options as a command line of apply, with those in `always`, after variables for those without a flag."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
+    return " ".join([*variables, "netinit apply", *map(shlex.quote, options.to_argv(always))])
 
 
 def given_flags() -> Mapping[str, str]:

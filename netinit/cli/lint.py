@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
@@ -12,7 +11,7 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, write_command
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
 from netinit.inject.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
@@ -95,8 +94,7 @@ def _format_minimal(name: str, options: Options) -> list[str]:
 
     least = minimise(options.settle(offline()))
     made = options.replace(**{flag.field: getattr(least, flag.field) for flag in FLAGS if flag.field != "ipv6"})
-    variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
-    return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
+    return [*([f"# {name}"] if name else []), write_command(made)]
 
 
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:

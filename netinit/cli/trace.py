@@ -31,12 +31,10 @@ from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
 from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
-from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.loaded_rules import label_of
-from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace_alignment import (
     FOREIGN,
     KERNEL_ONLY,
@@ -107,7 +105,13 @@ def _follow(
     rule_source, rules = _read_rules(options)
     note(rule_source.notes)
     warn(rule_source.warnings)
-    wanted = find_wanted(question, make_packet(question, rule_source.surroundings))
+    packet = make_packet(question, rule_source.surroundings)
+    inbound = bool(packet.in_interface)
+    wanted = Wanted(
+        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
+        source=packet.source if question.source else None, destination=packet.destination if question.to else None,
+        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
+    )  # fmt: skip
     older = any(name.endswith("legacy") for name in rule_source.rulesets)
     deadline = time.monotonic() + timeout
     with wanted.trace(rate=rate, older=older) as tracer:
@@ -150,21 +154,11 @@ def _texts(rule_source: RuleSource) -> list[object]:
     ]
 
 
-def find_wanted(question: Question, packet: Packet) -> Wanted:
-    """The filter for exactly the packets asked for."""
-    inbound = bool(packet.in_interface)
-    return Wanted(
-        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
-        source=packet.source if question.source else None, destination=packet.destination if question.to else None,
-        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
-    )  # fmt: skip
-
-
 def compare(rule_source: RuleSource, observed: TracedPacket) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
     answer = answer_question(rule_source, packet).answer
-    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
+    ruleset = rule_source.join(packet.family)
     around = rule_source.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:

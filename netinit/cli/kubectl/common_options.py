@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -13,7 +12,7 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
-from netinit.cli.flags import Decorator, add_options, add_value
+from netinit.cli.flags import Decorator, add_options, add_value, environment
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
@@ -21,12 +20,6 @@ from netinit.inject.initcontainer import find_init
 from netinit.options import Options
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
-
-
-def environment() -> dict[str, str]:
-    """The environment passed to the command line."""
-    context = click.get_current_context(silent=True)
-    return dict(os.environ if context is None or context.obj is None else context.obj)
 
 
 def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:

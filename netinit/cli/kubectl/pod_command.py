@@ -102,12 +102,12 @@ def make_command(verb: str) -> click.Command:
 
 
 def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
-    targets: list[NamedDestination] = find_destinations(sources.kubectl, to, pods[0].namespace) if to else []
+    targets: list[NamedDestination | None] = [*find_destinations(sources.kubectl, to, pods[0].namespace)] if to else [None]
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     as_json = form == JSON
     words = (*words, *["--json"] * as_json)
-    to_each: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    to_each = [("--to", one.endpoint) if one else () for one in targets]
     options = [podfile.read_object(pod.tree, sources.base(pod)).options for pod in pods]
     asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
@@ -121,22 +121,22 @@ def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources:
 
 
 def _ask(
-    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
     body: list[str] = []
     notes: dict[str, None] = {}
-    found: list[PodAnswer] = []
-    heads = [f"  to {one.title or 'the address'}, {one.endpoint}:" for one in targets] or [""]
-    for head, question in zip(heads, questions, strict=True):
-        found.append(ask_first(sources, pod, question))
-        notes |= dict.fromkeys(found[-1].notes)
-        body += [head] * bool(head)
-        body += [f"    {line}" for line in found[-1].text]
-    code = max(abs(one.code) for one in found)
-    named = [{"to": one.endpoint, "of": one.title or None} for one in targets] or [{"to": None, "of": None}]
-    answers = [to | {"code": abs(one.code), "answer": _read(one) if as_json else None} for to, one in zip(named, found, strict=True)]
-    tree = {"namespace": pod.namespace, "name": pod.name, "source": found[0].source, "notes": list(notes), "answers": answers}
-    return _PodStatus(pod, tuple(body), code, tree)
+    source = ""
+    answers: list[Tree] = []
+    for target, question in zip(targets, questions, strict=True):
+        found = ask_first(sources, pod, question)
+        source = source or found.source
+        notes |= dict.fromkeys(found.notes)
+        body += [f"  to {target.title or 'the address'}, {target.endpoint}:"] if target else []
+        body += [f"    {line}" for line in found.text]
+        to = {"to": target.endpoint, "of": target.title or None} if target else {"to": None, "of": None}
+        answers.append(to | {"code": abs(found.code), "answer": _read(found) if as_json else None})
+    tree = {"namespace": pod.namespace, "name": pod.name, "source": source, "notes": list(notes), "answers": answers}
+    return _PodStatus(pod, tuple(body), max(one["code"] for one in answers), tree)
 
 
 def _read(found: PodAnswer) -> Tree | None:

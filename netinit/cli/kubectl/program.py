@@ -31,7 +31,8 @@ class Kubectl:
         program = shutil.which("kubectl", path=environ.get("PATH", ""))
         if not program:
             raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
-        return cls(program, flags, {name: text for name, text in environ.items() if _is_text(name + text)})
+        variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
+        return cls(program, flags, variables)  # what is no UTF-8 is not passed on
 
     def ask(self, *words: str) -> run.Finished:
         """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""
@@ -72,12 +73,3 @@ class Kubectl:
 def describe_failure(done: run.Finished | Followed) -> str:
     """A failed program's error output, truncated."""
     return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)
-
-
-def _is_text(text: str) -> bool:
-    """Whether a variable is valid UTF-8; others are not passed on."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -30,6 +30,7 @@ from netinit.options.kinds import quote_value
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
+MORE_THAN_A_REPAIR = ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config")
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MAX_BYTES = 1 << 20  # bytes of an answer
 MAX_ASKED_BYTES = 16 << 20  # bytes of all questions
@@ -92,7 +93,12 @@ def _read_question(line: str) -> _Question:
         raise OptionError(f"{quote_value(''.join(words[:1]))} is not run for a pod; commands: {', '.join(known)}")
     check(question.words, question.environ)
     if words[0] == CHANGING:
-        _check_repair(Options.from_argv(words[1:], question.environ))
+        options = Options.from_argv(words[1:], question.environ)
+        if not options.reconcile:
+            raise OptionError("apply: is run for a pod with --reconcile alone")
+        for flag in map(Options.flag, MORE_THAN_A_REPAIR):
+            if getattr(options, flag.field) != flag.default:
+                raise OptionError(f"{flag.label}: is not taken for a pod of the node; leave it out")
     return question
 
 
@@ -155,12 +161,3 @@ def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
         named = " or ".join(map(quote_value, uids))
         raise NamespaceError(f"the runtime has no record of a network namespace of the pod with the uid {named}")
     return path
-
-
-def _check_repair(options: Options) -> None:
-    """Reject options that do more than restore the pod's rules. Raises OptionError."""
-    if not options.reconcile:
-        raise OptionError("apply: is run for a pod with --reconcile alone")
-    for field in ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config"):
-        if getattr(options, field) != Options.flag(field).default:
-            raise OptionError(f"{Options.flag(field).label}: is not taken for a pod of the node; leave it out")

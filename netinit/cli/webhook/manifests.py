@@ -47,7 +47,7 @@ def command(chart: ChartValues) -> int:
 
     They are those of the chart `charts/netinit`, rendered from its templates and values.
     """
-    show_artefact(write(objects(chart.namespace, chart.name, chart.files, chart.given)))
+    show_artefact("---\n".join([goyaml.dump(tree) for tree in objects(chart.namespace, chart.name, chart.files, chart.given)]))
     return 0
 
 
@@ -69,11 +69,6 @@ def read_chart() -> dict[str, str]:
     # pip and the image compile the chart's test as well
     found = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(CHART)): path.read_text() for path in found}
-
-
-def write(trees: list[Tree]) -> str:
-    """Serialise the objects as a YAML stream."""
-    return "---\n".join(goyaml.dump(tree) for tree in trees)
 
 
 def _read_values(name: str) -> Tree:
