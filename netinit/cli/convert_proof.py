@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.cli.audit.report import subject_of
-from netinit.cli.diff import Compared, is_listing, on_live_host, read_listings, restrict_to_common_families, to_object
+from netinit.cli.diff import Compared, is_listing, on_common_host, read_listings, to_object
 from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -41,7 +41,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     names = (f"the rules of {peer}", "the converted options")
     subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
     pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
-    return to_object(restrict_to_common_families(pair) if read else on_live_host(pair, theirs))
+    return to_object(on_common_host(pair, None if read else theirs))
 
 
 def _read_rules(named: str) -> RuleSource | None:

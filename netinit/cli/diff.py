@@ -147,7 +147,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
         return read_manifests(old, new, "")
     live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [restrict_to_common_families(on_live_host(_pair(f"{old} and {new}", before, after), live))]
+    return [on_common_host(_pair(f"{old} and {new}", before, after), live)]
 
 
 def _is_file(side: str) -> bool:
@@ -166,14 +166,18 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def restrict_to_common_families(pair: Compared) -> Compared:
-    """Restrict both sides to their common families: a listing may cover one only."""
-    if pair.before is None or pair.after is None:
+def on_common_host(pair: Compared, live: RuleSource | None) -> Compared:
+    """Both sides on the host of the live rules, if there are any, and in their common families: a listing may cover one only."""
+    before, after = pair.before, pair.after
+    if before is None or after is None:
         return pair
-    both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
+    if live:
+        host = subject_of("", live)
+        before, after = (one.on_host(host.surroundings, free=host.free) for one in (before, after))
+    both = {family: one for family, one in after.surroundings.items() if family in before.surroundings}
     if not both:
         raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
-    return replace(pair, after=pair.after.on_host(both, free=pair.after.free))
+    return replace(pair, before=before, after=after.on_host(both, free=after.free))
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
@@ -212,15 +216,6 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
     left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
     return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
-
-
-def on_live_host(pair: Compared, live: RuleSource | None) -> Compared:
-    """Both sides on the host of the live rules, if there are any."""
-    if live is None or pair.before is None or pair.after is None:
-        return pair
-    host = subject_of("", live)
-    before, after = (one.on_host(host.surroundings, free=host.free) for one in (pair.before, pair.after))
-    return replace(pair, before=before, after=after)
 
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"

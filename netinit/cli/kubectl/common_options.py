@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
 
 import click
 
@@ -42,34 +39,25 @@ cluster_options = add_options(
 
 
 def object_options(choices: tuple[str, ...], text: str) -> Decorator:
-    """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`.
+    """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`, as `sources`."""
 
-    The function gets `pods`, those with an address that OBJECT names, and `sources`.
-    """
+    def make(*, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str) -> Sources:
+        return Sources(find_pods(kubectl, named, namespace), kubectl, AgentSource(kubectl, agent_namespace), image, source)
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def with_pods(
-            *, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str, **given: Any
-        ) -> Any:  # fmt: skip
-            pods = find_pods(kubectl, named, namespace)
-            return function(pods=pods, sources=Sources(kubectl, AgentSource(kubectl, agent_namespace), image, source), **given)
-
-        for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
-        return add_options(
-            click.argument("named", metavar="OBJECT"),
-            click.option("--image", default="", metavar="IMAGE", help=for_image),
-            click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
-            cluster_options,
-        )(with_pods)
-
-    return decorate
+    for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+    return add_value(
+        "sources", make, click.argument("named", metavar="OBJECT"),
+        click.option("--image", default="", metavar="IMAGE", help=for_image),
+        click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
+        cluster_options,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Who reads the rules of pods: `chosen` is AGENT, EPHEMERAL or MANIFEST, or AUTO for all of them in this order."""
+    """Pods with an address, and who reads their rules: `chosen` is AGENT, EPHEMERAL or MANIFEST, or AUTO for all in this order."""
 
+    pods: list[ClusterPod]
     kubectl: Kubectl
     agent: AgentSource
     image: str

@@ -33,7 +33,7 @@ class PodState:
 @click.option("--dry-run", is_flag=True, help="Show what differs, change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or one alone.")
-def command(pods: list[ClusterPod], sources: Sources, *, dry_run: bool, yes: bool) -> int:
+def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 
     OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
@@ -43,7 +43,7 @@ def command(pods: list[ClusterPod], sources: Sources, *, dry_run: bool, yes: boo
 
     Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
     """
-    states = [_examine(pod, sources) for pod in pods]
+    states = [_examine(pod, sources) for pod in sources.pods]
     for one in states:
         answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]

@@ -88,8 +88,8 @@ def make_command(verb: str) -> click.Command:
     """Create the command that runs `netinit VERB` for pods; unknown options are passed on."""
     follows = verb in FOLLOWING
 
-    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", form: str = TEXT) -> int:
-        return (_follow_one if follows else _ask_all)(verb, words, pods, sources, to=to, form=form)
+    def command(words: tuple[str, ...], sources: Sources, to: str = "", form: str = TEXT) -> int:
+        return (_follow_one if follows else _ask_all)(verb, words, sources, to=to, form=form)
 
     text = OF_FOLLOWING if follows else f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
     choices = (AUTO, AGENT, EPHEMERAL) if follows else (AUTO, AGENT, EPHEMERAL, MANIFEST)
@@ -101,7 +101,8 @@ def make_command(verb: str) -> click.Command:
     return made
 
 
-def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
+def _ask_all(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, form: str) -> int:
+    pods = sources.pods
     targets: list[NamedDestination | None] = [*find_destinations(sources.kubectl, to, pods[0].namespace)] if to else [None]
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
@@ -167,11 +168,11 @@ def _arrange(statuses: list[_PodStatus]) -> list[str]:
     return printed
 
 
-def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
-    if len(pods) > 1:
-        named = click.get_current_context().params["named"]
-        raise OptionError(f"{verb}: {named} has {len(pods)} pods; name one of them: {', '.join(sorted(pod.name for pod in pods))}")
-    (pod,) = pods
+def _follow_one(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, form: str) -> int:
+    pod, *others = sources.pods
+    if others:
+        named, names = click.get_current_context().params["named"], sorted(one.name for one in sources.pods)
+        raise OptionError(f"{verb}: {named} has {len(names)} pods; name one of them: {', '.join(names)}")
     if to:
         destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
         words = ("--to", destination.endpoint, *words)

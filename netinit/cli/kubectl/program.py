@@ -61,13 +61,19 @@ class Kubectl:
             raise ClusterError(f"{what}: the answer is longer than {MAX_BYTES >> 20} MiB")
         if not done.output.strip():
             return {}
-        try:
-            tree = json.loads(done.output)
-        except (ValueError, RecursionError):
-            tree = None
-        if not isinstance(tree, dict):
+        tree = read_json(done.output)
+        if tree is None:
             raise ClusterError(f"{what}: the answer is not a JSON object; is {self.program} kubectl?")
         return tree
+
+
+def read_json(text: str) -> Tree | None:
+    """The object in a JSON text; None if it holds none."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None
 
 
 def describe_failure(done: run.Finished | Followed) -> str:

@@ -31,7 +31,7 @@ QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "D
 @click.command("report")
 @click.option("--plain", is_flag=True, help="Leave names and addresses in.")
 @object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or one alone.")
-def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
+def command(sources: Sources, *, plain: bool) -> int:
     """Write a redacted bug report about a pod, of a workload the first one, as one file in Markdown.
 
     It has versions, options, live rules (by the agent, if it runs; --source debug: an ephemeral container a question),
@@ -39,7 +39,7 @@ def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
 
     Read it before you send it. Exit codes: 0 written, even if a part has only a reason; 1 no such pod; 2 wrong options.
     """
-    pod = pods[0]
+    pod = sources.pods[0]
     asked = [one for one in sources.of(pod) if sources.chosen != AUTO or not isinstance(one, EphemeralSource)]
     text = "\n".join(_write(sources.kubectl, pod, asked)) + "\n"
     show_artefact(text if plain else redact(text, _find_names(pod)))

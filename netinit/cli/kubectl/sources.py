@@ -12,7 +12,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Kubectl, describe_failure
+from netinit.cli.kubectl.program import Kubectl, describe_failure, read_json
 from netinit.cli.reexec import run_netinit
 from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
@@ -45,11 +45,8 @@ class PodAnswer:
     @property
     def tree(self) -> Tree:
         """The answer to a question with --json. Raises ClusterError if it is not a JSON object."""
-        try:
-            found = json.loads(self.output)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+        found = read_json(self.output)
+        if found is None:
             raise ClusterError("; ".join(self.notes) or "no answer")
         return found
 
@@ -175,10 +172,7 @@ def _words(agent: ClusterPod) -> list[str]:
 
 def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | ClusterError:
     """Parse one line of the agent's answer; `failure` is the reason if kubectl failed."""
-    try:
-        tree = mapping(json.loads(line))
-    except (ValueError, RecursionError):
-        tree = {}
+    tree = read_json(line) or {}
     code = tree.get("code")
     if not isinstance(code, int):
         return ClusterError(f"the node agent {agent.title}: {failure or 'gave no answer that can be read; is it another version?'}")
