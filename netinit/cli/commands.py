@@ -58,14 +58,14 @@ WEBHOOK = {
     "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
     "compare": ("webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),
     "lint": ("webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
-    "probe": ("webhook.probe", "Find out whether the server is healthy, by the file that it writes."),
+    "probe": ("webhook.serve", "Find out whether the server is healthy, by the file that it writes."),
 }
 NODE = {
     "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
-    "status": ("node.status", "Show what is installed on this node, and the agent's state."),
+    "status": ("node.agent", "Show what is installed on this node, and the agent's state."),
     "run": ("node.inside", "Run a command for pods of this node, for kubectl netinit."),
-    "install": ("node.installation", "Install the plugin, once."),
-    "uninstall": ("node.installation", "Remove the plugin from this node."),
+    "install": ("node.agent", "Install the plugin, once."),
+    "uninstall": ("node.agent", "Remove the plugin from this node."),
 }
 OF_KUBECTL = """Ask about pods of a cluster, with your kubectl and your permissions, as `kubectl netinit` does.
 

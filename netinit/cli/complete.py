@@ -43,7 +43,9 @@ def complete(form: str, environ: Mapping[str, str], program: Sequence[str]) -> s
 def propose(rows: Rows, before: Sequence[str], last: str) -> list[tuple[str, str, str]]:
     """Candidates for the last word after `before`: kind, text, meaning."""
     path, before = _find_command(rows, before)
-    options = _find_options(rows, path)
+    own = [row[1:] for row in rows if row[0] == path]
+    options = [one for one in own if one[0] != RULES]
+    options += [row[1:] for row in rows if row[0] == RULES] if len(options) < len(own) else []
     by_name = {name: kind for names, kind, _ in options for name in names.split(",") if name}
     previous = before[:-1] if before[-1:] == ["="] else before  # bash splits it off as a word
     kind = by_name.get(previous[-1], "") if previous else ""
@@ -51,7 +53,9 @@ def propose(rows: Rows, before: Sequence[str], last: str) -> list[tuple[str, str
         return _propose_values(kind, "" if last == "=" else last)
     if last.startswith("-"):
         return [("plain", name, text) for names, _, text in options for name in names.split(",") if name.startswith(last)]
-    below = _list_below(rows, path)
+    below = [(row[0].rpartition(" ")[2], row[3]) for row in rows if row[0].rpartition(" ")[0] == path and row[1:3] == [HELP, ""]]
+    if not path:
+        below = [(name, text) for name, (_, text) in COMMANDS.items() if _is_command(name)]
     if below:
         return [("plain", name, text) for name, text in below if name.startswith(last)]
     return [found for names, kind, _ in options if not names for found in _propose_values(kind, last)]
@@ -75,18 +79,6 @@ def _find_command(rows: Rows, words: Sequence[str]) -> tuple[str, Sequence[str]]
 
 def _is_command(name: str) -> bool:
     return name in COMMANDS and is_there(COMMANDS[name][0])
-
-
-def _list_below(rows: Rows, path: str) -> list[tuple[str, str]]:
-    if not path:
-        return [(name, text) for name, (_, text) in COMMANDS.items() if _is_command(name)]
-    return [(row[0].rpartition(" ")[2], row[3]) for row in rows if row[0].rpartition(" ")[0] == path and row[1:3] == [HELP, ""]]
-
-
-def _find_options(rows: Rows, path: str) -> list[list[str]]:
-    own = [row[1:] for row in rows if row[0] == path]
-    shared = [row[1:] for row in rows if row[0] == RULES] if any(one[0] == RULES for one in own) else []
-    return [one for one in own if one[0] != RULES] + shared
 
 
 def _format(form: str, kind: str, value: str, text: str) -> str:

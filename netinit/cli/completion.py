@@ -7,13 +7,12 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from netinit.base.output import show_artefact
 from netinit.cli import group
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.start import COMPLETION_VARIABLES, NAME
 
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-@click.command("completion", context_settings=HELP_NAMES)
+@click.command("completion")
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(shell: str) -> None:
     """Print the script that completes netinit's commands and options in a shell.

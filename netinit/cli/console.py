@@ -66,17 +66,16 @@ def answer(lines: Lines, *, now: bool = False) -> None:
     """Write the answer to stdout; `now` flushes it because more follows later."""
     is_terminal = answers_a_terminal()
     painted = wants_colour(is_terminal)
-    if not is_terminal and not painted:
+    if is_terminal or painted:
+        for row in _rows(split_message(lines), width_of_answers(), painted=painted):
+            show_painted(row)
+    else:
         show(lines, now=now)
-        return
-    for row in _rows(split_message(lines), width_of_answers(), painted=painted):
-        show_painted(row)
 
 
 def answer_again(texts: list[str], above: int) -> int:
     """Overwrite the previous answer of `above` lines; return the number of lines written."""
-    painted = wants_colour(answers_a_terminal())
-    show_in_place([paint(line) if painted else [(line, "")] for line in texts], above)
+    show_in_place(_rows(texts, 0, painted=wants_colour(answers_a_terminal())), above)
     return len(texts)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, show_lines, to_json, with_version
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.flags import HELP_NAMES
+from netinit.cli.flags import write_command
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, Conversion, convert, part
@@ -20,7 +18,7 @@ COMMAND, CONFIG, JSON = "command", "config", "json"
 SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # printed in every command, even at their defaults
 
 
-@click.command("convert", context_settings={**HELP_NAMES, "ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("convert", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--from", "peer", type=click.Choice(tuple(PEERS)), required=True, help="Whose command line or file it is.")
 @click.option(
     "--file", "files", multiple=True, metavar="FILE|-",
@@ -60,9 +58,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
-        variables = [f"{name}={shlex.quote(value)}" for name, value in found.options.to_environ().items()]
-        line_of_ours = " ".join([*variables, "netinit apply", shlex.join(found.options.to_argv(SPELLED_OUT))])
-        show_artefact(render_file(found.options) if form == CONFIG else f"{line_of_ours}\n")
+        show_artefact(render_file(found.options) if form == CONFIG else f"{write_command(found.options, SPELLED_OUT)}\n")
         if proof:  # on stderr: the options may be redirected into a file
             from netinit.cli.diff import render_text
 

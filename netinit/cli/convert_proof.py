@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.cli.audit.report import subject_of
-from netinit.cli.diff import Compared, is_listing, on_live_host, read_listings, restrict_to_common_families, to_object
+from netinit.cli.diff import Compared, is_listing, on_common_host, read_listings, to_object
 from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -41,7 +41,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     names = (f"the rules of {peer}", "the converted options")
     subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
     pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
-    return to_object(restrict_to_common_families(pair) if read else on_live_host(pair, theirs))
+    return to_object(on_common_host(pair, None if read else theirs))
 
 
 def _read_rules(named: str) -> RuleSource | None:
@@ -67,7 +67,8 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     if obstacle:
         raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
     path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
-    words = [path, *_list_subcommands(peer, line, os.path.basename(path)), *line.words, *files]  # noqa: PTH119
+    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}  # the words before the flags
+    words = [path, *known.get(os.path.basename(path), line.program[1:]), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
@@ -77,9 +78,3 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     if not made.has_rules:
         raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
     return made, (pod.address, pod.address6)
-
-
-def _list_subcommands(peer: str, line: CommandLine, name: str) -> list[str]:
-    """The words between the program and its flags, for the peer's program of this name or as on the command line."""
-    known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}
-    return known.get(name, [*line.program[1:]])

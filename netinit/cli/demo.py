@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,7 +20,6 @@ from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
-from netinit.cli.flags import HELP_NAMES
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle, start_servers
 from netinit.options import AUTO, BACKENDS, Options
@@ -38,7 +38,6 @@ TITLE, CHAIN, TEXT, COMMENT, GOOD, BAD = "title", "chain", "text", "comment", "g
 # As Istio's template passes for a sidecar. --ipv6 on, because `auto` follows the pod's first address, IPv4 here.
 SIDECAR_FLAGS = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x '' -b '*' -d 15090,15021,15020 --ipv6 on"
 OUTBOUND, INBOUND, EXCLUDED = 15001, 15006, 15021
-CHOICES = (AUTO, *BACKENDS)
 OUTSIDE_SERVER = {4: "203.0.113.7", 6: "2001:db8::7"}
 PATIENCE = 3.0  # seconds until a connection counts as lost, even on a busy machine
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}
@@ -67,6 +66,10 @@ class Attempt:
         """The connection's destination, in the servers' notation."""
         return join_host(self.probe.host, self.probe.port)
 
+    def went_directly(self, arrival: Arrival) -> bool:
+        """Whether the server at the dialled address answered."""
+        return arrival.server == self.addressee and arrival.local == self.dialled
+
 
 def play(backend: str) -> Iterator[Line]:
     """Yield the demonstration's lines. Raises LabError if no pod can be created, and the error of apply."""
@@ -92,11 +95,11 @@ def play(backend: str) -> Iterator[Line]:
 def present(pod: Pod) -> Iterator[Line]:
     """Introduce the pod's processes, and show that connections work before the rules exist."""
     yield Line(TITLE, "A pod made of network namespaces")
-    yield Line(TEXT, f"pod      {_join(_addresses(pod))}; held by process {pod.pid}")
+    yield Line(TEXT, f"pod      {' and '.join(_addresses(pod))}; held by process {pod.pid}")
     yield Line(TEXT, f"app      in it, uid {APP_ID}, on port 80")
     ports = f"{OUTBOUND} (outbound), {INBOUND} (inbound), {EXCLUDED} (health)"
     yield Line(TEXT, f"proxy    in it, uid {PROXY_ID}, on ports {ports}")
-    servers = _join([OUTSIDE_SERVER[version] for version in pod.versions])
+    servers = " and ".join([OUTSIDE_SERVER[version] for version in pod.versions])
     yield Line(TEXT, f"client   beyond the veth pair, and the servers on port 80: {servers}")
     yield from control(pod, "without rules")
 
@@ -105,18 +108,22 @@ def attempts(pod: Pod) -> list[Attempt]:
     """The connections to make in both families, and where the sidecar's options send them."""
     app, proxy = APP_ID, PROXY_ID
     made = []
+
+    def sent_by(uid: int, to: str, source: str | None = None) -> Probe:
+        return Probe(to, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
+
     for version, host in zip(pod.versions, _addresses(pod), strict=True):
         outside, loopback, source = OUTSIDE_SERVER[version], LOCALHOST[version], PASSTHROUGH[version]
         health = Probe(host, EXCLUDED, timeout=PATIENCE)
         made += [
             Attempt(what="client → pod", probe=Probe(host, 80, timeout=PATIENCE), addressee="app", captured_at=INBOUND),
             Attempt(what="client → pod, excluded port", probe=health, addressee="proxy"),
-            Attempt(what="app → outside", probe=_from(app, outside), addressee="outside", captured_at=OUTBOUND),
-            Attempt(what="app → itself by endpoint", probe=_from(app, host), addressee="app"),
-            Attempt(what="app → itself by loopback", probe=_from(app, loopback), addressee="app"),
-            Attempt(what="proxy → outside", probe=_from(proxy, outside), addressee="outside"),
-            Attempt(what="proxy → own pod by endpoint", probe=_from(proxy, host), addressee="app", captured_at=INBOUND),
-            Attempt(what=f"proxy → app from {source}", probe=_from(proxy, host, source), addressee="app"),
+            Attempt(what="app → outside", probe=sent_by(app, outside), addressee="outside", captured_at=OUTBOUND),
+            Attempt(what="app → itself by endpoint", probe=sent_by(app, host), addressee="app"),
+            Attempt(what="app → itself by loopback", probe=sent_by(app, loopback), addressee="app"),
+            Attempt(what="proxy → outside", probe=sent_by(proxy, outside), addressee="outside"),
+            Attempt(what="proxy → own pod by endpoint", probe=sent_by(proxy, host), addressee="app", captured_at=INBOUND),
+            Attempt(what=f"proxy → app from {source}", probe=sent_by(proxy, host, source), addressee="app"),
         ]
     return made
 
@@ -124,27 +131,22 @@ def attempts(pod: Pod) -> list[Attempt]:
 def control(pod: Pod, when: str) -> Iterator[Line]:
     """Make the same connections without rules: they arrive where they were sent."""
     made = [attempt for attempt in attempts(pod) if attempt.probe.source is None]  # the source address ::6 exists only with the rules
-    direct = [went_directly(attempt, arrival) for attempt, arrival in send(pod, made)]
+    direct = [attempt.went_directly(arrival) for attempt, arrival in send(pod, made)]
     yield check(all(direct), f"{when} {sum(direct)} of {len(direct)} connections arrive where they are addressed")
 
 
-def send(pod: Pod, made: Sequence[Attempt]) -> list[tuple[Attempt, Arrival]]:
-    """Make all attempts concurrently and report where each arrived."""
-    outer = [attempt for attempt in made if attempt.probe.uid is None]
-    inner = [attempt for attempt in made if attempt.probe.uid is not None]
-    found = dict(zip(outer, pod.client.probe([attempt.probe for attempt in outer]), strict=True))
-    found |= zip(inner, pod.probe([attempt.probe for attempt in inner]), strict=True)
+def send(pod: Pod, made: list[Attempt]) -> list[tuple[Attempt, Arrival]]:
+    """Make the attempts, those of a side concurrently, and report where each arrived."""
+    found: dict[Attempt, Arrival] = {}
+    for side, outside in ((pod.client, True), (pod, False)):
+        own = [attempt for attempt in made if (attempt.probe.uid is None) is outside]
+        found |= zip(own, side.probe([attempt.probe for attempt in own]), strict=True)
     return [(attempt, found[attempt]) for attempt in made]
-
-
-def went_directly(attempt: Attempt, arrival: Arrival) -> bool:
-    """Whether the server at the dialled address answered."""
-    return arrival.server == attempt.addressee and arrival.local == attempt.dialled
 
 
 def judge(attempt: Attempt, arrival: Arrival) -> Line:
     """Report where an attempt arrived, and whether that is correct: captured with its destination known, or directly."""
-    good = went_directly(attempt, arrival)
+    good = attempt.went_directly(arrival)
     if attempt.captured_at:
         captured = "proxy", attempt.captured_at, attempt.dialled
         good = (arrival.server, arrival.port, arrival.original_destination) == captured
@@ -238,14 +240,6 @@ def _addresses(pod: Pod) -> list[str]:
     return [{4: pod.address, 6: pod.address6}[version] for version in pod.versions]
 
 
-def _join(words: Sequence[str]) -> str:
-    return " and ".join(words)
-
-
-def _from(uid: int, host: str, source: str | None = None) -> Probe:
-    return Probe(host, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
-
-
 def _format_rule(rule: Rule, plan: Plan) -> list[str]:
     """The rule's texts; those of one family, where the families differ, with its name."""
     texts = {family: write_rule(rule, family) for family in plan.families if family in rule.families}
@@ -254,15 +248,14 @@ def _format_rule(rule: Rule, plan: Plan) -> list[str]:
     return [f"{family.name} {text}" for family, found in texts.items() for text in found]
 
 
-FAILED = 1
 MARKS = {GOOD: "✔", BAD: "✘"}
 PLAIN_MARKS = {GOOD: "ok", BAD: "NO"}  # for encodings without either symbol
 STYLES = {TITLE: "1;36", CHAIN: "1", COMMENT: "2", GOOD: "32", BAD: "1;31", TEXT: ""}
 
 
-@click.command("demo", context_settings=HELP_NAMES)
+@click.command("demo")
 @click.option(
-    "--backend", type=click.Choice(CHOICES), default=CHOICES[0], show_default=True,
+    "--backend", type=click.Choice((AUTO, *BACKENDS)), default=AUTO, show_default=True,
     help="The backend that programs the kernel.",
 )  # fmt: skip
 @color_option
@@ -276,20 +269,14 @@ def command(backend: str) -> int:
     """
     colour = wants_colour(answers_a_terminal())
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
-    kinds = []
+    kinds: Counter[str] = Counter()
     for line in play(backend):
         show_line(line, colour=colour, marks=marks)
-        kinds.append(line.kind)
-    show_line(summarise(kinds), colour=colour, marks=marks)
-    return FAILED if BAD in kinds else 0
-
-
-def summarise(kinds: list[str]) -> Line:
-    """The last line: how many checks passed."""
-    wrong, right = kinds.count(BAD), kinds.count(GOOD)
-    if wrong:
-        return Line(TITLE, f"{wrong} of {wrong + right} things are not as they must be")
-    return Line(TITLE, f"All {right} things are as they must be")
+        kinds[line.kind] += 1
+    wrong, right = kinds[BAD], kinds[GOOD]
+    end = f"{wrong} of {wrong + right} things are not as they must be" if wrong else f"All {right} things are as they must be"
+    show_line(Line(TITLE, end), colour=colour, marks=marks)
+    return 1 if wrong else 0
 
 
 def show_line(line: Line, *, colour: bool, marks: dict[str, str]) -> None:

@@ -5,7 +5,6 @@ What it compares: option sets, pods in manifests, listings of iptables-save, liv
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.cli.audit.report import subject_of
 from netinit.cli.console import answer, color_option, count, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, json_option
+from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_option
 from netinit.cli.rule_sources import (
     LIVE,
     RuleChoice,
@@ -110,9 +109,7 @@ def read_git(words: tuple[str, ...]) -> list[Compared]:
     """The pods of two revisions of a file, from git's arguments to an external diff driver (git(1), GIT_EXTERNAL_DIFF)."""
     if len(words) not in (1, len(GIT), len(GIT) + 2):  # one argument: unmerged; two more: renamed
         raise OptionError(f"--git: git calls it with {' '.join(GIT)}; {len(words)} words were given")
-    if len(words) == 1:
-        return []
-    return read_manifests(words[1], words[4], "")
+    return read_manifests(words[1], words[4], "") if len(words) > 1 else []
 
 
 def read_manifests(old: str, new: str, select: str) -> list[Compared]:
@@ -150,7 +147,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
         return read_manifests(old, new, "")
     live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [restrict_to_common_families(on_live_host(_pair(f"{old} and {new}", before, after), live))]
+    return [on_common_host(_pair(f"{old} and {new}", before, after), live)]
 
 
 def _is_file(side: str) -> bool:
@@ -169,14 +166,18 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def restrict_to_common_families(pair: Compared) -> Compared:
-    """Restrict both sides to their common families: a listing may cover one only."""
-    if pair.before is None or pair.after is None:
+def on_common_host(pair: Compared, live: RuleSource | None) -> Compared:
+    """Both sides on the host of the live rules, if there are any, and in their common families: a listing may cover one only."""
+    before, after = pair.before, pair.after
+    if before is None or after is None:
         return pair
-    both = {family: one for family, one in pair.after.surroundings.items() if family in pair.before.surroundings}
+    if live:
+        host = subject_of("", live)
+        before, after = (one.on_host(host.surroundings, free=host.free) for one in (before, after))
+    both = {family: one for family, one in after.surroundings.items() if family in before.surroundings}
     if not both:
         raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
-    return replace(pair, after=pair.after.on_host(both, free=pair.after.free))
+    return replace(pair, before=before, after=after.on_host(both, free=after.free))
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
@@ -197,9 +198,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
         raise OptionError(f"{quote_value(side)} {what}")
     while words and words[0] in PROGRAMS:
         del words[0]
-    context = click.get_current_context(silent=True)
-    environ = context.obj if context and context.obj is not None else os.environ
-    return find_planned(Options.from_argv(words, {**environ, **given}))
+    return find_planned(Options.from_argv(words, {**environment(), **given}))
 
 
 def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[Compared]:
@@ -217,15 +216,6 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
     left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
     return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
-
-
-def on_live_host(pair: Compared, live: RuleSource | None) -> Compared:
-    """Both sides on the host of the live rules, if there are any."""
-    if live is None or pair.before is None or pair.after is None:
-        return pair
-    host = subject_of("", live)
-    before, after = (one.on_host(host.surroundings, free=host.free) for one in (pair.before, pair.after))
-    return replace(pair, before=before, after=after)
 
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
@@ -316,31 +306,26 @@ def command(  # noqa: PLR0917
 
     Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or it is unknown. With --git always 0.
     """
-    pairs = _find_pairs(options, sides, pods, select, live, for_git)
+    inside = live or bool(options.pid or options.netns)
+    if for_git:
+        pairs = read_git(sides)
+    elif sides:
+        if pods or len(sides) != BOTH:
+            raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")
+        pairs = read_sides(options, sides[0], sides[1])
+    elif len(pods) == BOTH and not inside:
+        pairs = read_manifests(pods[0], pods[1], select)
+    elif inside and len(pods) < BOTH:
+        pairs = read_live_pair(options, pods, select)
+    else:
+        raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")
     objects = [to_object(pair) for pair in pairs]
     if as_json:
         show_artefact(to_json(with_version({"compared": objects})))
     else:
-        for pair in pairs:
-            note(pair.notes)
-            warn(pair.warnings)
+        for one in objects:
+            note(one["notes"])
+            warn(one["warnings"])
         answer(render_text(objects, full=full))
     equal = all(one["result"] == EQUAL for one in objects)
     return 0 if for_git or equal else DriftError.exit_code
-
-
-def _find_pairs(  # noqa: PLR0917
-    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool
-) -> list[Compared]:  # fmt: skip
-    if for_git:
-        return read_git(sides)
-    inside = live or bool(options.pid or options.netns)
-    if sides:
-        if pods or len(sides) != BOTH:
-            raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")
-        return read_sides(options, sides[0], sides[1])
-    if len(pods) == BOTH and not inside:
-        return read_manifests(pods[0], pods[1], select)
-    if inside and len(pods) < BOTH:
-        return read_live_pair(options, pods, select)
-    raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")

@@ -66,14 +66,13 @@ def _render_table(found: Examination) -> list[str]:
     needed = {name for wanted in found.needed.values() for name in wanted}
     rows = [["", *[checked.backend for checked in found.feature_checks]]]
     for name in names:
-        outcomes = [["✘"] if one.failure else [_sign(one.outcomes.get(family, {}).get(name)) for family in families]
-                    for one in found.feature_checks]  # fmt: skip
-        rows.append([f"{name}{' *' if name in needed else ''}", *map("/".join, outcomes)])
+        row = [f"{name}{' *' if name in needed else ''}"]
+        for one in found.feature_checks:
+            outcomes = [one.outcomes.get(family, {}).get(name) for family in families]
+            signs = ["-" if outcome is None else "✘" if outcome else "✔" for outcome in outcomes]
+            row.append("✘" if one.failure else "/".join(signs))
+        rows.append(row)
     return [*format_table(rows), f"({'/'.join(families)}; * these options need it)"]
-
-
-def _sign(outcome: str | None) -> str:
-    return "-" if outcome is None else "✘" if outcome else "✔"
 
 
 def render_json(found: Examination) -> str:

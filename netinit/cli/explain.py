@@ -29,8 +29,12 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.explain import CONVERT, Explanation, explain
 from netinit.simulate.host import LOST, find_devices
-from netinit.simulate.ruleset import LoadedRule, Ruleset
+from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
+
+SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
+PathRow = tuple[tuple[str, ...], str, str, str]
+"""A rule on a path: its place (hook, table, backend) and the place's title, its sign and number, its text; or a text alone."""
 
 
 @click.command("explain", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -57,16 +61,12 @@ def command(options: Options, question: Question, choice: RuleChoice, *, as_json
         warn(dict.fromkeys([*rule_source.warnings, *[text for one in answers for text in one.warnings]]))
         if len(found) > 1 and rule_source.facts:
             show_answer(lines([*[""][:number], f"{rule_source.facts.name}:"]))
-        _show(answers, everything=everything)
+        for place, one in enumerate(answers):
+            if len(answers) > 1:
+                plural = "s" if len(one.containers) > 1 else ""
+                show_answer(lines([*[""][:place], f"container{plural} {', '.join(map(quote, one.containers))}:"]))
+            show_answer(render_text(one.answer, everything=everything))
     return 0
-
-
-def _show(answers: list[Answered], *, everything: bool) -> None:
-    for number, one in enumerate(answers):
-        if len(answers) > 1:
-            plural = "s" if len(one.containers) > 1 else ""
-            show_answer(lines([*[""][:number], f"container{plural} {', '.join(map(quote, one.containers))}:"]))
-        show_answer(render_text(one.answer, everything=everything))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ def answer_question(rule_source: RuleSource, packet: Packet) -> Answered:
     """
     around = rule_source.surroundings[packet.family]
     answer = _explain(rule_source, packet, around)
-    if rule_source.has_several_ways and rule_source.snapshot and not packet.in_interface and not around.is_local(packet.destination):
+    leaves = not packet.in_interface and not around.is_local(packet.destination)
+    if leaves and rule_source.routes_known is False and rule_source.snapshot:
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
         answer = _explain_each_way(rule_source, packet, around, find_devices(rule_source.snapshot, sent)) or answer
@@ -142,8 +143,7 @@ def _find_caveats(rule_source: RuleSource, answer: Explanation) -> Iterator[str]
 
 
 def _explain(rule_source: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
-    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
-    made = rule_source.options.get(rule_source.ours)
+    ruleset, made = rule_source.join(packet.family), rule_source.options.get(rule_source.ours)
     return explain(packet, ruleset, around, options=made, wanted=rule_source.wanted, origins=rule_source.origins)
 
 
@@ -165,29 +165,33 @@ ON_OLD_ENTRIES = (
 def render_text(answer: Explanation, *, everything: bool) -> Lines:
     """Format the sentence, the packet, its path, and changes of options."""
     printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
-    place = None
-    shown = shown_steps(answer, everything=everything)
-    width = max([len(_head(step)) for step in shown if step.rule] or [0])
-    for step in shown:
-        if (step.hook, step.table, step.source) != place and step.table and step.rule:
-            place = (step.hook, step.table, step.source)
-            printed.append(f"  {step.hook}, table {step.table}" + (f" of {step.source}" if step.source else ""))
-        printed.append(_line(answer, step, width))
+    printed += format_path([_path_row(answer, step) for step in shown_steps(answer, everything=everything)])
     if answer.changes:
         printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
     return lines([line.rstrip() for line in printed])
 
 
-def _head(step: TraceStep) -> str:
-    return escape(f"{step.chain} {step.rule.number if step.rule else '-'}")
+def format_path(rows: list[PathRow]) -> list[str]:
+    """Align the rules of a path, and print the title of a place where another one begins."""
+    width = max([len(head) for _, _, head, _ in rows], default=0)
+    printed: list[str] = []
+    at: tuple[str, ...] = ()
+    for place, title, head, text in rows:
+        if title and place != at:
+            printed.append(f"  {title}")
+            at = place
+        printed.append(f"    {head:<{width}}  {text}" if head else text)
+    return printed
 
 
-def _line(answer: Explanation, step: TraceStep, width: int) -> str:
-    if step.rule is None:
-        return f"  * {step.outcome}" if not step.chain else f"    {step.chain}: {step.outcome}"
-    mark = {True: "✔", False: "·", None: "?"}[step.holds]
-    count = f"  [{step.rule.packets} packets]" if step.rule.packets is not None else ""
-    return f"    {mark} {_head(step):<{width}}  {format_rule(step.rule, answer.option_of(step))}{count}"
+def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
+    rule = step.rule
+    if rule is None:
+        return (), "", "", f"    {step.chain}: {step.outcome}" if step.chain else f"  * {step.outcome}"
+    title = f"{step.hook}, table {step.table}{f' of {step.source}' if step.source else ''}" if step.table else ""
+    head = f"{SIGNS[step.holds]} " + escape(f"{step.chain} {rule.number}")
+    count = f"  [{rule.packets} packets]" if rule.packets is not None else ""
+    return (step.hook, step.table, step.source), title, head, f"{format_rule(rule, answer.option_of(step))}{count}"
 
 
 def format_rule(rule: LoadedRule, option: str) -> str:

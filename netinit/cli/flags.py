@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -71,7 +72,6 @@ class FlagCommand(click.Command):
         self.shows = (*shows, "debug")
         self.hides = hides
         self.judges_all = judges_all
-        self.takes_manifests = any(flag.long == "filename" for flag in settings.flags)
         self.rules = rules if settings is Options else None
         self.params += [_FlagOption(flag) for flag in settings.flags if flag.long]
 
@@ -83,12 +83,16 @@ class FlagCommand(click.Command):
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
-            problems += self._find_repeated(ctx, rest)
+            _, _, order = self.make_parser(ctx).parse_args(list(rest))
+            single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
+            repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])  # click would silently keep the last
+            problems += [f"{name}: is given twice; give it once" for name in repeated]
             strays = super().parse_args(ctx, rest)
-            problems += describe_strays(strays, "name manifests with -f") if self.takes_manifests else describe_strays(strays)
+            takes_manifests = any(flag.long == "filename" for flag in self.settings.flags)
+            problems += describe_strays(strays, "name manifests with -f") if takes_manifests else describe_strays(strays)
         except click.UsageError as error:
             problems += describe_error(error, args)
-        environ = os.environ if ctx.obj is None else ctx.obj
+        environ = environment()
         if self.settings is Options and (taken.texts.get("config") or environ.get("NETINIT_CONFIG")):
             from netinit.cli.config import read_options
 
@@ -106,33 +110,21 @@ class FlagCommand(click.Command):
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
         """A problem for each flag without effect here; those of a pod's command line share a note."""
         ignored = {field: label for field, label in given.items() if not self.has_effect(field)}
-        places = [label for field, label in ignored.items() if field in ANY_NAMESPACE]
-        others = [label for field, label in ignored.items() if field not in ANY_NAMESPACE]
+        places = [ignored.pop(field) for field in ANY_NAMESPACE if field in ignored]
         known = self.name in TAKE_A_WHOLE_LINE
-        pasted = [label for field, label in ignored.items() if label in others and (known or Options.flag(field).group == OF_ISTIO)]
+        pasted = [label for field, label in ignored.items() if known or Options.flag(field).group == OF_ISTIO]
         if pasted:
             from netinit.cli.console import note
 
             note([f"{', '.join(pasted)}: no effect on this command"])
         return [
             *[f"{label}: this command looks at no network namespace; leave it out" for label in places],
-            *[f"{label}: has no effect on this command; leave it out" for label in others if label not in pasted],
+            *[f"{label}: has no effect on this command; leave it out" for label in ignored.values() if label not in pasted],
         ]
-
-    def _find_repeated(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
-        """A problem for each own option given twice, of which click would silently keep the last."""
-        _, _, order = self.make_parser(ctx).parse_args(list(words))
-        single = [one for one in order if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count)]
-        repeated = dict.fromkeys([one.opts[0] for one in single if single.count(one) > 1])
-        return [f"{name}: is given twice; give it once" for name in repeated]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the command's own options, then the effective declared ones by topic."""
-        own = [
-            param
-            for param in self.get_params(ctx)
-            if isinstance(param, click.Option) and not isinstance(param, _FlagOption)
-        ]
+        own = [one for one in self.get_params(ctx) if isinstance(one, click.Option) and not isinstance(one, _FlagOption)]
         output = [param for param in own if param.name in _OUTPUT_PARAMETERS]
         shown: dict[str, list[tuple[str, str]]] = {
             topic: [describe(flag) for flag in self.settings.flags if TOPIC_OF.get(flag.field) == topic and flag.field in self.shows]
@@ -142,13 +134,11 @@ class FlagCommand(click.Command):
         of_its_own = [flag for flag in self.settings.flags if flag.field not in hidden]
         sections: dict[str, Sequence[tuple[str, str] | None]] = {
             PLAIN: [*map(describe, of_its_own), *(param.get_help_record(ctx) for param in own if param not in output)],
-            NAMESPACE: shown.pop(NAMESPACE),
             RULES: [describe(flag) for flag in Interception.flags] if self.rules else [],
             OUTPUT: [param.get_help_record(ctx) for param in output],
             **shown,
         }
-        order = (PLAIN, NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING)
-        for title in order:
+        for title in (PLAIN, NAMESPACE, RULES, PROGRAMMING, VALIDATION, OUTPUT, LOGGING):
             if title == RULES and self.rules is False:
                 with formatter.section(RULES):
                     formatter.write_text(RULES_ELSEWHERE)
@@ -162,27 +152,33 @@ class FlagCommand(click.Command):
         has_arguments = any(isinstance(param, click.Argument) for param in self.params)
         kept: list[str] = []
         problems: list[str] = []
-        after_unknown = False
         flags = rest[: rest.index("--")] if "--" in rest else rest
         with_value = [one for one in self.params if isinstance(one, click.Option) and not (one.is_flag or one.count)]
         takes_value = {name for param in with_value for name in param.opts}
-        is_value = False
+        is_value = after_unknown = False
         for word in flags:
             name = word.partition("=")[0]
-            if is_value:  # even if it looks like a flag: in `--timeout -1` it is an invalid value
-                kept.append(word)
-                is_value = after_unknown = False
-                continue
-            is_value = word in takes_value
-            if is_flag(word) and name not in known:
+            is_unknown = is_flag(word) and name not in known and not is_value  # in `--timeout -1` it is an invalid value
+            if is_unknown:
                 hint = suggest(name, [name for name in known if name.startswith("--")]) or f"{ctx.command_path} --help lists them"
                 problems.append(f"{quote_value(name)} is not an option; {hint}")
-                after_unknown = name == word and not has_arguments
-            else:
-                if is_flag(word) or not after_unknown:
-                    kept.append(word)
-                after_unknown = False
+            elif is_value or is_flag(word) or not after_unknown:
+                kept.append(word)
+            after_unknown = is_unknown and name == word and not has_arguments
+            is_value = not is_value and word in takes_value
         return kept + list(rest[len(flags) :]), problems
+
+
+def environment() -> Mapping[str, str]:
+    """The environment passed to the command line."""
+    context = click.get_current_context(silent=True)
+    return os.environ if context is None or context.obj is None else context.obj
+
+
+def write_command(options: Options, always: Sequence[str] = ()) -> str:
+    """The options as a command line of apply, with those in `always`, after variables for those without a flag."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
+    return " ".join([*variables, "netinit apply", *map(shlex.quote, options.to_argv(always))])
 
 
 def given_flags() -> Mapping[str, str]:
@@ -280,33 +276,18 @@ class _FlagOption(click.Option):
         kind = click.Choice(words) if words else click.Path() if flag.kind.is_file else click.STRING
         switch = flag.kind is SWITCH
         super().__init__(names, is_flag=switch, type=None if switch else kind, help=flag.help, expose_value=False)
-        self.flag = flag
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
-        """The flag's names and help text."""
-        return describe(self.flag)
 
 
 def describe(flag: Flag) -> tuple[str, str]:
-    """A help line: the flag's names and meaning."""
-    return format_flag(flag), explain(flag)
-
-
-def format_flag(flag: Flag) -> str:
-    """The flag's names as in the help: `-p, --envoy-port PORT`."""
-    if not flag.long:
-        return flag.variables[0]
-    short = f"-{flag.short}, " if flag.short else ""
-    names = ", ".join([f"--{name}" for name in (flag.long, *flag.aliases)])
-    return f"{short}{names}" if flag.kind is SWITCH else f"{short}{names} {flag.kind.metavar}"
-
-
-def explain(flag: Flag) -> str:
-    """The flag's meaning, default and variables."""
+    """A help line: the flag's names (`-p, --envoy-port PORT`), and its meaning, default and variables."""
     notes = [f"default: {default}"] if (default := format_default(flag)) else []
-    if flag.long and flag.variables:
-        notes.append(f"env: {', '.join(flag.variables)}")
-    return f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
+    if not flag.long:
+        names = flag.variables[0]
+    else:
+        notes += [f"env: {', '.join(flag.variables)}"] * bool(flag.variables)
+        spelled = [*([f"-{flag.short}"] if flag.short else []), *[f"--{name}" for name in (flag.long, *flag.aliases)]]
+        names = ", ".join(spelled) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar}")
+    return names, f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
 
 
 def format_default(flag: Flag) -> str:

@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
 def make_group(name: str) -> LazyGroup:
     """The group of a command with subcommands."""
     text, below = SUBCOMMANDS[name]
-    return LazyGroup(name=name, commands_there=below, context_settings=HELP_NAMES, help=text, epilog=format_epilog(name))
+    return LazyGroup(name=name, commands_there=below, help=text, epilog=format_epilog(name))
 
 
 class _Root(LazyGroup):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
@@ -12,7 +11,7 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
-from netinit.cli.flags import FlagCommand
+from netinit.cli.flags import FlagCommand, write_command
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
 from netinit.inject.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
@@ -51,7 +50,10 @@ def command(
     if minimal:
         if strict or accepted or form != TEXT:
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
-        answer(lines([line for name, asked in _ask(options, pods) for line in _format_minimal(name, asked)]))
+        asked = [("", options.with_servers(read_name_servers))]
+        if pods is not None:
+            asked = [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
+        answer(lines([line for one in asked for line in _format_minimal(*one)]))
         return CLEAN
     found = lint_pods(options, pods) if pods else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
     issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
@@ -86,21 +88,13 @@ def lint_pods(options: Options, pods: Iterable[PodFacts]) -> list[Linted]:
     return found
 
 
-def _ask(options: Options, pods: Iterable[PodFacts] | None) -> list[tuple[str, Options]]:
-    """The options of each pod that programs rules, or the given options."""
-    if pods is None:
-        return [("", options.with_servers(read_name_servers))]
-    return [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
-
-
 def _format_minimal(name: str, options: Options) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
     from netinit.simulate.lint.effect_proof import minimise  # imports the symbolic engine
 
     least = minimise(options.settle(offline()))
     made = options.replace(**{flag.field: getattr(least, flag.field) for flag in FLAGS if flag.field != "ipv6"})
-    variables = [f"{variable}={shlex.quote(value)}" for variable, value in made.to_environ().items()]
-    return [*([f"# {name}"] if name else []), " ".join([*variables, "netinit apply", *map(shlex.quote, made.to_argv())])]
+    return [*([f"# {name}"] if name else []), write_command(made)]
 
 
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:

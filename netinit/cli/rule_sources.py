@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
-from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value
+from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value, write_command
 from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options, SettledOptions, offline
@@ -49,8 +48,7 @@ class RuleSource:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    live: bool = False  # read from a namespace whose routes are simple
-    has_several_ways: bool = False  # read from a namespace where policy rules or several routes decide
+    routes_known: bool | None = None  # of live rules: False where policy rules or several routes decide the way out
     facts: PodFacts | None = None
     snapshot: Snapshot | None = None  # everything read, if live
     ipv4_first: RuleSource | None = None  # for a pod whose first address is IPv4, if --ipv6 auto differs there
@@ -65,10 +63,10 @@ class RuleSource:
         """Whether a chain of any place has a rule."""
         return any(chain.rules for found in self.rulesets.values() for ruleset in found.values() for chain in ruleset.chains)
 
-    def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family from all places; None if no place has that family."""
+    def join(self, family: Family) -> Ruleset:
+        """The rules of a family from all places."""
         places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_backends(places, self.ours) if places else None
+        return combine_backends(places, self.ours) if places else Ruleset(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +226,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
     wanted = found.given or next((one.recorded for one in found.options.values() if one.recorded), None)
     origins = facts.origins if facts else {}
-    simple = found.routes_known
     return RuleSource(
-        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, live=simple, has_several_ways=not simple,
-        facts=facts, snapshot=found.snapshot,
+        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, found.routes_known, facts, found.snapshot
     )  # fmt: skip
 
 
@@ -315,10 +311,9 @@ def names_rules(options: Options) -> bool:
 
 
 def format_options(options: Interception) -> str:
-    """Options as a command line of apply, after variables for those without a flag; truncated."""
-    full = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
-    variables = [f"{name}={shlex.quote(value)}" for name, value in full.to_environ().items()]
-    return shorten(" ".join([*variables, "netinit apply", shlex.join(full.to_argv())]), MAX_RULE_LENGTH)
+    """Options as a command line of apply, truncated."""
+    rules = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
+    return shorten(write_command(rules), MAX_RULE_LENGTH)
 
 
 def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:

@@ -91,13 +91,10 @@ def read_call(argv: Sequence[str]) -> Call:
     if argv[0].rpartition("/")[2] == ISTIO_NAME:
         return Call(program=ISTIO_NAME, istio=True, apply=True, words=words)
     first = words[0] if words else ""
-    if first == ISTIO_NAME:
-        return Call(program=f"{NAME} {ISTIO_NAME}", istio=True, apply=True, words=words[1:])
-    if first == APPLY:
-        return Call(program=f"{NAME} {APPLY}", istio=False, apply=True, words=words[1:])
-    if len(first) > 1 and first[0] == "-" and first not in OF_THE_GROUP:
-        return Call(program=NAME, istio=False, apply=True, words=words)
-    return Call(program=NAME, istio=False, apply=False, words=words)
+    if first in (ISTIO_NAME, APPLY):
+        return Call(program=f"{NAME} {first}", istio=first == ISTIO_NAME, apply=True, words=words[1:])
+    flags_alone = len(first) > 1 and first[0] == "-" and first not in OF_THE_GROUP
+    return Call(program=NAME, istio=False, apply=flags_alone, words=words)
 
 
 def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
@@ -113,7 +110,9 @@ def _apply_if_configured(call: Call, environ: Mapping[str, str]) -> Call:
 def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
     asked = next((environ[name] for name in COMPLETION_VARIABLES if name in environ), "")
     if asked.endswith("_complete"):
-        return _complete(call, environ, asked)
+        from netinit.cli.complete import complete
+
+        return _show(complete(asked, environ, (APPLY,) if call.program == ISTIO_NAME else ()))
     if asked:
         return _ask_click(call, environ, None)
     if call.apply:
@@ -175,12 +174,6 @@ def _inject(call: Call, environ: Mapping[str, str]) -> int:
     from netinit.cli.inject import injection
 
     return injection.run(InjectFlags.from_texts(texts, environ))
-
-
-def _complete(call: Call, environ: Mapping[str, str], form: str) -> int:
-    from netinit.cli.complete import complete
-
-    return _show(complete(form, environ, (APPLY,) if call.program == ISTIO_NAME else ()))
 
 
 def _show(text: str) -> int:

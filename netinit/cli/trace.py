@@ -16,7 +16,7 @@ from netinit.base.output import show_artefact, with_version
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.explain import answer_question, format_rule
+from netinit.cli.explain import PathRow, answer_question, format_path, format_rule
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
 from netinit.cli.rule_sources import (
     LIVE,
@@ -31,19 +31,16 @@ from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
 from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
-from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
-from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
 
-AGREES, DISAGREES = 0, DriftError.exit_code
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
-ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
+ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 _MAX_READS = 5  # attempts to read rules that keep changing
 
 
@@ -72,13 +69,13 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
 
     def work(here: Options, signals: Signals) -> tuple[int, int]:
         seen = wrong = 0
-        for observed, answer, folded in _follow(here, question, signals, timeout, rate, until_input=until_input):
+        for found in _follow(here, question, signals, timeout, rate, until_input=until_input):
             seen += 1
-            wrong += folded.agrees is False
+            wrong += found[2].agrees is False
             if as_json:
-                show_artefact(json.dumps(with_version(to_object(observed, answer, folded))) + "\n", now=True)
+                show_artefact(json.dumps(with_version(to_object(*found))) + "\n", now=True)
             else:
-                show_answer(render_text(observed, answer, folded), now=True)
+                show_answer(render_text(*found), now=True)
             if seen >= count or signals.heard:
                 break
         signals.take()
@@ -90,7 +87,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
             " or ask for less (--uid, --from)"
         )
-    return DISAGREES if wrong else AGREES
+    return DriftError.exit_code if wrong else 0
 
 
 def _follow(
@@ -100,7 +97,13 @@ def _follow(
     rule_source, rules = _read_rules(options)
     note(rule_source.notes)
     warn(rule_source.warnings)
-    wanted = find_wanted(question, make_packet(question, rule_source.surroundings))
+    packet = make_packet(question, rule_source.surroundings)
+    inbound = bool(packet.in_interface)
+    wanted = Wanted(
+        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
+        source=packet.source if question.source else None, destination=packet.destination if question.to else None,
+        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
+    )  # fmt: skip
     older = any(name.endswith("legacy") for name in rule_source.rulesets)
     deadline = time.monotonic() + timeout
     with wanted.trace(rate=rate, older=older) as tracer:
@@ -143,21 +146,11 @@ def _texts(rule_source: RuleSource) -> list[object]:
     ]
 
 
-def find_wanted(question: Question, packet: Packet) -> Wanted:
-    """The filter for exactly the packets asked for."""
-    inbound = bool(packet.in_interface)
-    return Wanted(
-        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
-        source=packet.source if question.source else None, destination=packet.destination if question.to else None,
-        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
-    )  # fmt: skip
-
-
 def compare(rule_source: RuleSource, observed: Trace) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
     answer = answer_question(rule_source, packet).answer
-    ruleset = rule_source.join(packet.family) or Ruleset(packet.family)
+    ruleset = rule_source.join(packet.family)
     around = rule_source.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
@@ -173,26 +166,17 @@ def render_text(observed: Trace, answer: Explanation, folded: AlignedTrace) -> L
     printed = [describe_end(observed), f"{agreement}: {answer.sentence}", *[f"  ✘ {text}" for text in folded.differences]]
     printed += [f"note: {text}" for text in folded.notes]
     printed += ["", f"packet: {format_packet(observed.first)}", "path:"]
-    width = max([len(_head(line)) for line, _ in folded.lines] or [0])
-    place = None
-    for line, kind in folded.lines:
-        if line.place[:2] != place:
-            place = line.place[:2]
-            printed.append(f"  {line.hook}, {'' if kind == FOREIGN else 'table '}{line.table}")
-        printed.append(_render_line(line, kind, answer, width))
+    printed += format_path([_path_row(line, kind, answer) for line, kind in folded.lines])
     return lines([line.rstrip() for line in [*printed, ""]])
 
 
-def _head(line: TraceStep) -> str:
-    return escape(f"{line.chain} {line.place[-1] or '-'}")
-
-
-def _render_line(line: TraceStep, kind: str, answer: Explanation, width: int) -> str:
+def _path_row(line: TraceStep, kind: str, answer: Explanation) -> PathRow:
     said = SAID.get(kind, "")
-    text = f"    {SIGNS.get(kind, '✔')} {_head(line):<{width}}"
+    title = f"{line.hook}, {'' if kind == FOREIGN else 'table '}{line.table}"
+    head = f"{SIGNS.get(kind, '✔')} " + escape(f"{line.chain} {line.place[-1] or '-'}")
     if line.rule is None:
-        return f"{text}  {line.outcome}  # {said}"
-    return f"{text}  {format_rule(line.rule, answer.option_of(line))}{f'  <- {said}' if said else ''}"
+        return line.place[:2], title, head, f"{line.outcome}  # {said}"
+    return line.place[:2], title, head, f"{format_rule(line.rule, answer.option_of(line))}{f'  <- {said}' if said else ''}"
 
 
 def to_object(observed: Trace, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from functools import partial
 
 import click
 
@@ -26,7 +25,6 @@ from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import BYPASSING, MISSING, Difference
 from netinit.rules.render import hash_plan
 
-AS_PLANNED = 0
 NOTHING = "no rules of netinit here"
 DOUBT = "doubt"  # kind of a difference, counted with --strict
 MARKS = {True: "✔", False: "✘", None: "?"}
@@ -65,7 +63,12 @@ def command(  # noqa: PLR0917 - click's
     if target is None:
         _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
-    look = partial(_look, target, strict=strict, connections=connections)
+
+    def look() -> Report:
+        report = compare(target, connections=connections)
+        doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
+        return report.replace(differences=report.differences + doubts)
+
     if watching:
         return watch(target, look, as_json=as_json, connections=connections)
     report = probes = None
@@ -81,7 +84,7 @@ def command(  # noqa: PLR0917 - click's
     _show(report, probes, target, as_json=as_json)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
-    return DriftError.exit_code if report and report.differences else AS_PLANNED
+    return DriftError.exit_code if report and report.differences else 0
 
 
 def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
@@ -96,13 +99,6 @@ def _show(report: Report | None, probes: Probes | None, target: Options | None, 
         answer(render_text(report))
     if probes:
         answer(conclude(report, probes))
-
-
-def _look(target: Options, *, strict: bool, connections: bool) -> Report:
-    """Compare the live rules with the plan; with `strict`, doubts count as differences."""
-    report = compare(target, connections=connections)
-    doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
-    return report.replace(differences=report.differences + doubts)
 
 
 def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[Options | None, tuple[str, ...]]:

@@ -7,10 +7,9 @@ import click
 from netinit.base.output import show
 from netinit.base.sanitize import lines
 from netinit.base.version import __version__
-from netinit.cli.flags import HELP_NAMES
 
 
-@click.command("version", context_settings=HELP_NAMES)
+@click.command("version")
 def command() -> None:
     """Print the version."""
     show(lines([f"netinit {__version__}"]))

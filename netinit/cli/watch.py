@@ -35,6 +35,9 @@ REPLACED = "rules were replaced, or their counters set back: what was counted be
 MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
+# The fields in JSON, in which null stands for what there is none of.
+_OF_FATE = {"verdict": str, "direction": str, "port": int, "unit": str, "because": str, "option": str, "foreign": bool}
+_COUNTED = {"added": int, "since_start": int, "per_second": float}
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
@@ -108,14 +111,18 @@ def _look(
                 return
 
 
+def _choose_rows(snapshot: CounterSnapshot, *, everything: bool) -> list[FateRate]:
+    return [row for row in snapshot.rows if everything or row.since_start or row.fate.verdict == CAPTURED]
+
+
 def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> list[str]:
     """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
-    rows = [row for row in snapshot.rows if everything or row.since or row.fate.verdict == CAPTURED]
+    rows = _choose_rows(snapshot, everything=everything)
     printed = [f"{head}: {snapshot.elapsed:.0f} s"]
     printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
     for row in rows:
         rate = f"{'-' if row.per_second is None else f'{row.per_second:.1f}'} {row.fate.unit[:4]}"
-        since = "not counted" if row.since is None else str(row.since)
+        since = "not counted" if row.since_start is None else str(row.since_start)
         way = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
         printed.append(f"{way} {rate:>12} {since:>12}  {_because(row)}")
     if not snapshot.rows:
@@ -129,16 +136,12 @@ def render_lines(snapshot: CounterSnapshot, *, everything: bool) -> list[str]:
     """A line for each fate with traffic since the last reading, or one explaining why there is none."""
     printed = [f"warning: {REPLACED}"] if snapshot.replaced else []
     rows = [row for row in snapshot.rows if row.added or everything]
-    printed += [
-        f"{row.fate.verdict} {row.fate.direction}{f' to {row.fate.port}' if row.fate.port else ''}: {_rate(row)}; {_because(row)}"
-        for row in rows
-    ]
+    for row in rows:
+        known = row.added is not None and row.per_second is not None
+        rate = f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second" if known else "not counted"
+        to = f" to {row.fate.port}" if row.fate.port else ""
+        printed.append(f"{row.fate.verdict} {row.fate.direction}{to}: {rate}; {_because(row)}")
     return printed or ["nothing was counted" if snapshot.rows else "no rules here: nothing can be counted until there are some"]
-
-
-def _rate(row: FateRate) -> str:
-    known = row.added is not None and row.per_second is not None
-    return f"{row.added} {row.fate.unit}, {row.per_second:.1f} a second" if known else "not counted"
 
 
 def _because(row: FateRate) -> str:
@@ -152,31 +155,19 @@ def to_object(snapshot: CounterSnapshot, *, everything: bool) -> dict[str, Any]:
         "seconds": round(snapshot.seconds, 3),
         "replaced": snapshot.replaced,
         "fates": [
-            {
-                "verdict": row.fate.verdict, "direction": row.fate.direction, "port": row.fate.port or None, "unit": row.fate.unit,
-                "because": row.fate.because, "option": row.fate.option or None, "foreign": row.fate.foreign,
-                "added": row.added, "since_start": row.since,
-                "per_second": None if row.per_second is None else round(row.per_second, 3),
-            }
-            for row in snapshot.rows
-            if everything or row.since or row.fate.verdict == CAPTURED
+            {name: getattr(row.fate, name) or (False if kind is bool else None) for name, kind in _OF_FATE.items()}
+            | {name: (value := getattr(row, name)) and round(value, 3) for name in _COUNTED}
+            for row in _choose_rows(snapshot, everything=everything)
         ],
-    }  # fmt: skip
+    }
 
 
 def read_object(tree: Tree) -> CounterSnapshot:
     """Parse the result of `to_object`. Raises ValueError, TypeError or KeyError."""
-    rows = [
-        FateRate(
-            Fate(
-                str(row["direction"]), str(row["verdict"]), int(row["port"] or 0), str(row["unit"]), str(row["because"]),
-                str(row["option"] or ""), bool(row["foreign"]),
-            ),
-            None if row["added"] is None else int(row["added"]), None if row["since_start"] is None else int(row["since_start"]),
-            None if row["per_second"] is None else float(row["per_second"]),
-        )
-        for row in tree["fates"]
-    ]  # fmt: skip
+    rows = []
+    for row in tree["fates"]:
+        fate = Fate(**{name: kind(row[name] or kind()) for name, kind in _OF_FATE.items()})
+        rows.append(FateRate(fate, *[None if row[name] is None else kind(row[name]) for name, kind in _COUNTED.items()]))
     return CounterSnapshot(float(tree["elapsed"]), float(tree["seconds"]), tuple(rows), bool(tree["replaced"]))
 
 
@@ -199,12 +190,10 @@ class CounterSnapshotWriter:
                 answer(lines(found), now=True)
             self._last = found
         else:
-            table = [escape(line) for line in render_table(snapshot, head, everything=self._everything)]
-            self._shown = answer_again(_fit(table), 0 if said else self._shown)
-
-
-def _fit(printed: list[str]) -> list[str]:
-    width, height = shutil.get_terminal_size()
-    room = max(1, height - _LEFT_FREE)
-    fitted = [part for line in printed for part in fit(line, width - 1)]
-    return fitted if len(fitted) <= room else [*fitted[: room - 1], f"({len(fitted) - room + 1} more lines have no room here)"]
+            width, height = shutil.get_terminal_size()
+            room = max(1, height - _LEFT_FREE)
+            table = render_table(snapshot, head, everything=self._everything)
+            fitted = [part for line in table for part in fit(escape(line), width - 1)]
+            if len(fitted) > room:
+                fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines have no room here)"]
+            self._shown = answer_again(fitted, 0 if said else self._shown)

@@ -11,7 +11,7 @@ from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.switch_user import become
-from netinit.lab.probes import Arrival, Probe, needs_child, send_probes
+from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 
 Result = TypeVar("Result")
@@ -105,7 +105,7 @@ class NetworkNamespace(IsolatedNamespace):
 
         A forked child sends them if one needs other supplementary groups, which a thread cannot have.
         """
-        if any(map(needs_child, probes)):
+        if any(set(probe.groups) != set(os.getgroups()) for probe in probes):
             patience = 5.0 + max(probe.timeout for probe in probes)
             return self.call(send_probes, tuple(probes), timeout=patience)
         with self.entered():

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import ipaddress
 import json
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,11 +120,6 @@ def _open_socket(probe: Probe) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return made
-
-
-def needs_child(probe: Probe) -> bool:
-    """Whether a probe needs other supplementary groups than this process, whose threads share them."""
-    return set(probe.groups) != set(os.getgroups())
 
 
 def render_address(address: Sequence[str | int]) -> str:

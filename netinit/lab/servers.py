@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from netinit.base.errors import LabError, NetinitError
@@ -91,10 +92,7 @@ class Server:
 
 def _begin(name: str, namespace: int, listeners: tuple[Listener, ...], identity: tuple[int | None, int | None]) -> children.Child:
     """Fork a server, which may not be listening yet."""
-
-    def act(answer: children.Answer) -> None:
-        _serve_forever(answer, name, namespace, listeners, identity)
-
+    act = partial(_serve_forever, name=name, namespace=namespace, listeners=listeners, identity=identity)
     return children.start(act, seconds=_READY_SECONDS, what=f"server {name!r} did not start", kept=(namespace,))
 
 
@@ -128,13 +126,13 @@ def _serve_forever(
                 key.data(key.fileobj)
 
 
+@dataclass(slots=True)
 class _ServerSocket:
     """How a server handles one of its listeners."""
 
-    def __init__(self, name: str, listener: Listener, selector: selectors.BaseSelector) -> None:
-        self._name = name
-        self._listener = listener
-        self._selector = selector
+    _name: str
+    _listener: Listener
+    _selector: selectors.BaseSelector
 
     def accept(self, listening: socket.socket) -> None:
         """Answer and watch a new connection."""

@@ -57,7 +57,9 @@ def wire(
             with _Side(client, _SETTINGS) as beyond:
                 _join(inside, "eth0", beyond, 0, versions)
                 _add_routes(inside, 0, 1, versions)
-                _add_outside(beyond, versions, outside)
+                for address in map(ip_address, outside):  # on the client's `lo`, where every interface reaches them
+                    if address.version in versions:
+                        beyond.add_address(LOOPBACK_INDEX, str(address), address.max_prefixlen)
                 for number, _ in enumerate(neighbours, 1):
                     _add_routes(beyond, 0, 2, versions, number)
             for number, (name, neighbour) in enumerate(neighbours.items(), 1):
@@ -130,14 +132,6 @@ def _add_routes(links: Links, number: int, host: int, versions: Sequence[int], t
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
         links.add_route(to, _address(version, number, host))
-
-
-def _add_outside(beyond: Links, versions: Sequence[int], outside: Sequence[str]) -> None:
-    """Add these addresses to the client's `lo`, where every interface reaches them."""
-    for text in outside:
-        address = ip_address(text)
-        if address.version in versions:
-            beyond.add_address(LOOPBACK_INDEX, text, address.max_prefixlen)
 
 
 def _address(version: int, number: int, host: int) -> str:

@@ -269,11 +269,11 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class FateRate:
-    """One fate's packets or connections: `added` since the last reading, `since` the first; None without a counter."""
+    """One fate's packets or connections: `added` since the last reading, `since_start` since the first; None without a counter."""
 
     fate: Fate
     added: int | None
-    since: int | None
+    since_start: int | None
     per_second: float | None
 
 

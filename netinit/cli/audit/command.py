@@ -75,20 +75,16 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
     if not isinstance(items, yaml.SequenceNode):
         raise _wrong(file, "is neither a list of assertions nor an object with the one field assertions", tree and tree.start_mark)
     for item in items.value:
-        fields = dict(_fields(file, item)) if isinstance(item, yaml.MappingNode) else {"assert": item}
+        pairs: list[tuple[Any, Any]] = item.value if isinstance(item, yaml.MappingNode) else []
+        for key, value in pairs:
+            if key.value not in ("assert", "name") or not isinstance(value, yaml.ScalarNode):
+                what = f"{quote_value(str(key.value))} is not a field of an assertion; it has assert and name"
+                raise _wrong(file, what, key.start_mark)
+        fields = {key.value: value for key, value in pairs} if isinstance(item, yaml.MappingNode) else {"assert": item}
         sentence = fields.get("assert")
         if not isinstance(sentence, yaml.ScalarNode):
             raise _wrong(file, "an assertion is a sentence, or an object with the fields assert and name", item.start_mark)
         yield sentence.value, fields["name"].value if "name" in fields else "", sentence.start_mark.line + 1
-
-
-def _fields(file: str, item: Any) -> Iterator[tuple[str, Any]]:
-    import yaml
-
-    for key, value in item.value:
-        if key.value not in ("assert", "name") or not isinstance(value, yaml.ScalarNode):
-            raise _wrong(file, f"{quote_value(str(key.value))} is not a field of an assertion; it has assert and name", key.start_mark)
-        yield key.value, value
 
 
 def _wrong(file: str, what: str, mark: Any) -> OptionError:

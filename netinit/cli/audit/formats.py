@@ -20,26 +20,21 @@ def render_text(pods: list[dict[str, Any]]) -> Lines:
     printed: list[str] = []
     for number, pod in enumerate(pods):
         printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
-        for row in pod["traffic"]:
-            printed += _describe_row(row)
-        for ruling in pod["assertions"]:
-            printed += _describe_ruling(ruling)
+        printed += [line for row in pod["traffic"] for line in _describe_row(row)]
+        printed += [line for ruling in pod["assertions"] for line in _describe_ruling(ruling)]
     return lines(printed)
 
 
 def heading(row: dict[str, Any]) -> str:
     """The cause, the kind and, if captured, the proxy's port."""
-    port = f" {row['port']}" if row["port"] else ""
-    return f"{row['title']}{port}"
+    return f"{row['title']} {row['port']}" if row["port"] else str(row["title"])
 
 
 def _describe_row(row: dict[str, Any]) -> Iterator[str]:
     by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
     yield f"{SIGNS[row['by']]} {heading(row)}{by}"
-    for who in row["who"]:
-        yield f"    {who}"
-    for reason in row["because"]:
-        yield f"    because: {reason}"
+    yield from [f"    {who}" for who in row["who"]]
+    yield from [f"    because: {reason}" for reason in row["because"]]
     if row["closes"]:
         yield f"    to close it: {row['closes']}"
         yield f"    example: {row['example']}"
@@ -55,8 +50,7 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
         yield f"    counterexample: {shown['packet']}"
         yield f"    {shown['sentence']}"
         yield from [f"      {step}" for step in shown["path"]]
-    for cure in ruling["cures"]:
-        yield f"    what would change it: {cure['change']}: {cure['verdict']}"
+    yield from [f"    what would change it: {cure['change']}: {cure['verdict']}" for cure in ruling["cures"]]
 
 
 def _md(text: str) -> str:

@@ -18,7 +18,6 @@ from netinit.simulate.audit.bypasses import Traffic, audit
 from netinit.simulate.audit.subject import AuditSubject, example_of
 from netinit.simulate.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet
-from netinit.simulate.explain import Explanation
 from netinit.simulate.ruleset import Ruleset
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def subject_of(name: str, rule_source: RuleSource) -> AuditSubject:
     rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in rule_source.rulesets.items()}
     return AuditSubject(
         name, rulesets, around or rule_source.surroundings, rule_source.options, rule_source.origins, rule_source.wanted,
-        free=not rule_source.live, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
+        free=rule_source.routes_known is not True, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
         shared_owners=rule_source.facts.shared_owners if rule_source.facts else (),
         ipv4_first=replace(subject_of(name, rule_source.ipv4_first), families=(IPV6,)) if rule_source.ipv4_first else None,
     )  # fmt: skip
@@ -139,20 +138,16 @@ def _ruling(one: Ruling) -> Row:
     return {
         "assertion": one.assertion.text, "name": one.assertion.name, "line": one.assertion.line or None,
         "result": HOLDS[one.holds], "about": str(one.packets),
-        "counterexample": _counterexample(shown) if shown else None,
+        "counterexample": shown and {
+            "packet": format_packet(shown.trace.first),
+            "sentence": shown.sentence,
+            "path": [
+                f"{step.hook} {step.table} {step.chain} {step.rule.number}: {step.rule.bare_text}" if step.rule else step.outcome
+                for step in shown_steps(shown, everything=False)
+            ],
+        },
         "cures": [{"change": change, "verdict": verdict} for change, verdict in one.cures],
     }  # fmt: skip
-
-
-def _counterexample(shown: Explanation) -> Row:
-    return {
-        "packet": format_packet(shown.trace.first),
-        "sentence": shown.sentence,
-        "path": [
-            f"{step.hook} {step.table} {step.chain} {step.rule.number}: {step.rule.bare_text}" if step.rule else step.outcome
-            for step in shown_steps(shown, everything=False)
-        ],
-    }
 
 
 def read_fail_on(texts: Sequence[str]) -> frozenset[str]:

@@ -12,7 +12,6 @@ from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import examine
 from netinit.cli.console import answer, format_table, note
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
@@ -29,7 +28,7 @@ MAX_CELL = 60  # characters: a row of five cells stays readable
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 
 
-@click.command("check", context_settings=HELP_NAMES)
+@click.command("check")
 @cluster_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
 
 import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
-from netinit.cli.flags import Decorator, add_options, add_value
+from netinit.cli.flags import Decorator, add_options, add_value, environment
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
@@ -21,12 +17,6 @@ from netinit.inject.pod_options import find_init
 from netinit.options import Options
 
 AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
-
-
-def environment() -> dict[str, str]:
-    """The environment passed to the command line."""
-    context = click.get_current_context(silent=True)
-    return dict(os.environ if context is None or context.obj is None else context.obj)
 
 
 def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
@@ -49,34 +39,25 @@ cluster_options = add_options(
 
 
 def object_options(choices: tuple[str, ...], text: str) -> Decorator:
-    """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`.
+    """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`, as `sources`."""
 
-    The function gets `pods`, those with an address that OBJECT names, and `sources`.
-    """
+    def make(*, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str) -> Sources:
+        return Sources(find_pods(kubectl, named, namespace), kubectl, AgentSource(kubectl, agent_namespace), image, source)
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def with_pods(
-            *, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str, **given: Any
-        ) -> Any:  # fmt: skip
-            pods = find_pods(kubectl, named, namespace)
-            return function(pods=pods, sources=Sources(kubectl, AgentSource(kubectl, agent_namespace), image, source), **given)
-
-        for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
-        return add_options(
-            click.argument("named", metavar="OBJECT"),
-            click.option("--image", default="", metavar="IMAGE", help=for_image),
-            click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
-            cluster_options,
-        )(with_pods)
-
-    return decorate
+    for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
+    return add_value(
+        "sources", make, click.argument("named", metavar="OBJECT"),
+        click.option("--image", default="", metavar="IMAGE", help=for_image),
+        click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
+        cluster_options,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Who reads the rules of pods: `chosen` is AGENT, EPHEMERAL or MANIFEST, or AUTO for all of them in this order."""
+    """Pods with an address, and who reads their rules: `chosen` is AGENT, EPHEMERAL or MANIFEST, or AUTO for all in this order."""
 
+    pods: list[ClusterPod]
     kubectl: Kubectl
     agent: AgentSource
     image: str

@@ -10,7 +10,6 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.output import show_artefact
 from netinit.cli.commands import KUBECTL
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import find_kubectl
 
 NO_FILES = ":4"  # the last line is a bit mask of directives (ShellCompDirectiveNoFileComp)
@@ -19,7 +18,7 @@ OF_NAMESPACES = ("-n", "--namespace", "--agent-namespace")
 MAX_PROPOSED = 500  # more than a shell lists
 
 
-@click.command("complete", context_settings=HELP_NAMES)
+@click.command("complete")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WORD...")
 def command(words: tuple[str, ...]) -> int:
     """Print the completions of the last word, for kubectl."""

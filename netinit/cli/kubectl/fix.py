@@ -12,7 +12,6 @@ from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionEr
 from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
 from netinit.cli.console import answer, count, note
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
 from netinit.cli.kubectl.sources import ManifestSource, PodQuestion, PodSource, ask_first
@@ -30,11 +29,11 @@ class PodState:
     differences: tuple[str, ...]
 
 
-@click.command("fix", context_settings=HELP_NAMES)
+@click.command("fix")
 @click.option("--dry-run", is_flag=True, help="Show what differs, change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or one alone.")
-def command(pods: list[ClusterPod], sources: Sources, *, dry_run: bool, yes: bool) -> int:
+def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 
     OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
@@ -44,14 +43,16 @@ def command(pods: list[ClusterPod], sources: Sources, *, dry_run: bool, yes: boo
 
     Exit codes: 0 the rules are as planned, 3 some are not (with --dry-run: would be changed), 1 failed.
     """
-    states = [_examine(pod, sources) for pod in pods]
+    states = [_examine(pod, sources) for pod in sources.pods]
     for one in states:
         answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]
     if not different or dry_run:
         return DriftError.exit_code if different else 0
     if not yes:
-        _ask_user(len(different))
+        if not sys.stdin.isatty():
+            raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
+        click.confirm(f"Reconcile the rules of {count(len(different), 'pod')}?", abort=True, err=True)
     return max([_reconcile(one) for one in different])
 
 
@@ -84,14 +85,6 @@ def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str,
 
 def _sum_up(differences: tuple[str, ...]) -> str:
     return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
-
-
-def _ask_user(number: int) -> None:
-    """Ask for confirmation. Raises click.Abort if it is refused, OptionError without a terminal to ask on."""
-    if not sys.stdin.isatty():
-        raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
-    if not click.confirm(f"Reconcile the rules of {count(number, 'pod')}?", err=True):
-        raise click.Abort
 
 
 def _reconcile(one: PodState) -> int:

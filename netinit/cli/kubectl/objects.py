@@ -58,6 +58,17 @@ class ClusterPod:
         """Whether it uses the node's network."""
         return mapping(self.tree.get("spec")).get("hostNetwork") is True
 
+    @property
+    def account(self) -> str:
+        """Its service account."""
+        return string(mapping(self.tree.get("spec")).get("serviceAccountName"))
+
+    @property
+    def is_of_a_daemonset(self) -> bool:
+        """Whether a DaemonSet owns it: anybody can set a label, but the API server checks this."""
+        owners = sequence(mapping(self.tree.get("metadata")).get("ownerReferences"))
+        return any(mapping(owner).get("kind") == "DaemonSet" and mapping(owner).get("controller") is True for owner in owners)
+
 
 def check_name(value: Any, what: str) -> str:
     """Validate an object's name. Raises ParseError for one that no API server accepts."""

@@ -15,7 +15,7 @@ from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
 from netinit.cli.console import answer, note
-from netinit.cli.flags import HELP_NAMES, add_options
+from netinit.cli.flags import add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
@@ -71,8 +71,6 @@ Show = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class _PodStatus:
     pod: ClusterPod
-    head: str
-    notes: tuple[str, ...]
     body: tuple[str, ...]
     code: int
     tree: Tree  # the output as an object
@@ -90,26 +88,27 @@ def make_command(verb: str) -> click.Command:
     """Create the command that runs `netinit VERB` for pods; unknown options are passed on."""
     follows = verb in FOLLOWING
 
-    def command(words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, to: str = "", form: str = TEXT) -> int:
-        return (_follow_one if follows else _ask_all)(verb, words, pods, sources, to=to, form=form)
+    def command(words: tuple[str, ...], sources: Sources, to: str = "", form: str = TEXT) -> int:
+        return (_follow_one if follows else _ask_all)(verb, words, sources, to=to, form=form)
 
     text = OF_FOLLOWING if follows else f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
     choices = (AUTO, AGENT, EPHEMERAL) if follows else (AUTO, AGENT, EPHEMERAL, MANIFEST)
     chosen = object_options(choices, "Who reads the rules: the first that can, or one alone.")
     passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
-    settings = {**HELP_NAMES, "ignore_unknown_options": True}
+    settings = {"ignore_unknown_options": True}
     made: click.Command = click.command(verb, help=f"{KUBECTL[verb][1]}\n\n{text}", context_settings=settings)(decorated)
     return made
 
 
-def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
-    targets: list[NamedDestination] = find_destinations(sources.kubectl, to, pods[0].namespace) if to else []
+def _ask_all(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, form: str) -> int:
+    pods = sources.pods
+    targets: list[NamedDestination | None] = [*find_destinations(sources.kubectl, to, pods[0].namespace)] if to else [None]
     if verb == "verify" and "--watch" in words:
         raise OptionError("--watch: goes on until Ctrl-C; run netinit verify --watch on the node, or let its agent watch")
     as_json = form == JSON
     words = (*words, *["--json"] * as_json)
-    to_each: list[tuple[str, ...]] = [("--to", one.endpoint) for one in targets] or [()]
+    to_each = [("--to", one.endpoint) if one else () for one in targets]
     options = [podfile.read_object(pod.tree, sources.base(pod)).options for pod in pods]
     asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
@@ -123,22 +122,22 @@ def _ask_all(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources:
 
 
 def _ask(
-    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination], sources: list[PodSource], *, as_json: bool
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource], *, as_json: bool
 ) -> _PodStatus:
-    statuses: list[str] = []
+    body: list[str] = []
     notes: dict[str, None] = {}
-    found: list[PodAnswer] = []
-    heads = [f"  to {one.title or 'the address'}, {one.endpoint}:" for one in targets] or [""]
-    for head, question in zip(heads, questions, strict=True):
-        found.append(ask_first(sources, pod, question))
-        notes |= dict.fromkeys(found[-1].notes)
-        statuses += [head] * bool(head)
-        statuses += [f"    {line}" for line in found[-1].text]
-    code = max(abs(one.code) for one in found)
-    named = [{"to": one.endpoint, "of": one.title or None} for one in targets] or [{"to": None, "of": None}]
-    answers = [to | {"code": abs(one.code), "answer": _read(one) if as_json else None} for to, one in zip(named, found, strict=True)]
-    tree = {"namespace": pod.namespace, "name": pod.name, "source": found[0].source, "notes": list(notes), "answers": answers}
-    return _PodStatus(pod, f"{pod.title}: {found[0].source}", tuple(notes), tuple(statuses), code, tree)
+    source = ""
+    answers: list[Tree] = []
+    for target, question in zip(targets, questions, strict=True):
+        found = ask_first(sources, pod, question)
+        source = source or found.source
+        notes |= dict.fromkeys(found.notes)
+        body += [f"  to {target.title or 'the address'}, {target.endpoint}:"] if target else []
+        body += [f"    {line}" for line in found.text]
+        to = {"to": target.endpoint, "of": target.title or None} if target else {"to": None, "of": None}
+        answers.append(to | {"code": abs(found.code), "answer": _read(found) if as_json else None})
+    tree = {"namespace": pod.namespace, "name": pod.name, "source": source, "notes": list(notes), "answers": answers}
+    return _PodStatus(pod, tuple(body), max(one["code"] for one in answers), tree)
 
 
 def _read(found: PodAnswer) -> Tree | None:
@@ -161,18 +160,19 @@ def _arrange(statuses: list[_PodStatus]) -> list[str]:
     printed: list[str] = []
     for group in groups:
         first = group[0]
-        printed += [first.head, *[f"  note: {note}" for note in first.notes], *first.body]
-        printed += [f"{one.head}: the same as of {first.pod.name}" for one in group[1:]]
+        heads = [f"{one.pod.title}: {one.tree['source']}" for one in group]
+        printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"]], *first.body]
+        printed += [f"{head}: the same as of {first.pod.name}" for head in heads[1:]]
     if len(statuses) > 1:
         printed.append(f"{len(statuses)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
     return printed
 
 
-def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sources: Sources, *, to: str, form: str) -> int:
-    if len(pods) > 1:
-        named = click.get_current_context().params["named"]
-        raise OptionError(f"{verb}: {named} has {len(pods)} pods; name one of them: {', '.join(sorted(pod.name for pod in pods))}")
-    (pod,) = pods
+def _follow_one(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, form: str) -> int:
+    pod, *others = sources.pods
+    if others:
+        named, names = click.get_current_context().params["named"], sorted(one.name for one in sources.pods)
+        raise OptionError(f"{verb}: {named} has {len(names)} pods; name one of them: {', '.join(names)}")
     if to:
         destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
         words = ("--to", destination.endpoint, *words)
@@ -181,8 +181,11 @@ def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sourc
     for source in sources.of(pod):
         if isinstance(source, ManifestSource):
             continue
-        more = _of_ephemeral(verb, words) if isinstance(source, EphemeralSource) else ()
-        question = PodQuestion(verb, (*words, *(("--format", "json") if verb == "watch" else ()), *more))
+        more = ["--format", "json"] if verb == "watch" else []
+        if isinstance(source, EphemeralSource):
+            is_bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
+            more += ["--until-input"] if is_bounded else ["--until-input", "--count", str(MAX_LOOKS)]
+        question = PodQuestion(verb, (*words, *more))
         try:
             live = source.follow(pod, question)
         except NetinitError as error:
@@ -191,12 +194,6 @@ def _follow_one(verb: str, words: tuple[str, ...], pods: list[ClusterPod], sourc
         note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
         return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
     raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
-
-
-def _of_ephemeral(verb: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Further words for the container: it ends with its input, and a watch after MAX_LOOKS."""
-    bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
-    return ("--until-input", *(() if bounded else ("--count", str(MAX_LOOKS))))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,9 +9,8 @@ import click
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import kubectl_options
-from netinit.cli.kubectl.program import Kubectl, describe_failure
+from netinit.cli.kubectl.program import Kubectl, describe_failure, read_json
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
 from netinit.webhook.installation_findings import HOOKS, WARNING, InstallationFinding, finding, sort_findings
@@ -28,7 +26,7 @@ READ = {  # kind -> kubectl resource
 }
 
 
-@click.command("preflight", context_settings=HELP_NAMES)
+@click.command("preflight")
 @chart_options
 @kubectl_options
 @click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
@@ -61,11 +59,7 @@ def _read_version(kubectl: Kubectl) -> str:
     done = kubectl.ask("version", "-o", "json")
     if done.status:
         raise ClusterError(f"kubectl version: {describe_failure(done)}")
-    try:
-        tree = json.loads(done.output)
-    except (ValueError, RecursionError):
-        tree = None
-    version = string(mapping(mapping(tree).get("serverVersion")).get("gitVersion"))
+    version = string(mapping(mapping(read_json(done.output)).get("serverVersion")).get("gitVersion"))
     if not version:
         raise ClusterError("kubectl version: the answer names no version of the API server")
     return version

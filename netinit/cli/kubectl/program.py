@@ -31,15 +31,15 @@ class Kubectl:
         program = shutil.which("kubectl", path=environ.get("PATH", ""))
         if not program:
             raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
-        return cls(program, flags, {name: text for name, text in environ.items() if _is_text(name + text)})
+        variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
+        return cls(program, flags, variables)  # what is no UTF-8 is not passed on
 
-    def ask(self, *words: str, extra: float = 0) -> run.Finished:
-        """Run `kubectl WORDS` for at most 30 + `extra` s; see its `status`. Raises BackendUnavailableError."""
-        begun = run.start(self.program, (*words[:1], *self.flags, *words[1:]), environment=self.environ, waits=int(extra * 10**9))
-        return run.finish(begun)
+    def ask(self, *words: str) -> run.Finished:
+        """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""
+        return self.ask_all([(words, "")])[0]
 
     def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[run.Finished]:
-        """Run several kubectl commands concurrently, each with its standard input. Raises NetinitError."""
+        """Run several kubectl commands concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
         found = run.finish_all(run.start_all(jobs, environment=self.environ, waits=int(extra * 10**9)))
         for one in found:
@@ -61,24 +61,21 @@ class Kubectl:
             raise ClusterError(f"{what}: the answer is longer than {MAX_BYTES >> 20} MiB")
         if not done.output.strip():
             return {}
-        try:
-            tree = json.loads(done.output)
-        except (ValueError, RecursionError):
-            tree = None
-        if not isinstance(tree, dict):
+        tree = read_json(done.output)
+        if tree is None:
             raise ClusterError(f"{what}: the answer is not a JSON object; is {self.program} kubectl?")
         return tree
+
+
+def read_json(text: str) -> Tree | None:
+    """The object in a JSON text; None if it holds none."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None
 
 
 def describe_failure(done: run.Finished | Followed) -> str:
     """A failed program's error output, truncated."""
     return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)
-
-
-def _is_text(text: str) -> bool:
-    """Whether a variable is valid UTF-8; others are not passed on."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

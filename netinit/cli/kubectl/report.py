@@ -14,7 +14,6 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.base.version import __version__
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
 from netinit.cli.kubectl.program import Kubectl
@@ -29,10 +28,10 @@ MAX_VALUE = 300  # characters of an annotation: sidecar.istio.io/status fills a 
 QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
 
 
-@click.command("report", context_settings=HELP_NAMES)
+@click.command("report")
 @click.option("--plain", is_flag=True, help="Leave names and addresses in.")
 @object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or one alone.")
-def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
+def command(sources: Sources, *, plain: bool) -> int:
     """Write a redacted bug report about a pod, of a workload the first one, as one file in Markdown.
 
     It has versions, options, live rules (by the agent, if it runs; --source debug: an ephemeral container a question),
@@ -40,7 +39,7 @@ def command(pods: list[ClusterPod], sources: Sources, *, plain: bool) -> int:
 
     Read it before you send it. Exit codes: 0 written, even if a part has only a reason; 1 no such pod; 2 wrong options.
     """
-    pod = pods[0]
+    pod = sources.pods[0]
     asked = [one for one in sources.of(pod) if sources.chosen != AUTO or not isinstance(one, EphemeralSource)]
     text = "\n".join(_write(sources.kubectl, pod, asked)) + "\n"
     show_artefact(text if plain else redact(text, _find_names(pod)))
@@ -112,8 +111,7 @@ def _find_names(pod: ClusterPod) -> dict[str, str]:
     owners = [string(mapping(one).get("name")) for one in sequence(metadata.get("ownerReferences"))]
     stems = [owner.rpartition("-")[0] for owner in owners] + [string(metadata.get("generateName")).rstrip("-")]
     names = {name: "OWNER" for name in (*stems, *owners) if name}
-    account = string(spec.get("serviceAccountName"))
-    names |= {account: "ACCOUNT"} if account != "default" else {}
+    names |= {pod.account: "ACCOUNT"} if pod.account != "default" else {}
     names |= {pod.node: "NODE", pod.namespace: "NAMESPACE", pod.name: "POD"}
     containers = [string(one.get("name")) for _, one in _list_containers(spec)]
     others = [name for name in containers if name not in OF_THE_MESH]

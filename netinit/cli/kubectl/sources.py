@@ -12,7 +12,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Kubectl, describe_failure
+from netinit.cli.kubectl.program import Kubectl, describe_failure, read_json
 from netinit.cli.reexec import run_netinit
 from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
@@ -20,8 +20,7 @@ from netinit.options import Interception, Options
 
 AGENT_LABEL = "app.kubernetes.io/name=netinit-node"
 AGENT_CONTAINER = "agent"
-LIVE_WORD = ("explain", "audit", "draw")  # read live rules only with --live; verify and doctor always do
-FROM_MANIFEST = ("explain", "audit", "draw")
+FROM_MANIFEST = ("explain", "audit", "draw")  # read live rules only with --live; verify and doctor always do
 _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftables", "force_iptables_binary", "ipset_threshold")
 SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
 MAX_LINES, MAX_ANSWER = 2000, 1 << 20  # of an answer that is shown; the second in characters
@@ -46,11 +45,8 @@ class PodAnswer:
     @property
     def tree(self) -> Tree:
         """The answer to a question with --json. Raises ClusterError if it is not a JSON object."""
-        try:
-            found = json.loads(self.output)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+        found = read_json(self.output)
+        if found is None:
             raise ClusterError("; ".join(self.notes) or "no answer")
         return found
 
@@ -69,7 +65,7 @@ class PodQuestion:
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
         # The uid is spelled out: the default is that of a user of the machine, which is another one there.
         spelled = () if own.traits.proxy_mark else ("proxy_uids",)
-        return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in LIVE_WORD else ()), *self.words)
+        return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in FROM_MANIFEST else ()), *self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,13 @@ class AgentSource:
                 self._answers[pod.title, question] = error
                 continue
             by_agent.setdefault(agent.title, (agent, []))[1].append((pod, question))
-        calls = [(("exec", "-i", *_words(agent)), "".join(map(_write_question, questions))) for agent, questions in by_agent.values()]
+        calls = []
+        for agent, questions in by_agent.values():
+            asked_here = [
+                {"uids": pod.uids, "title": pod.title, "environ": question.options.to_environ(), "words": question.live}
+                for pod, question in questions
+            ]
+            calls.append((("exec", "-i", *_words(agent)), "".join([json.dumps(one) + "\n" for one in asked_here])))
         extra = SECONDS_OF_A_QUESTION * max((len(questions) for _, questions in by_agent.values()), default=0)
         for (agent, questions), done in zip(by_agent.values(), self.kubectl.ask_all(calls, extra=extra), strict=True):
             listed = done.output.splitlines()
@@ -149,8 +151,8 @@ class AgentSource:
             where = ("-n", self.namespace) if self.namespace else ("-A",)
             found = read_pods(self.kubectl.get("pods", *where, "-l", AGENT_LABEL))
             accounts = None if self.namespace else self._read_accounts()
-            running = [one for one in found if one.phase == RUNNING and _is_of_a_daemonset(one.tree)]
-            self._agents = {one.node: one for one in running if accounts is None or _account(one) in accounts}
+            running = [one for one in found if one.phase == RUNNING and one.is_of_a_daemonset]
+            self._agents = {one.node: one for one in running if accounts is None or (one.namespace, one.account) in accounts}
         if node not in self._agents:
             raise ClusterError(f"no node agent runs on the node {quote(node)}")
         return self._agents[node]
@@ -164,26 +166,13 @@ class AgentSource:
         return {(string(one.get("namespace")), string(one.get("name"))) for one in subjects if one.get("kind") == "ServiceAccount"}
 
 
-def _account(agent: ClusterPod) -> tuple[str, str]:
-    return agent.namespace, string(mapping(agent.tree.get("spec")).get("serviceAccountName"))
-
-
 def _words(agent: ClusterPod) -> list[str]:
     return ["-n", agent.namespace, agent.name, "-c", AGENT_CONTAINER, "--", "netinit", "node", "run"]
 
 
-def _write_question(asked: tuple[ClusterPod, PodQuestion]) -> str:
-    pod, question = asked
-    tree = {"uids": pod.uids, "title": pod.title, "environ": question.options.to_environ(), "words": question.live}
-    return json.dumps(tree) + "\n"
-
-
 def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | ClusterError:
     """Parse one line of the agent's answer; `failure` is the reason if kubectl failed."""
-    try:
-        tree = mapping(json.loads(line))
-    except (ValueError, RecursionError):
-        tree = {}
+    tree = read_json(line) or {}
     code = tree.get("code")
     if not isinstance(code, int):
         return ClusterError(f"the node agent {agent.title}: {failure or 'gave no answer that can be read; is it another version?'}")
@@ -191,12 +180,6 @@ def _read_answer(agent: ClusterPod, line: str, failure: str) -> PodAnswer | Clus
         return ClusterError(f"the node agent {agent.title}: {shorten(string(tree['error']))}")
     source = f"live rules, read through the node agent {agent.title}"
     return PodAnswer(code, string(tree.get("answer")), _notes(string(tree.get("notes"))), source)
-
-
-def _is_of_a_daemonset(tree: Tree) -> bool:
-    """Whether a DaemonSet owns the pod: anybody can set a label, but the API server checks this."""
-    owners = sequence(mapping(tree.get("metadata")).get("ownerReferences"))
-    return any(mapping(owner).get("kind") == "DaemonSet" and mapping(owner).get("controller") is True for owner in owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +193,8 @@ class EphemeralSource:
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if no image is known, or the container is rejected or does not run."""
-        name = self._choose_name()
-        done = self.kubectl.ask("debug", *self._words(pod, name, question))
+        name, words = self._begin(pod, question)
+        done = self.kubectl.ask("debug", *words)
         if done.status:
             raise ClusterError(f"kubectl debug: {describe_failure(done)}")
         code = self._wait(pod, name)
@@ -224,19 +207,18 @@ class EphemeralSource:
 
     def follow(self, pod: ClusterPod, question: PodQuestion) -> LiveAnswer:
         """Start a continuous command and attach to its container. Raises ClusterError."""
-        name = self._choose_name()
-        followed = self.kubectl.follow("debug", "-i", *self._words(pod, name, question))
+        name, words = self._begin(pod, question)
+        followed = self.kubectl.follow("debug", "-i", *words)
         source = f"live, by the ephemeral container {name}, which stays listed until the pod is gone when it has ended"
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
-    def _choose_name(self) -> str:
+    def _begin(self, pod: ClusterPod, question: PodQuestion) -> tuple[str, list[str]]:
+        """A new container's name, and the arguments of `kubectl debug` that create it."""
         if not self.image:
             raise ClusterError("no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE")
-        return f"netinit-{secrets.token_hex(4)}"
-
-    def _words(self, pod: ClusterPod, name: str, question: PodQuestion) -> list[str]:
+        name = f"netinit-{secrets.token_hex(4)}"
         environ = [f"--env={key}={value}" for key, value in question.options.to_environ().items()]
-        return [
+        return name, [
             "-n", pod.namespace, pod.name, f"--image={self.image}", "--profile=netadmin", f"--container={name}", "--quiet",
             "--arguments-only", *environ, "--", *question.live,
         ]  # fmt: skip

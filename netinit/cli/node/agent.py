@@ -1,15 +1,27 @@
-"""`netinit node agent`: the CNI plugin's agent."""
+"""`netinit node agent`, the CNI plugin's agent; `status`, `install` and `uninstall`, for what it installs and tells."""
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+from typing import Any
+
 import click
 
-from netinit.cli.flags import FlagCommand, optional_packages
-from netinit.node.settings import AgentSettings
+from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.sanitize import Lines, lines
+from netinit.base.tree import mapping, sequence, string
+from netinit.cli.console import answer
+from netinit.cli.flags import FlagCommand, json_option, optional_packages
+from netinit.node.installer import Installer
+from netinit.node.settings import STATUS_FILE, AgentSettings, InstallSettings
+
+_STALE = 15.0  # seconds since the agent's last update
 
 
 @click.command("agent", cls=FlagCommand, settings=AgentSettings)
-def command(options: AgentSettings) -> int:
+def agent(options: AgentSettings) -> int:
     """Answer the CNI plugin: program pods as the runtime creates them.
 
     Installs the plugin and keeps it installed, watches the node's pods, and programs the namespace of each injected one before
@@ -18,3 +30,73 @@ def command(options: AgentSettings) -> int:
     with optional_packages("the agent needs packages that are", "pip install httptools httpx2 prometheus-client uvicorn"):
         from netinit.node import supervisor
     return supervisor.run(options)
+
+
+@click.command("install", cls=FlagCommand, settings=InstallSettings)
+def install(options: InstallSettings) -> int:
+    """Install the plugin's executable and its entry, once.
+
+    The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
+    """
+    changed = Installer(options).install()
+    show(lines(["the plugin is in place" if changed else "the plugin was in place already"]))
+    return 0
+
+
+@click.command("uninstall", cls=FlagCommand, settings=InstallSettings)
+def uninstall(options: InstallSettings) -> int:
+    """Remove the plugin's entry and its executable from this node.
+
+    The agent does this itself when its DaemonSet is deleted; this is for nodes where it could not. Injected pods without an
+    istio-init then start uncaptured.
+    """
+    changed = Installer(options).uninstall()
+    show(lines(["the plugin was removed" if changed else "there was nothing to remove"]))
+    return 0
+
+
+@click.command("status", cls=FlagCommand, settings=InstallSettings)
+@json_option("node-status")
+def status(options: InstallSettings, as_json: bool) -> int:
+    """Show what is installed on this node, the agent's state, and its last errors.
+
+    Only files are read: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is wrong.
+    """
+    found = gather(options, time.time())
+    if as_json:
+        show_artefact(to_json(with_version(found)))
+    else:
+        answer(render(found))
+    return 1 if found["executable"] or found["entry"] or found["agent"] else 0
+
+
+def gather(options: InstallSettings, now: float) -> dict[str, Any]:
+    """The problem of each part (empty if none), and the agent's own status."""
+    try:
+        told = mapping(json.loads((Path(options.socket).parent / STATUS_FILE).read_bytes()))
+    except (OSError, ValueError):
+        told = {}
+    silence = now - float(told.get("time", 0))
+    if not told:
+        wrong = "it has not run on this node since the last start"
+    elif silence > _STALE:
+        wrong = f"it has said nothing for {silence:.0f} s"
+    else:
+        wrong = "; ".join([f"{name}: {text}" for name, check in mapping(told.get("checks")).items() if (text := string(check))])
+    return {
+        **Installer(options).state(), "agent": wrong, "pods": told.get("pods", 0),
+        "problems": [f"{name}: {problem}" for name, problem in mapping(told.get("problems")).items()],
+        "lastErrors": [string(one) for one in sequence(told.get("lastErrors"))],
+    }  # fmt: skip
+
+
+def render(found: dict[str, Any]) -> Lines:
+    """Format a line per part, and the recent errors."""
+    printed = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
+    printed.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
+    printed += [f"! {problem}" for problem in found["problems"]]
+    printed += [f"error: {error}" for error in found["lastErrors"]]
+    return lines(printed)
+
+
+make_command = {"agent": agent, "install": install, "uninstall": uninstall, "status": status}.__getitem__

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,7 +17,6 @@ from netinit.base.errors import NamespaceError, NetinitError, OptionError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.flags import HELP_NAMES
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
@@ -31,13 +30,14 @@ from netinit.options.kinds import quote_value
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
+MORE_THAN_A_REPAIR = ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config")
 ENDLESS = "--watch"  # of a reading command: its answer would never come
 MAX_BYTES = 1 << 20  # bytes of an answer
 MAX_ASKED_BYTES = 16 << 20  # bytes of all questions
 SECONDS = 60.0  # per answer
 
 
-@click.command("run", context_settings=HELP_NAMES)
+@click.command("run")
 @click.option("--uid", "uids", multiple=True, metavar="UID", help="The pod's uid, as the runtime knows it; repeatable.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
@@ -74,9 +74,11 @@ def command(
     return 0
 
 
-class _Question:
-    def __init__(self, uids: tuple[str, ...], title: str, environ: dict[str, str], words: tuple[str, ...]) -> None:
-        self.uids, self.title, self.environ, self.words = uids, title, environ, words
+class _Question(NamedTuple):
+    uids: tuple[str, ...]
+    title: str
+    environ: dict[str, str]
+    words: tuple[str, ...]
 
 
 def _read_question(line: str) -> _Question:
@@ -91,7 +93,12 @@ def _read_question(line: str) -> _Question:
         raise OptionError(f"{quote_value(''.join(words[:1]))} is not run for a pod; commands: {', '.join(known)}")
     check(question.words, question.environ)
     if words[0] == CHANGING:
-        _check_repair(Options.from_argv(words[1:], question.environ))
+        options = Options.from_argv(words[1:], question.environ)
+        if not options.reconcile:
+            raise OptionError("apply: is run for a pod with --reconcile alone")
+        for flag in map(Options.flag, MORE_THAN_A_REPAIR):
+            if getattr(options, flag.field) != flag.default:
+                raise OptionError(f"{flag.label}: is not taken for a pod of the node; leave it out")
     return question
 
 
@@ -154,12 +161,3 @@ def _choose(found: dict[str, str], uids: tuple[str, ...]) -> str:
         named = " or ".join(map(quote_value, uids))
         raise NamespaceError(f"the runtime has no record of a network namespace of the pod with the uid {named}")
     return path
-
-
-def _check_repair(options: Options) -> None:
-    """Reject options that do more than restore the pod's rules. Raises OptionError."""
-    if not options.reconcile:
-        raise OptionError("apply: is run for a pod with --reconcile alone")
-    for field in ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config"):
-        if getattr(options, field) != Options.flag(field).default:
-            raise OptionError(f"{Options.flag(field).label}: is not taken for a pod of the node; leave it out")

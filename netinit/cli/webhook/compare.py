@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import click
 
@@ -151,19 +150,18 @@ def _read(review: Review, body: bytes) -> ReviewOutcome:
 
 def _reviews(flags: CompareFlags) -> Iterator[Review]:
     selection = Selection(flags.select)
-    for name, tree in inputs.read_trees(flags) if flags.filenames else _of_cluster(flags):
+    if flags.filenames:
+        trees = inputs.read_trees(flags)
+    else:
+        with optional_packages("reading a cluster needs a package that is"):
+            from netinit.webhook.survey import find_workloads
+        trees = (("the cluster", tree) for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace))
+    for name, tree in trees:
         try:
             yield from make_reviews(tree, flags.namespace or "default", selection.takes)
         except ParseError as error:
             raise ParseError(inputs.in_file(name, error)) from error
     selection.check("the input")
-
-
-def _of_cluster(flags: CompareFlags) -> Iterator[tuple[str, Any]]:
-    with optional_packages("reading a cluster needs a package that is"):
-        from netinit.webhook.survey import find_workloads
-    for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace):
-        yield "the cluster", tree
 
 
 def _render(compared: PodComparison, titles: list[str]) -> Lines:

@@ -13,14 +13,14 @@ from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import lines
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.cli.console import answer
-from netinit.cli.flags import HELP_NAMES, json_option, optional_packages
+from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
 from netinit.webhook.installation_findings import ERROR, InstallationFinding
 from netinit.webhook.linting import lint
 
 
-@click.command("lint", context_settings=HELP_NAMES)
+@click.command("lint")
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests of the installation. May be repeated."
 )
@@ -39,7 +39,13 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
         raise OptionError("-f: no manifests are given; name files, or a cluster with --context or --kubeconfig")
     if files and (context or kubeconfig):
         raise OptionError("-f: contradicts --context and --kubeconfig; give manifests or a cluster")
-    trees = _read(files) if files else _survey(context, kubeconfig)
+    if files:
+        trees = _read(files)
+    else:
+        remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
+        with optional_packages("looking into a cluster needs a package that is", remedy):
+            from netinit.webhook.survey import survey
+        trees = survey(context, kubeconfig)
     return show_findings(lint(trees, now=time.time(), whole=not files), as_json=as_json)
 
 
@@ -68,10 +74,3 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
             items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
             trees += [item for item in items if isinstance(item, dict)]
     return trees
-
-
-def _survey(context: str, kubeconfig: str) -> list[Tree]:
-    remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
-    with optional_packages("looking into a cluster needs a package that is", remedy):
-        from netinit.webhook.survey import survey
-    return survey(context, kubeconfig)

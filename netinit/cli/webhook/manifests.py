@@ -12,7 +12,7 @@ from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
-from netinit.cli.flags import HELP_NAMES, add_value
+from netinit.cli.flags import add_value
 from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
 from netinit.inject.values import merge_values
@@ -40,14 +40,14 @@ chart_options = add_value(
 )  # fmt: skip
 
 
-@click.command("manifests", context_settings=HELP_NAMES)
+@click.command("manifests")
 @chart_options
 def command(chart: ChartValues) -> int:
     """Print the objects that install the webhook, without Helm.
 
     They are those of the chart `charts/netinit`, rendered from its templates and values.
     """
-    show_artefact(write(objects(chart.namespace, chart.name, chart.files, chart.given)))
+    show_artefact("---\n".join([goyaml.dump(tree) for tree in objects(chart.namespace, chart.name, chart.files, chart.given)]))
     return 0
 
 
@@ -69,11 +69,6 @@ def read_chart() -> dict[str, str]:
     # pip and the image compile the chart's test as well
     found = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(CHART)): path.read_text() for path in found}
-
-
-def write(trees: list[Tree]) -> str:
-    """Serialise the objects as a YAML stream."""
-    return "---\n".join(goyaml.dump(tree) for tree in trees)
 
 
 def _read_values(name: str) -> Tree:
