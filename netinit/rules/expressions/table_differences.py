@@ -13,7 +13,6 @@ from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
 from netinit.rules.model import (
     BUILTIN_CHAINS,
     EXTRA,
@@ -167,21 +166,15 @@ def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
     return units + sorted(run, key=_by_matches)
 
 
-_LISTS: dict[type[object], str] = {
-    Source: "networks", Destination: "networks", Port: "ports", InInterface: "names", OutInterface: "names",
-}  # fmt: skip
-
-
 def _elements(match: Any) -> list[object]:
     """Return a match for each element of its list; a negated list is one match."""
-    field = _LISTS.get(type(match))
-    if field is None or getattr(match, "negated", False):
+    if not match.listed or match.negated:
         return [match]
-    return [match.replace(**{field: (element,)}) for element in getattr(match, field)]
+    return [match.replace(**{match.listed: (element,)}) for element in getattr(match, match.listed)]
 
 
 def _without_values(matches: frozenset[Any]) -> frozenset[object]:
-    return frozenset([one.replace(**{_LISTS[type(one)]: ()}) if type(one) in _LISTS else one for one in matches])
+    return frozenset([one.replace(**{one.listed: ()}) if one.listed else one for one in matches])
 
 
 def _by_matches(rule: RuleKey) -> list[str]:

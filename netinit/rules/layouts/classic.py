@@ -8,7 +8,7 @@ from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface
+from netinit.rules.matches.packet import Destination, InInterface
 from netinit.rules.model import (
     FILTER,
     INPUT,
@@ -64,7 +64,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
     builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    builder.exclude(table, ISTIO_INBOUND, inbound.excluded_ports(options, options.traits.uncaptured_ports))
+    builder.exclude(table, ISTIO_INBOUND, *inbound.excluded_ports(options))
     chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
@@ -76,13 +76,11 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
 
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
     builder.append(NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at")
-    for family in FAMILIES:
-        if not options.keep_local_loopback:
-            builder.append(
-                NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)),
-                to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
-                origin="keep_local_loopback", families=(family,),
-            )  # fmt: skip
+    if not options.keep_local_loopback:
+        builder.append(
+            NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options), outbound.ON_LOOPBACK, to=Jump(chain=ISTIO_REDIRECT),
+            why="the application calls its own service", origin="keep_local_loopback",
+        )  # fmt: skip
     for owner, origin in proxy_owners(options):
         builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
     outbound.exclude_networks(builder, options)
@@ -104,9 +102,7 @@ def _refuse_ipv6(builder: Builder, options: Interception) -> None:
             FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
             why="what begins a connection belongs to none that is known", origin="istio_exact",
         )  # fmt: skip
-    builder.append(
-        FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),
-        why=why, origin=origin,
-    )  # fmt: skip
+    known = ConnectionState(states=("ESTABLISHED",), module="state")
+    builder.append(FILTER, INPUT, known, to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)

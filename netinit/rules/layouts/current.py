@@ -49,8 +49,8 @@ def plan(options: SettledOptions) -> Plan:
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
         from netinit.rules.layouts.refuse import excluded_users  # imported only when needed
 
-        builder.exclude(NAT, ISTIO_OUTPUT, excluded_users(options, ("tcp", "udp")))
-    builder.exclude(NAT, ISTIO_OUTPUT, outbound.excluded_groups(options))
+        builder.exclude(NAT, ISTIO_OUTPUT, *excluded_users(options, ("tcp", "udp")))
+    builder.exclude(NAT, ISTIO_OUTPUT, *outbound.excluded_groups(options))
     if capture_dns:
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)

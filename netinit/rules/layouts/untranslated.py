@@ -10,14 +10,14 @@ The rules are derived from those of nat, so exactly what nat would redirect is r
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.options import DNS_PORT, Interception
 from netinit.rules.layouts.builder import Builder, proxy_owners
-from netinit.rules.layouts.inbound import TCP
+from netinit.rules.layouts.inbound import PASSTHROUGH, TCP
 from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -45,7 +45,7 @@ CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of 
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
-_LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
+TO_LOOPBACK = Destination(networks=tuple([family.loopback_network for family in FAMILIES]))
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 NO_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
 # Connections that a conntrack helper expects are translated like their parent, without consulting nat (nf_nat_follow_master).
@@ -69,8 +69,7 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
         return
     if options.traits.has_passthrough:
         builder.append(
-            FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, NOT_OPENING,
-            to=Jump(chain=ISTIO_DROP), families=(IPV6,),
+            FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=Jump(chain=ISTIO_DROP), families=(IPV6,),
             why="the proxy alone speaks from this address, through lo", origin="istio_exact",
         )  # fmt: skip
     refuse(builder)
@@ -131,10 +130,9 @@ def refuse(builder: Builder) -> None:
             builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
-        for family in families if hook == OUTPUT else ():
+        if hook == OUTPUT:
             builder.append(
-                FILTER, OUTPUT, Destination(networks=(_LOOPBACK[family],)), NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED,
-                to=Jump(chain=ISTIO_DROP), families=(family,),
+                FILTER, OUTPUT, TO_LOOPBACK, NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_DROP), families=families,
                 why="a socket bound to a device takes it to the loopback address of another host", origin="istio_exact",
             )  # fmt: skip
 

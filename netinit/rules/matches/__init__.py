@@ -37,6 +37,7 @@ class XtMatch(Record):
 class Match(Record):
     """A condition on a packet."""
 
+    listed = ""  # the field with alternatives; with none of them, no packet matches
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
     tracks = False  # whether a rule with this match enables connection tracking
     protocol = ""  # that the match implies

@@ -38,6 +38,7 @@ MAX_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 class AddressMatch(Match):
     """Base of matches on an address in one of the networks, all of one family."""
 
+    listed = "networks"
     source = True  # False: the destination
     networks: tuple[Network, ...]
     negated: bool = False
@@ -100,6 +101,7 @@ class Destination(AddressMatch):
 class InterfaceMatch(Match):
     """Base of matches on an interface with one of the names; `+` at the end: a prefix."""
 
+    listed = "names"
     inbound = True  # False: the interface that the packet leaves through
     names: tuple[str, ...]
     negated: bool = False
@@ -182,6 +184,7 @@ class Port(Match):
     match, a list with ranges as few as possible.
     """
 
+    listed = "ports"
     protocol: str
     ports: tuple[int | tuple[int, int], ...]
     source: bool = False

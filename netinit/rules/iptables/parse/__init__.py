@@ -93,13 +93,9 @@ def _always_holds(match: Match) -> bool:
 
 
 def _order(match: Match) -> Match:
-    if isinstance(match, Port) and len(match.ports) > 1:
-        return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
-    if isinstance(match, AddressMatch) and len(match.networks) > 1:
-        return match.replace(networks=tuple(sorted(set(match.networks))))
-    if isinstance(match, InterfaceMatch) and len(match.names) > 1:
-        return match.replace(names=tuple(sorted(set(match.names))))
-    return match
+    if not match.listed or len(values := getattr(match, match.listed)) == 1:
+        return match
+    return match.replace(**{match.listed: tuple(sorted(set(values), key=bounds_of if isinstance(match, Port) else None))})
 
 
 def split_words(spec: str) -> list[Word]:
