@@ -188,7 +188,7 @@ class _Walk:
 
     def rule(self) -> Rule:
         """Return the decoded rule."""
-        kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.xt().place)  # iptables' order: all must match
+        kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.place)  # iptables' order: all must match
         for at, (one, other) in enumerate(pairwise(kept)):
             if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
                 kept[at : at + 2] = other, one

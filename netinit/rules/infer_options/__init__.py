@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -15,7 +14,8 @@ from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, jo
 from netinit.options import LAYOUTS, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
-from netinit.rules.infer_options.layout_reader import Chains, LayoutReader, Routing
+from netinit.rules.infer_options import layout_readers
+from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
@@ -105,7 +105,7 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
     if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
         return InferredOptions(None)
     for layout in reversed(LAYOUTS):  # the first recognises all that no other does
-        reader: LayoutReader = getattr(import_module(f"{__name__}.{layout}"), layout.capitalize())(live, routing)
+        reader: LayoutReader = getattr(layout_readers, layout.capitalize())(live, routing)
         if reader.recognises():
             break
     try:

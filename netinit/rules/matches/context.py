@@ -6,15 +6,7 @@ from _struct import pack
 
 from netinit.base.net import FULL_MASK
 from netinit.rules import numbers, structs
-from netinit.rules.matches import (
-    Match,
-    XtMatch,
-    format_extension,
-    format_list,
-    format_not,
-    format_one_of,
-    pack_tcp,
-)
+from netinit.rules.matches import Match, format_extension, format_list, format_not, format_one_of, pack_tcp
 from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
@@ -31,7 +23,7 @@ class Mark(Match):
     connection: bool = False
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
         module = "connmark" if self.connection else "mark"
         return format_extension(module, "--mark", f"{self.value:#x}{mask}", self.negated)
@@ -83,7 +75,7 @@ class ConnectionState(Match):
     module: str = "conntrack"
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         option = "--ctstate" if self.module == "conntrack" else "--state"
         return format_extension(self.module, option, ",".join(self.states), self.negated)
 
@@ -140,7 +132,7 @@ class ConnectionDirection(Match):
     tracks = True
     direction: str
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         return format_extension("conntrack", "--ctdir", self.direction)
 
     def nft(self) -> str:
@@ -168,7 +160,7 @@ class AddressType(Match):
     types: tuple[str, ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         option = "--src-type" if self.side == "source" else "--dst-type"
         return format_extension("addrtype", option, ",".join(self.types), self.negated)
 
@@ -200,23 +192,23 @@ class AddressType(Match):
 
 
 class Socket(Match):
-    """Matches if a socket of this host is open for the packet (section socket)."""
+    """Matches if a socket of this host is open for the packet (section socket); `wildcard`: bound to all addresses, in nft only."""
 
     nft_chain = "socket"
+    wildcard: bool = False
 
-    def xt(self) -> XtMatch:
-        return XtMatch(alternatives=("-m socket",))
+    def xt(self) -> tuple[str, ...]:
+        return ("-m socket",)
+
+    def nft_unless(self) -> Match:
+        return Socket(wildcard=True)
 
     def nft(self) -> str:
-        return "socket transparent <= 1"  # true for every socket that is found; see nft_unless
-
-    def nft_unless(self) -> tuple[str, ...]:
-        """Return the expression for sockets bound to all addresses."""
-        return ("socket wildcard 1",)
+        return "socket wildcard 1" if self.wildcard else "socket transparent <= 1"  # true for every socket that is found
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_socket(numbers.SOCKET_TRANSPARENT)
-        writer.compare_with("<=", b"\1")
+        writer.load_socket(numbers.SOCKET_WILDCARD if self.wildcard else numbers.SOCKET_TRANSPARENT)
+        writer.compare_with("==" if self.wildcard else "<=", b"\1")
 
     def struct(self, *_: Match) -> structs.Struct:
         return structs.pad("socket", 3, b"")
@@ -252,9 +244,9 @@ class TcpFlags(Match):
         mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
         return mask, flags
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         values = f"{','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
-        return format_extension("tcp", "--tcp-flags", values, self.negated, "tcp")
+        return format_extension("tcp", "--tcp-flags", values, self.negated)
 
     def nft(self) -> str:
         mask, flags = (",".join(words).lower() for words in (self.mask, self.flags))
@@ -295,7 +287,7 @@ class Limit(Match):
     rate: int
     burst: int
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         return format_extension("limit", "--limit", f"{self.rate}/sec --limit-burst {self.burst}")
 
     def nft(self) -> str:
@@ -327,8 +319,8 @@ class UnknownMatch(Match):
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
 
-    def xt(self) -> XtMatch:
-        return XtMatch(alternatives=(self.text,))
+    def xt(self) -> tuple[str, ...]:
+        return (self.text,)
 
     def nft(self) -> str:
         return self.text

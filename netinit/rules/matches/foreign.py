@@ -6,15 +6,7 @@ from _struct import pack
 
 from netinit.base.net import Family, bounds_of, format_intervals, split_range, text_of
 from netinit.rules import structs
-from netinit.rules.matches import (
-    Match,
-    XtMatch,
-    format_extension,
-    format_list,
-    format_not,
-    format_one_of,
-    format_ranges,
-)
+from netinit.rules.matches import Match, format_extension, format_list, format_not, format_one_of, format_ranges
 from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
@@ -31,7 +23,7 @@ class AddressRange(Match):
     source: bool = False
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         return format_extension("iprange", f"--{'src' if self.source else 'dst'}-range", self._format_ends("-"), self.negated)
 
     def nft(self) -> str:
@@ -63,9 +55,9 @@ class EitherPort(Match):
     ports: tuple[int | tuple[int, int], ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         ports = ",".join(format_ranges(map(bounds_of, self.ports), ":"))
-        return format_extension("multiport", "--ports", ports, self.negated, self.protocol)
+        return format_extension("multiport", "--ports", ports, self.negated)
 
     def nft(self) -> str:
         raise ValueError("either port: nft has no expression for it")

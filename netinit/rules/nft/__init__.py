@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.matches import Match, Unless
+from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
 from netinit.rules.model import (
     BUILTIN_CHAINS,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeAlias
 
-    Condition: TypeAlias = "Match | Family | Unless"
+    Condition: TypeAlias = "Match | Family"
 
 DIALECT = "nft"
 TABLE_NAMES = tuple([prefix + name for prefix in NFT_PREFIXES for name in TABLES])
@@ -137,8 +137,8 @@ def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
     """Return name and rules of the chain that tests `last`."""
     (target,) = rule.target.nft(rule.families[0])
-    exceptions = [Unless(match=last, part=part) for part in range(len(last.nft_unless()))]
-    steps = [NftStep(conditions=(unless,), target=Return(), rule=rule) for unless in exceptions]
+    unless = last.nft_unless()
+    steps = [NftStep(conditions=(unless,), target=Return(), rule=rule)] if unless else []
     steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
     return f"{target.rpartition(' ')[2]}-{last.nft_chain}", steps
 

@@ -118,7 +118,7 @@ def _read_network(
         return []
     length = bits.bit_count()
     if bits != (1 << family.bits) - (1 << family.bits - length):
-        return [UnknownMatch(text=f"{'-s' if kind is Source else '-d'} under a mask that is no prefix")]
+        return [UnknownMatch(text=f"{kind.option} under a mask that is no prefix")]
     network = Network((family.version, int.from_bytes(address, "big") & bits, length))
     return [kind(networks=(network,), negated=negated)]
 
@@ -129,8 +129,7 @@ def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: byte
         return [kind(names=("+",), negated=True)] if negated else []
     counted = len(mask.rstrip(b"\0"))
     known = name[:counted]
-    option = "-i" if kind is InInterface else "-o"
     if mask[:counted].strip(b"\xff") or b"\0" in known[:-1] or name[counted:].rstrip(b"\0") not in (b"", b"+"):
-        return [UnknownMatch(text=f"{option} under a mask that iptables does not write")]
+        return [UnknownMatch(text=f"{kind.option} under a mask that iptables does not write")]
     text = known.rstrip(b"\0").decode("utf-8", "surrogateescape")
     return [kind(names=(text if known.endswith(b"\0") else f"{text}+",), negated=negated)]
