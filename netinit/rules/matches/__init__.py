@@ -33,19 +33,20 @@ class Match(Record):
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
     tracks = False  # whether a rule with this match enables connection tracking
     protocol = ""  # that the match implies; written before it as `-p`
+    xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.rate}`
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
 
-    @abstractmethod
     def xt(self) -> tuple[str, ...]:
         """Return the match in iptables-save syntax, without its protocol: a text for each alternative."""
+        return (self.xt_text.format(self),)
 
     def each(self) -> tuple[Match | None, ...]:
         """Return the match for each alternative of `xt`; None if iptables lists none."""
         return (self,)
 
-    @abstractmethod
     def nft(self) -> str:
         """Return the match as one nft expression, with sets for lists. Raises ValueError if nft has none."""
+        return self.nft_text.format(self)
 
     def nft_unless(self) -> Match | None:
         """Return the match of packets for which `nft` is true but this match is not."""
@@ -67,9 +68,9 @@ class Match(Record):
     def choose(self, packets: PacketSet) -> Chosen:
         """Return the packets of a set that match."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Describe the match, as the continuation of "when"."""
+        return self.words.format(self)
 
 
 def format_extension(module: str, option: str, values: str, negated: bool = False) -> tuple[str, ...]:

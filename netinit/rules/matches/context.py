@@ -130,10 +130,8 @@ class ConnectionDirection(Match):
     """Matches packets in one direction of their connection, ORIGINAL or REPLY (section conntrack)."""
 
     tracks = True
+    xt_text = "-m conntrack --ctdir {0.direction}"
     direction: str
-
-    def xt(self) -> tuple[str, ...]:
-        return format_extension("conntrack", "--ctdir", self.direction)
 
     def nft(self) -> str:
         return f"ct direction {self.direction.lower()}"
@@ -195,10 +193,8 @@ class Socket(Match):
     """Matches if a socket of this host is open for the packet (section socket); `wildcard`: bound to all addresses, in nft only."""
 
     nft_chain = "socket"
+    xt_text, words = "-m socket", "a socket is open for it"
     wildcard: bool = False
-
-    def xt(self) -> tuple[str, ...]:
-        return ("-m socket",)
 
     def nft_unless(self) -> Match:
         return Socket(wildcard=True)
@@ -215,9 +211,6 @@ class Socket(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.to_socket()
-
-    def describe(self) -> str:
-        return "a socket is open for it"
 
 
 FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order of their bits, in which iptables lists them
@@ -284,14 +277,11 @@ class Limit(Match):
     """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
     compat = "has_own_limit"
+    xt_text = "-m limit --limit {0.rate}/sec --limit-burst {0.burst}"
+    nft_text = "limit rate {0.rate}/second burst {0.burst} packets"
+    words = "no more than {0.rate} a second came before it"
     rate: int
     burst: int
-
-    def xt(self) -> tuple[str, ...]:
-        return format_extension("limit", "--limit", f"{self.rate}/sec --limit-burst {self.burst}")
-
-    def nft(self) -> str:
-        return f"limit rate {self.rate}/second burst {self.burst} packets"
 
     def express(self, writer: RuleBuilder) -> None:
         plain = bytes(4)  # packets, none of it turned round
@@ -305,25 +295,17 @@ class Limit(Match):
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()  # depends on all earlier packets
 
-    def describe(self) -> str:
-        return f"no more than {self.rate} a second came before it"
-
 
 class UnknownMatch(Match):
     """An unknown match, as listed; its result is unknown. `kept`: the struct of an extension, not compared."""
 
     tracks = True  # nothing is assumed
+    xt_text, nft_text, words = "{0.text}", "{0.text}", "`{0.text}` (not known to netinit) holds"
     text: str
     kept: structs.Struct | None = None
 
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
-
-    def xt(self) -> tuple[str, ...]:
-        return (self.text,)
-
-    def nft(self) -> str:
-        return self.text
 
     def struct(self, *_: Match) -> structs.Struct:
         if self.kept:
@@ -332,7 +314,4 @@ class UnknownMatch(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()
-
-    def describe(self) -> str:
-        return f"`{self.text}` (not known to netinit) holds"
 
