@@ -137,5 +137,5 @@ def _join(rules: list[HeldRule], family: Family) -> HeldRule:
     """Write an nf_tables rule that is several iptables rules, or none of this family."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
-    rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))
+    rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), families=(family,))
     return HeldRule(text, rule, None)

@@ -23,10 +23,11 @@ from netinit.rules.decoding.registers import (
     Registers,
     RegisterTest,
     families_of,
+    ranges_of,
+    with_ends,
 )
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
-from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.foreign_targets import UnknownTarget
+from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
@@ -111,10 +112,8 @@ def decode_rule(rule: NftRule, around: References) -> LiveRule:
     try:
         rules, packets, said = _decode_variants(rule, _split(rule.expressions), around)
     except (MalformedError, KeyError, IndexError) as error:
-        unknown = Rule(
-            matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
-            origin=None, families=_families(rule.family),
-        )  # fmt: skip
+        matches, target = (UnknownMatch(text="malformed"),), UnknownTarget(text=f"malformed: {error}")
+        unknown = Rule(matches=matches, target=target, comment=comment, families=_families(rule.family))
         return LiveRule(rules=(unknown,), handle=rule.handle)
     comment = comment or said
     return LiveRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, handle=rule.handle)
@@ -192,7 +191,9 @@ class _Walk:
         for at, (one, other) in enumerate(pairwise(kept)):
             if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
                 kept[at : at + 2] = other, one
-        return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
+        targets = self._targets[0].take(self._targets[1:]) if self._targets else [Observe(text="")]
+        target = targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
+        return Rule(matches=tuple(kept), target=target, families=self.families)
 
     def _choose(self, count: int) -> int:
         if not self._choices:
@@ -280,7 +281,7 @@ class _Walk:
         start = len(self._matches)
         if self._compared:
             before, behind, last = self._compared[0]
-            joined = intersect(last, compared) if behind == start > before else None
+            joined = last.intersect(compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
                 del self._matches[before:]
@@ -313,7 +314,7 @@ class _Walk:
 
     def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], held.key_length)
-        found_ranges = ranges(held)
+        found_ranges = ranges_of(held)
         if len(fields) > 1:
             if found_ranges is None or negated or any(element.key_end for element in held.elements):
                 self._unknown(f"in the set {held.name} of several fields", found)

@@ -143,9 +143,9 @@ def encode_each(
 
 def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
     """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
-    return encode_each(plan, family, lambda matches, rule: Rule(
-        matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,)
-    ))  # fmt: skip
+    return encode_each(
+        plan, family, lambda matches, rule: Rule(matches=drop_implied_protocols(matches), target=rule.target, families=(family,))
+    )
 
 
 def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:

@@ -135,8 +135,8 @@ def captured_networks(options: Interception) -> tuple[Network, ...]:
 
 def capture(builder: Builder, options: Interception) -> None:
     """Send the remaining traffic to the proxy, by port or by network."""
-    to_proxy, ports = Jump(chain=ISTIO_REDIRECT), Port(protocol="tcp", ports=options.outbound_ports)
-    why = "these outbound ports are captured whatever the address"
+    to_proxy = Jump(chain=ISTIO_REDIRECT)
+    ports, why = Port(protocol="tcp", ports=options.outbound_ports), "these outbound ports are captured whatever the address"
     builder.append(NAT, ISTIO_OUTPUT, ports, to=to_proxy, why=why, origin="outbound_ports")
     if options.outbound_cidrs == ALL:
         why = "every other outbound connection goes to the proxy"

@@ -67,7 +67,7 @@ def decode_entry(entry: TableEntry, form: EntryForm) -> Rule:
         matches += more
         comment = text or comment
     target = decode_target(name, revision, info, form.family) if name else _read_verdict(entry, form, goto=bool(flags & form.goto))
-    return Rule(matches=drop_implied_protocols(matches), target=target, comment=comment, origin=None, families=(form.family,))
+    return Rule(matches=drop_implied_protocols(matches), target=target, comment=comment, families=(form.family,))
 
 
 def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:

@@ -61,9 +61,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
     matches = [found for place in (*reader.built_in, reader.extensions) for found in place]
     words, text = [word.text for word in reader.target], " ".join([word.raw for word in reader.target])
     target = read_target(reader.goes, words, text, family)
-    return Rule(
-        matches=drop_implied_protocols(matches), target=target, comment=reader.comment, origin=None, families=(family,)
-    )
+    return Rule(matches=drop_implied_protocols(matches), target=target, comment=reader.comment, families=(family,))
 
 
 def text_is_complete(text: str) -> bool:
