@@ -70,14 +70,10 @@ def _enter(builder: Builder, table: str) -> None:
 
 
 def _mark_connections(builder: Builder) -> None:
-    builder.append(
-        MANGLE, ISTIO_PRERT, OF_PROXY, to=SetMark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True),
-        why="the node's proxy made this connection to the application",
-    )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_OUTPUT, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True), to=RestoreMark(),
-        why="the application's answers go back to the node's proxy",
-    )  # fmt: skip
+    mark = SetMark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True)
+    builder.append(MANGLE, ISTIO_PRERT, OF_PROXY, to=mark, why="the node's proxy made this connection to the application")
+    known, why = Mark(value=mark.value, mask=mark.mask, connection=True), "the application's answers go back to the node's proxy"
+    builder.append(MANGLE, ISTIO_OUTPUT, known, to=RestoreMark(), why=why)
 
 
 def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
@@ -98,24 +94,17 @@ def _capture_inbound(builder: Builder, options: Interception) -> None:
     for probe in probes:
         builder.append(NAT, ISTIO_OUTPUT, loaded, Destination(networks=(probe,)), to=Accept(), why=why, origin=origin)
     if not options.ingress:
-        builder.append(
-            NAT, ISTIO_PRERT, not_to_loopback(options), Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS,
-            to=Redirect(port=options.inbound_port),
-            why="inbound connections go to the node's proxy, tunnelled ones as they are", origin="inbound_port",
-        )  # fmt: skip
+        captured = (not_to_loopback(options), Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS)
+        to_proxy, why = Redirect(port=options.inbound_port), "inbound connections go to the node's proxy, tunnelled ones as they are"
+        builder.append(NAT, ISTIO_PRERT, *captured, to=to_proxy, why=why, origin="inbound_port")
 
 
 def _capture_dns(builder: Builder, options: Interception) -> None:
     why, origin = "DNS queries go to the node's proxy", "redirect_dns"
-    queries = Port(protocol="udp", ports=(DNS_PORT,))
-    builder.append(
-        NAT, ISTIO_OUTPUT, ON_LOOPBACK.replace(negated=True), OF_OTHERS, queries, to=Redirect(port=DNS_LISTENER),
-        why=why, origin=origin,
-    )  # fmt: skip
-    builder.append(
-        NAT, ISTIO_OUTPUT, not_to_loopback(options), Port(protocol="tcp", ports=(DNS_PORT,)), OF_OTHERS,
-        to=Redirect(port=DNS_LISTENER), why=why, origin=origin,
-    )  # fmt: skip
+    queries, over_tcp = Port(protocol="udp", ports=(DNS_PORT,)), Port(protocol="tcp", ports=(DNS_PORT,))
+    to_proxy, out = Redirect(port=DNS_LISTENER), ON_LOOPBACK.replace(negated=True)
+    builder.append(NAT, ISTIO_OUTPUT, out, OF_OTHERS, queries, to=to_proxy, why=why, origin=origin)
+    builder.append(NAT, ISTIO_OUTPUT, not_to_loopback(options), over_tcp, OF_OTHERS, to=to_proxy, why=why, origin=origin)
     zone = TrackZone(zone=PROXY_ZONE)
     builder.append(RAW, ISTIO_OUTPUT, OF_PROXY, queries, to=zone, why="the proxy's own queries", origin=origin)
     answers = Port(protocol="udp", ports=(DNS_PORT,), source=True)
@@ -127,10 +116,8 @@ def _capture_outbound(builder: Builder, options: Interception) -> None:
     builder.append(NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(), why=why)
     why = "what the pod sends to itself is not captured"
     builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, not_to_loopback(options), to=Accept(), why=why)
-    builder.append(
-        NAT, ISTIO_OUTPUT, TCP, not_to_loopback(options), OF_OTHERS, to=Redirect(port=options.outbound_port),
-        why="outbound connections go to the node's proxy", origin="outbound_port",
-    )  # fmt: skip
+    to_proxy, why = Redirect(port=options.outbound_port), "outbound connections go to the node's proxy"
+    builder.append(NAT, ISTIO_OUTPUT, TCP, not_to_loopback(options), OF_OTHERS, to=to_proxy, why=why, origin="outbound_port")
 
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:

@@ -98,10 +98,8 @@ def _refuse_ipv6(builder: Builder, options: Interception) -> None:
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     if not options.istio_exact:
-        builder.append(
-            FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
-            why="what begins a connection belongs to none that is known", origin="istio_exact",
-        )  # fmt: skip
+        reason = "what begins a connection belongs to none that is known"
+        builder.append(FILTER, INPUT, untranslated.NOT_LO, BARE_SYN, to=refuse.RESET, why=reason, origin="istio_exact")
     known = ConnectionState(states=("ESTABLISHED",), module="state")
     builder.append(FILTER, INPUT, known, to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)

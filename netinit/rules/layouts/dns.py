@@ -15,8 +15,7 @@ from netinit.rules.matches.packet import Destination, Port, Source
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, OUTPUT, PREROUTING, RAW
 from netinit.rules.targets import Jump, Redirect, Return
 
-PROXY_ZONE = 1
-APPLICATION_ZONE = 2
+OF_PROXY, OF_APPLICATION = TrackZone(zone=1), TrackZone(zone=2)
 QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 ORIGIN = "redirect_dns"
 
@@ -40,21 +39,15 @@ def capture(builder: Builder, options: Interception) -> None:
     if DOCKER_RESOLVER in options.dns_servers and not options.capture_all_dns:
         _come_before_docker(builder, options)
     for families, matches in queries(options):
-        builder.append(
-            NAT, ISTIO_OUTPUT_DNS, *matches, to=Redirect(port=DNS_LISTENER),
-            why="DNS queries go to the proxy's resolver", origin=ORIGIN, families=families,
-        )  # fmt: skip
+        why, to_proxy = "DNS queries go to the proxy's resolver", Redirect(port=DNS_LISTENER)
+        builder.append(NAT, ISTIO_OUTPUT_DNS, *matches, to=to_proxy, why=why, origin=ORIGIN, families=families)
     _separate_proxy(builder, options)
     why = "DNS answers are looked at"
     builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why=why, origin=ORIGIN, families=served)
-    builder.append(
-        RAW, ISTIO_OUTPUT_DNS, *_of_servers(options, Destination), QUERY, to=TrackZone(zone=APPLICATION_ZONE),
-        why="the application's queries", origin=ORIGIN,
-    )  # fmt: skip
-    builder.append(
-        RAW, ISTIO_INBOUND, *_of_servers(options, Source), QUERY.replace(source=True), to=TrackZone(zone=PROXY_ZONE),
-        why="the servers' answers to the proxy", origin=ORIGIN,
-    )  # fmt: skip
+    asked, why = (*_of_servers(options, Destination), QUERY), "the application's queries"
+    builder.append(RAW, ISTIO_OUTPUT_DNS, *asked, to=OF_APPLICATION, why=why, origin=ORIGIN)
+    answered, why = (*_of_servers(options, Source), QUERY.replace(source=True)), "the servers' answers to the proxy"
+    builder.append(RAW, ISTIO_INBOUND, *answered, to=OF_PROXY, why=why, origin=ORIGIN)
 
 
 def _come_before_docker(builder: Builder, options: Interception) -> None:
@@ -63,17 +56,13 @@ def _come_before_docker(builder: Builder, options: Interception) -> None:
     The proxy's own queries return and reach Docker's rule. They stay in the default zone, where the connection shows from
     which port the answer comes.
     """
-    resolver = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),))
-    for protocol in ("tcp", "udp"):
-        builder.append(
-            NAT, OUTPUT, resolver, QUERY.replace(protocol=protocol), to=Jump(chain=ISTIO_OUTPUT), inserted=True,
-            why="queries to Docker's resolver are looked at before Docker's own rule", origin=ORIGIN,
-        )  # fmt: skip
+    resolver, look = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),)), Jump(chain=ISTIO_OUTPUT)
+    why = "queries to Docker's resolver are looked at before Docker's own rule"
+    for query in (QUERY.replace(protocol="tcp"), QUERY):
+        builder.append(NAT, OUTPUT, resolver, query, to=look, inserted=True, why=why, origin=ORIGIN)
     for owner, _ in proxy_owners(options):
-        builder.append(
-            RAW, ISTIO_OUTPUT_DNS, resolver, QUERY, owner, to=Return(),
-            why="the proxy's queries to Docker's resolver", origin=ORIGIN,
-        )  # fmt: skip
+        why = "the proxy's queries to Docker's resolver"
+        builder.append(RAW, ISTIO_OUTPUT_DNS, resolver, QUERY, owner, to=Return(), why=why, origin=ORIGIN)
 
 
 def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match, ...]]]:
@@ -93,9 +82,6 @@ def _of_servers(options: Interception, side: type[Source | Destination]) -> tupl
 def _separate_proxy(builder: Builder, options: Interception) -> None:
     """Put the proxy's queries, and its answers to the application, into separate zones."""
     for owner, _ in proxy_owners(options):
-        zone, why = TrackZone(zone=PROXY_ZONE), "the proxy's own queries"
-        builder.append(RAW, ISTIO_OUTPUT_DNS, QUERY, owner, to=zone, why=why, origin=ORIGIN)
-        builder.append(
-            RAW, ISTIO_OUTPUT_DNS, Port(protocol="udp", ports=(DNS_LISTENER,), source=True), owner,
-            to=TrackZone(zone=APPLICATION_ZONE), why="the proxy's answers to the application", origin=ORIGIN,
-        )  # fmt: skip
+        builder.append(RAW, ISTIO_OUTPUT_DNS, QUERY, owner, to=OF_PROXY, why="the proxy's own queries", origin=ORIGIN)
+        answer, why = Port(protocol="udp", ports=(DNS_LISTENER,), source=True), "the proxy's answers to the application"
+        builder.append(RAW, ISTIO_OUTPUT_DNS, answer, owner, to=OF_APPLICATION, why=why, origin=ORIGIN)

@@ -41,10 +41,8 @@ def capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
     """Capture what VMs behind the pod send to captured networks, exclude the rest. Lists are reversed, as in Istio."""
     coming, origin = InInterface(names=options.virtual_interfaces[::-1]), "virtual_interfaces"
     captured = () if options.outbound_cidrs == ALL else (Destination(networks=captured_networks(options)[::-1]),)
-    builder.append(
-        NAT, PREROUTING, *captured, coming, to=Jump(chain=ISTIO_REDIRECT), inserted=True,
-        why="what a VM behind the pod sends is outbound traffic", origin=origin,
-    )  # fmt: skip
+    to_proxy, why = Jump(chain=ISTIO_REDIRECT), "what a VM behind the pod sends is outbound traffic"
+    builder.append(NAT, PREROUTING, *captured, coming, to=to_proxy, inserted=True, why=why, origin=origin)
     why = "what a VM behind the pod sends is not inbound traffic"
     builder.append(NAT, PREROUTING, coming, to=Return(), inserted=True, why=why, origin=origin)
 
@@ -91,11 +89,9 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
         why="application -> own service -> proxy -> this pod: inbound again", origin=origin,
     )  # fmt: skip
     if not captures_loopback:
-        port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
-        builder.append(
-            NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, owner.replace(negated=True), to=Return(),
-            why="the application talks to itself", origin=origin,
-        )  # fmt: skip
+        port = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
+        others, why = owner.replace(negated=True), "the application talks to itself"
+        builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, others, to=Return(), why=why, origin=origin)
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
 
 

@@ -32,11 +32,9 @@ def divert(builder: Builder, options: Interception, captured: Match, known: Matc
         allowed = ((*first, known, ANSWERS),)
         if isinstance(known, ConnectionState):
             allowed += ((*first, known, TRANSLATED),)
+    to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
     for matches in allowed:
-        builder.append(
-            MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
-            why="the proxy has this connection already", origin=ORIGIN, paired=paired,
-        )  # fmt: skip
+        builder.append(MANGLE, ISTIO_INBOUND, *matches, to=to_proxy, why=why, origin=ORIGIN, paired=paired)
 
 
 def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:
@@ -66,11 +64,9 @@ def mark_connections(builder: Builder, options: Interception) -> None:
     builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why=why, origin=ORIGIN)
     why = "the proxy passes on a captured connection"
     builder.append(MANGLE, OUTPUT, out, TCP, marked, to=Return(), why=why, origin=ORIGIN)
+    loops, why = SetMark(value=LOOP_MARK), "application -> own service -> proxy -> this pod: inbound again"
     for owner, flag in proxy_owners(options):
-        builder.append(
-            MANGLE, OUTPUT, not_to_loopback(options), out, TCP, owner, to=SetMark(value=LOOP_MARK),
-            why="application -> own service -> proxy -> this pod: inbound again", origin=flag,
-        )  # fmt: skip
+        builder.append(MANGLE, OUTPUT, not_to_loopback(options), out, TCP, owner, to=loops, why=why, origin=flag)
     known = Mark(value=options.tproxy_mark, connection=True)
     why = "the application's answers go back to the proxy"
     builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why=why, origin=ORIGIN)

@@ -40,6 +40,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ORIGIN = "istio_exact"
+LOOK_AGAIN = "connections that nat has not redirected are looked at again"
+TO_DROP = Jump(chain=ISTIO_DROP)
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
 REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
@@ -68,25 +71,21 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
     if options.istio_exact:
         return
     if options.traits.has_passthrough:
-        builder.append(
-            FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=Jump(chain=ISTIO_DROP), families=(IPV6,),
-            why="the proxy alone speaks from this address, through lo", origin="istio_exact",
-        )  # fmt: skip
+        why = "the proxy alone speaks from this address, through lo"
+        builder.append(FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN)
     refuse(builder)
     if builder.rules_of(NAT, PREROUTING) or builder.rules_of(MANGLE, PREROUTING):
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         why = "what a VM sends is forwarded as nat redirects it, or not at all"
-        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
-        builder.append(
-            FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
-            why="connections that nat has not redirected are looked at again", origin=origin,
-        )  # fmt: skip
+        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=TO_DROP, why=why, origin=origin)
+        again = Jump(chain=ISTIO_INBOUND)
+        builder.append(FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=again, why=LOOK_AGAIN, origin=origin)
     rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
     dropping = [rule for rule in rules if rule.target.calls == ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
-    builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
+    builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN)
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
@@ -98,10 +97,9 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
         proxy = tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
     for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
-        builder.append(
-            FILTER, OUTPUT, ON_LOOPBACK, *proxy, BARE_SYN, foreign, to=Jump(chain=ISTIO_DROP), families=families,
-            why="the proxy alone uses other addresses than the pod's own over lo", origin="istio_exact",
-        )  # fmt: skip
+        matches = (ON_LOOPBACK, *proxy, BARE_SYN, foreign)
+        why = "the proxy alone uses other addresses than the pod's own over lo"
+        builder.append(FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN)
 
 
 def refuse(builder: Builder) -> None:
@@ -112,8 +110,7 @@ def refuse(builder: Builder) -> None:
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
-        opening = limits
-        invalid = [(*limits, NOT_CLOSING, INVALID)]
+        opening, invalid = limits, [(*limits, NOT_CLOSING, INVALID)]
         if hook == PREROUTING:
             invalid.append((*limits, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
@@ -126,15 +123,13 @@ def refuse(builder: Builder) -> None:
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in checked:
-            why = "connections that nat has not redirected are looked at again"
-            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
+            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=LOOK_AGAIN, origin=ORIGIN)
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
         if hook == OUTPUT:
-            builder.append(
-                FILTER, OUTPUT, TO_LOOPBACK, NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_DROP), families=families,
-                why="a socket bound to a device takes it to the loopback address of another host", origin="istio_exact",
-            )  # fmt: skip
+            elsewhere = (TO_LOOPBACK, NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED)
+            why = "a socket bound to a device takes it to the loopback address of another host"
+            builder.append(FILTER, OUTPUT, *elsewhere, to=TO_DROP, families=families, why=why, origin=ORIGIN)
 
 
 def _repeat(
