@@ -211,18 +211,16 @@ _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
 # ---- expressions of nf_tables --------------------------------------------------------------------------------------------
 
 
-def decode_verdict(payload: bytes) -> Target | None:
-    """Return the target for NFTA_DATA_VERDICT; None if the next rule follows."""
+def decode_verdict(payload: bytes) -> tuple[Target, ...]:
+    """Return the target for NFTA_DATA_VERDICT; none if the next rule follows."""
     found = attributes_of(payload)
     code = signed(found[1])
-    if code in GOES_ON:
-        return None
     if code in (numbers.NFT_JUMP, numbers.NFT_GOTO):
-        return Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO)
-    return VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}")
+        return (Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO),)
+    return () if code in GOES_ON else (VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}"),)
 
 
-def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
+def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target:
     """Return the target for an expression; `family` None: both. Raises MalformedError."""
     reader = _EXPRESSIONS.get(kind)
     return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)

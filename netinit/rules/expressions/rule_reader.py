@@ -99,24 +99,20 @@ class LiveTables:
 
 
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
-    """The rule has `count` alternatives at this expression."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.count = count
+    """The rule has several alternatives at this expression; the argument is their number."""
 
 
 def decode_rule(rule: NftRule, around: References) -> LiveRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = read_comment(rule.userdata)
     try:
-        rules, packets, said = _decode_variants(rule, _split(rule.expressions), around)
+        walks = _decode_variants(rule, _split(rule.expressions), around)
     except (MalformedError, KeyError, IndexError) as error:
         matches, target = (UnknownMatch(text="malformed"),), UnknownTarget(text=f"malformed: {error}")
         unknown = Rule(matches=matches, target=target, comment=comment, families=_families(rule.family))
         return LiveRule(rules=(unknown,), handle=rule.handle)
-    comment = comment or said
-    return LiveRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, handle=rule.handle)
+    rules = tuple([one.rule(comment or walks[-1].comment) for one in walks if one.families])
+    return LiveRule(rules=rules, packets=walks[-1].packets if walks else None, handle=rule.handle)
 
 
 def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
@@ -129,27 +125,22 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
     return found
 
 
-def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
-) -> tuple[list[Rule], int | None, str]:
+def _decode_variants(rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References) -> list[_Walk]:
     """Decode every combination of a rule's alternatives."""
-    done: list[Rule] = []
+    done: list[_Walk] = []
     waiting: list[tuple[int, ...]] = [()]
-    packets, comment = None, ""
     while waiting:
         choices = waiting.pop()
         walk = _Walk(rule, around, choices)
         try:
             walk.go(expressions)
+            done.append(walk)
         except _SeveralWays as choice:
-            if len(waiting) + len(done) + choice.count > MAX_VARIANTS:
+            count = choice.args[0]
+            if len(waiting) + len(done) + count > MAX_VARIANTS:
                 raise MalformedError("a verdict map with too many elements") from None
-            waiting += [(*choices, at) for at in reversed(range(choice.count))]
-            continue
-        packets, comment = walk.packets, walk.comment
-        if walk.families:
-            done.append(walk.rule())
-    return done, packets, comment
+            waiting += [(*choices, at) for at in reversed(range(count))]
+    return done
 
 
 def _families(family: int) -> tuple[Family, ...]:
@@ -183,9 +174,9 @@ class _Walk:
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
-                self._act(kind, found)
+                self._targets.append(decode_effect(kind, found, self._registers, self._known.family))
 
-    def rule(self) -> Rule:
+    def rule(self, comment: str) -> Rule:
         """Return the decoded rule."""
         kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.place)  # iptables' order: all must match
         for at, (one, other) in enumerate(pairwise(kept)):
@@ -193,7 +184,7 @@ class _Walk:
                 kept[at : at + 2] = other, one
         targets = self._targets[0].take(self._targets[1:]) if self._targets else [Observe(text="")]
         target = targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
-        return Rule(matches=tuple(kept), target=target, families=self.families)
+        return Rule(matches=tuple(kept), target=target, comment=comment, families=self.families)
 
     def _choose(self, count: int) -> int:
         if not self._choices:
@@ -203,11 +194,6 @@ class _Walk:
     @property
     def _known(self) -> Known:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
-
-    def _act(self, kind: str, found: dict[int, bytes]) -> None:
-        target = decode_effect(kind, found, self._registers, self._known.family)
-        if target is not None:
-            self._targets.append(target)
 
     # ---- what is loaded ----------------------------------------------------------------------------------------------
 
@@ -230,9 +216,7 @@ class _Walk:
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])
         if 2 in data:  # NFTA_DATA_VERDICT  # noqa: PLR2004
-            target = decode_verdict(data[2])
-            if target is not None:
-                self._targets.append(target)
+            self._targets += decode_verdict(data[2])
         else:
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=len(data[1]), data=data[1]))
 
@@ -355,9 +339,7 @@ class _Walk:
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
-        target = decode_verdict(element.verdict)
-        if target is not None:
-            self._targets.append(target)
+        self._targets += decode_verdict(element.verdict)
 
     # ---- the rest ----------------------------------------------------------------------------------------------------
 
