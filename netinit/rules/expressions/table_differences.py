@@ -9,21 +9,12 @@ from typing import Any
 from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
+from netinit.rules import model
 from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.model import (
-    BUILTIN_CHAINS,
-    EXTRA,
-    MISSING,
-    MOVED,
-    NFT_NODE_AGENT,
-    Difference,
-    LiveChain,
-    LiveRule,
-    Plan,
-)
+from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, Difference, LiveChain, LiveRule, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
@@ -80,7 +71,7 @@ def _key(live: LiveRule, table: str) -> Key:
     keys = []
     for rule in live.rules:
         *matches, target = normalise_rule(rule)
-        keys.append((frozenset(matches), (target, FAMILIES if table.startswith(NFT_NODE_AGENT) else rule.families)))
+        keys.append((frozenset(matches), (target, FAMILIES if table.startswith(model.NFT_NODE_AGENT) else rule.families)))
     return tuple(keys)
 
 

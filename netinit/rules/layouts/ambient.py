@@ -9,6 +9,7 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4
 from netinit.options import DNS_LISTENER, DNS_PORT, REJECT, Interception, SettledOptions
 from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, NODE_PROXY_MARK
+from netinit.rules import model
 from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of
 from netinit.rules.layouts.inbound import TCP, excluded_tunnel, not_to_loopback
@@ -16,19 +17,7 @@ from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.marking_targets import RestoreMark, SetMark, TrackZone
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Destination, InInterface, Port, Source
-from netinit.rules.model import (
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
-    MANGLE,
-    NAT,
-    NFT_NODE_AGENT,
-    OUTPUT,
-    PREROUTING,
-    RAW,
-    IpRule,
-    Plan,
-    Route,
-)
+from netinit.rules.model import ISTIO_OUTPUT, ISTIO_PRERT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, IpRule, Plan, Route
 from netinit.rules.targets import Accept, Jump, Redirect, Return
 
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
@@ -60,7 +49,7 @@ def plan(options: SettledOptions) -> Plan:
             IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=PRIORITY) for family in families
         ]),
         routes=tuple([Route(family=family, table=AMBIENT_TABLE) for family in families]),
-        nft_prefix=NFT_NODE_AGENT,
+        nft_prefix=model.NFT_NODE_AGENT,
     )
 
 

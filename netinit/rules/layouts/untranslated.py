@@ -12,28 +12,14 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.options import DNS_PORT, Interception
+from netinit.rules import model
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.layouts.inbound import PASSTHROUGH, TCP
 from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
-from netinit.rules.model import (
-    FILTER,
-    FORWARD,
-    INPUT,
-    ISTIO_DROP,
-    ISTIO_IN_REDIRECT,
-    ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
-    ISTIO_REDIRECT,
-    MANGLE,
-    NAT,
-    OUTPUT,
-    PREROUTING,
-    Rule,
-)
+from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return
 
 TYPE_CHECKING = False
@@ -42,10 +28,10 @@ if TYPE_CHECKING:
 
 ORIGIN = "istio_exact"
 LOOK_AGAIN = "connections that nat has not redirected are looked at again"
-TO_DROP = Jump(chain=ISTIO_DROP)
+TO_DROP = Jump(chain=model.ISTIO_DROP)
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
-CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
-REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
+CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, model.ISTIO_PRERT))  # the chains of these rules, in the filter table
+REDIRECTING = (model.ISTIO_REDIRECT, model.ISTIO_IN_REDIRECT)  # nat chains that only redirect
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 TO_LOOPBACK = Destination(networks=tuple([family.loopback_network for family in FAMILIES]))
@@ -74,7 +60,7 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
         why = "the proxy alone speaks from this address, through lo"
         builder.append(FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN)
     refuse(builder)
-    if builder.rules_of(NAT, PREROUTING) or builder.rules_of(MANGLE, PREROUTING):
+    if builder.rules_of(NAT, PREROUTING) or builder.rules_of(model.MANGLE, PREROUTING):
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
@@ -83,9 +69,9 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
         again = Jump(chain=ISTIO_INBOUND)
         builder.append(FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=again, why=LOOK_AGAIN, origin=origin)
     rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
-    dropping = [rule for rule in rules if rule.target.calls == ISTIO_DROP]
+    dropping = [rule for rule in rules if rule.target.calls == model.ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
-    builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN)
+    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN)
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
@@ -166,7 +152,7 @@ def _decisions(
             if isinstance(rule.target, (Redirect, Return, Accept)):
                 yield matches, rule
         elif rule.target.chain in REDIRECTING:
-            if hook != OUTPUT or rule.target.chain == ISTIO_REDIRECT:
+            if hook != OUTPUT or rule.target.chain == model.ISTIO_REDIRECT:
                 yield matches, rule
         elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later rule has fewer matches
             yield from _decisions(builder, hook, rule.target.chain, matches)

@@ -29,15 +29,7 @@ from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
 from netinit.rules.xtables import building
-from netinit.rules.xtables.building import (
-    ENTRY_FORMS,
-    NEXT,
-    EntryForm,
-    TableEntry,
-    list_extensions,
-    split_table,
-    verdict_of,
-)
+from netinit.rules.xtables.building import ENTRY_FORMS, EntryForm, TableEntry, list_extensions, split_table, verdict_of
 
 COUNTERS_SIZE = 16  # struct xt_counters
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
@@ -72,7 +64,7 @@ def decode_entry(entry: TableEntry, form: EntryForm) -> Rule:
 
 def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:
     if entry.chain:
-        return Observe(text="") if entry.chain == NEXT else Jump(chain=entry.chain, goto=goto)
+        return Observe(text="") if entry.chain == building.NEXT else Jump(chain=entry.chain, goto=goto)
     verdict = verdict_of(entry, form)
     return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
 
