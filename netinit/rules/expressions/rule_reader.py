@@ -8,7 +8,7 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, HeldChain, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import (
     CONSTANT,
@@ -72,30 +72,28 @@ class LiveTables:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._around = References.of(snapshot)
-        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
-        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        self._snapshot = snapshot
         self._decoded: dict[tuple[int, str], tuple[LiveChain, ...]] = {}
-        for chain in snapshot.chains:
-            self._chains.setdefault((chain.family, chain.table), []).append(chain)
-        for rule in snapshot.rules:
-            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
 
     def names(self, family: int) -> list[str]:
         """Return the names of a family's tables that have a chain."""
-        return [table for number, table in self._chains if number == family]
+        return list(dict.fromkeys([chain.table for chain in self._snapshot.chains if chain.family == family]))
 
     def chains(self, family: int, table: str) -> tuple[LiveChain, ...]:
         """Return a table's chains in the kernel's order."""
-        key = family, table
-        if key not in self._decoded:
-            self._decoded[key] = tuple([
+        if (family, table) not in self._decoded:
+            rules: dict[str, list[LiveRule]] = {}
+            for rule in self._snapshot.rules:
+                if (rule.family, rule.table) == (family, table):
+                    rules.setdefault(rule.chain, []).append(decode_rule(rule, self._around))
+            self._decoded[family, table] = tuple([
                 LiveChain(
                     name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", held=one,
-                    rules=tuple([decode_rule(rule, self._around) for rule in self._rules.get((*key, one.name), ())]),
+                    rules=tuple(rules.get(one.name, ())),
                 )
-                for one in self._chains.get(key, ())
+                for one in self._snapshot.chains if (one.family, one.table) == (family, table)
             ])  # fmt: skip
-        return self._decoded[key]
+        return self._decoded[family, table]
 
 
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error

@@ -145,7 +145,8 @@ def _decisions(
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
-        if any(_protocol(match) not in ("tcp", "udp") for match in rule.matches):
+        protocols = {match.name if isinstance(match, Protocol) else match.protocol or "tcp" for match in rule.matches}
+        if not protocols <= {"tcp", "udp"}:
             continue
         matches = above + tuple([match for match in rule.matches if not isinstance(match, Protocol)])
         if not isinstance(rule.target, Jump):
@@ -161,8 +162,3 @@ def _decisions(
 def _port(builder: Builder, rule: Rule) -> int:
     """Return the proxy's port that a rule redirects to: nat sets no status for connections to that port."""
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
-
-
-def _protocol(match: Match) -> str:
-    """Return the protocol that a match implies; tcp if none."""
-    return match.name if isinstance(match, Protocol) else match.protocol or "tcp"

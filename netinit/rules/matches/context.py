@@ -107,14 +107,10 @@ class ConnectionState(Match):
         asked = structs.STATE | (structs.STATE_ALIAS if self.module == "state" else 0)
         return structs.pad_conntrack(asked, structs.STATE if self.negated else 0, bits)
 
-    @property
-    def _asks_translation(self) -> bool:
-        """Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches."""
-        return not {"SNAT", "DNAT"}.isdisjoint(self.states)
-
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
-        if self._asks_translation and self.negated:
+        if self.negated and not {"SNAT", "DNAT"}.isdisjoint(self.states):
+            # Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches.
             found |= packets.unknown() & packets.in_state(("",))
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()

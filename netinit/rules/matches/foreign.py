@@ -66,13 +66,10 @@ class EitherPort(Match):
         return pack_multiport(self.ports, structs.MULTIPORT_EITHER, negated=self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
-        source, destination = (side.choose(packets) for side in self._sides())
-        return packets.of_protocol(self.protocol) & (source | destination).negated_if(self.negated)
+        source = Port(protocol=self.protocol, ports=self.ports, source=True)
+        either = source.choose(packets) | source.replace(source=False).choose(packets)
+        return packets.of_protocol(self.protocol) & either.negated_if(self.negated)
 
     def describe(self) -> str:
         words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
         return f"its source or destination port is {format_not(self.negated)}{words}"
-
-    def _sides(self) -> tuple[Port, Port]:
-        source = Port(protocol=self.protocol, ports=self.ports, source=True)
-        return source, source.replace(source=False)

@@ -229,14 +229,14 @@ def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
     networks = []
     for item in text.split(","):
         address, slash, mask = item.partition("/")
-        if slash and ("." in mask or ":" in mask):
-            length = _prefix_length(mask, family)
-            if length is None:
-                return None
-            mask = str(length)
         if address == "0" and family.version == 4:  # noqa: PLR2004
             address = family.any_address
         try:
+            if slash and ("." in mask or ":" in mask):
+                bits = Network.parse(f"{mask}/{family.bits}").first
+                mask = str(bits.bit_count())
+                if bits != Network.parse(f"{family.any_address}/{mask}").last ^ (1 << family.bits) - 1:
+                    return None
             network = Network.parse(f"{address}/{mask or family.bits}")
         except ValueError:
             return None
@@ -244,15 +244,6 @@ def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
             return None
         networks.append(network)
     return tuple(networks)
-
-
-def _prefix_length(mask: str, family: Family) -> int | None:
-    try:
-        value = Network.parse(f"{mask}/{family.bits}").first
-    except ValueError:
-        return None
-    length = value.bit_count()
-    return length if value == ((1 << length) - 1) << (family.bits - length) else None
 
 
 def part_comment(spec: str) -> tuple[str, str]:
