@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from struct import unpack_from
 from sys import byteorder
 
@@ -84,16 +85,12 @@ def _read_mark(info: bytes, _: Family) -> Target | None:
     return SetMark(value=value, mask=mask)
 
 
-def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
-    """Read struct xt_connmark_tginfo2, which may shift the mark."""
-    value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
-    return None if shift else _change_connmark(value, mask, mark_mask, mode)
-
-
-def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target | None:
-    if mode == structs.CONNMARK_SET:
+def _read_connmark(info: bytes, _: Family, *, form: str) -> Target | None:
+    """Read struct xt_connmark_tginfo1 or 2, which may shift the mark."""
+    value, mask, mark_mask, *shift, mode = unpack_from(form, info)
+    if mode == structs.CONNMARK_SET and not any(shift[1:]):
         return SetMark(value=value, mask=mask, connection=True)
-    if (mask, mark_mask) != (FULL_MASK, FULL_MASK):
+    if (mask, mark_mask) != (FULL_MASK, FULL_MASK) or any(shift[1:]):
         return None
     return {structs.CONNMARK_SAVE: SaveMark(), structs.CONNMARK_RESTORE: RestoreMark()}.get(mode)
 
@@ -126,8 +123,8 @@ def _text(value: bytes) -> str:
 
 STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     ("MARK", 2): _read_mark,
-    ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
-    ("CONNMARK", 2): _read_connmark_shifted,
+    ("CONNMARK", 1): partial(_read_connmark, form=structs.CONNMARK),
+    ("CONNMARK", 2): partial(_read_connmark, form=structs.CONNMARK_SHIFTED),
     ("CT", 0): lambda info, family: _read_ct(info[:28], family),  # what follows is a pointer of the kernel's
     **dict.fromkeys((("CT", 1), ("CT", 2)), _read_ct),
     ("LOG", 0): _read_log,

@@ -10,20 +10,10 @@ from netinit.base.net import FULL_MASK, MAX_PORT, Family, Network, family_of, nu
 from netinit.rules import numbers, structs
 from netinit.rules.decoding import read_number
 from netinit.rules.decoding.registers import META, PAYLOAD, Known, RegisterTest
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import BARE_SYN, FLAGS, TcpFlags
 from netinit.rules.matches.foreign import AddressRange, EitherPort
-from netinit.rules.matches.packet import (
-    MAX_MULTIPORTS,
-    Destination,
-    InInterface,
-    InterfaceMatch,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-    Source,
-)
+from netinit.rules.matches.packet import Destination, InterfaceMatch, Owner, Port, Protocol, Source
 from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
@@ -144,7 +134,7 @@ def _read_multiport(info: bytes, protocol: str, _: Family | None) -> list[Match]
     side, count = unpack_from(structs.MULTIPORT, info)
     numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
     inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
-    if side > structs.MULTIPORT_EITHER or not 0 < count <= MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
+    if side > structs.MULTIPORT_EITHER or not 0 < count <= packet.MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
     ports: list[int | tuple[int, int]] = []
     at = 0
@@ -336,10 +326,10 @@ OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {
     (PAYLOAD, numbers.NETWORK_HEADER): _payload,
     (PAYLOAD, numbers.TRANSPORT_HEADER): _payload,
     (META, numbers.META_L4PROTO): _protocol,
-    (META, numbers.META_IIFNAME): partial(_interface, kind=InInterface),
-    (META, numbers.META_OIFNAME): partial(_interface, kind=OutInterface),
-    (META, numbers.META_IIF): partial(_device, kind=InInterface),
-    (META, numbers.META_OIF): partial(_device, kind=OutInterface),
+    (META, numbers.META_IIFNAME): partial(_interface, kind=packet.InInterface),
+    (META, numbers.META_OIFNAME): partial(_interface, kind=packet.OutInterface),
+    (META, numbers.META_IIF): partial(_device, kind=packet.InInterface),
+    (META, numbers.META_OIF): partial(_device, kind=packet.OutInterface),
     (META, numbers.META_SKUID): partial(_owner, kind="uid"),
     (META, numbers.META_SKGID): partial(_owner, kind="gid"),
 }

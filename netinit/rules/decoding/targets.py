@@ -7,18 +7,10 @@ from struct import error, unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, parse_address, text_of
 from netinit.base.netlink_attributes import attributes_of, name, number, signed
-from netinit.rules import numbers, structs, targets
+from netinit.rules import foreign_targets, numbers, structs, targets
 from netinit.rules.decoding import marking_targets, read_masked, read_number
 from netinit.rules.decoding.registers import CONSTANT, Registers
-from netinit.rules.foreign_targets import (
-    OBSERVING,
-    DestinationNat,
-    Observe,
-    SourceNat,
-    UnknownTarget,
-    Untrack,
-    WriteDestination,
-)
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.structs import UNREACHABLE
 from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
     from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 # Names that iptables takes for an extension and not for a chain
-_EXTENSIONS = OBSERVING | frozenset((
+_EXTENSIONS = foreign_targets.OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
     "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
 ))  # fmt: skip
@@ -56,7 +48,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
     reader = _WORDS.get(name)
     options = _pair(words[1:])
     target = reader(options, text, family) if reader and options is not None else None
-    return target or (Observe(text=text) if name in OBSERVING else UnknownTarget(text=text))
+    return target or (Observe(text=text) if name in foreign_targets.OBSERVING else UnknownTarget(text=text))
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:
@@ -140,7 +132,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
         found = None
     if found is not None:
         return found
-    if name in OBSERVING:
+    if name in foreign_targets.OBSERVING:
         return Observe(text=name)
     return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
 
@@ -296,9 +288,9 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
     if value and base == numbers.NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
-        return WriteDestination(text=text, address=_address(value[:length]))
+        return foreign_targets.WriteDestination(text=text, address=_address(value[:length]))
     if value and base == numbers.TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
-        return WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
+        return foreign_targets.WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
     return UnknownTarget(text=text)
 
 

@@ -9,23 +9,9 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
 from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.rules.decoding import registers
 from netinit.rules.decoding.matches import decode_comparison, decode_match
-from netinit.rules.decoding.registers import (
-    CONSTANT,
-    CT,
-    FIB,
-    META,
-    OTHER,
-    PAYLOAD,
-    SOCKET,
-    Known,
-    Operand,
-    Registers,
-    RegisterTest,
-    families_of,
-    ranges_of,
-    with_ends,
-)
+from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
@@ -41,9 +27,9 @@ MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expan
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 # Source, and attributes of the register, without which it acts, and of the key
 LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
-    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)),
-    "socket": (SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()),
-    "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
+    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (registers.FIB, 1, (2, 3)),
+    "socket": (registers.SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()),
+    "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
 }  # fmt: skip
 PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
 LIMIT_PACKETS = 0
@@ -256,7 +242,7 @@ class _Walk:
         constant = compared.operand.data if compared.operand.source == CONSTANT and not compared.negated else None
         if constant is not None and all(low <= constant <= high for low, high in compared.ranges):
             return  # always true
-        families = families_of(compared)
+        families = registers.families_of(compared)
         if families is not None:
             self.families = tuple([one for one in self.families if one in families])
             return
@@ -296,7 +282,7 @@ class _Walk:
 
     def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], held.key_length)
-        found_ranges = ranges_of(held)
+        found_ranges = registers.ranges_of(held)
         if len(fields) > 1:
             if found_ranges is None or negated or any(element.key_end for element in held.elements):
                 self._unknown(f"in the set {held.name} of several fields", found)
@@ -326,7 +312,7 @@ class _Walk:
     def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
         """Take one element of a verdict map; packets that match none continue."""
         fields = self._registers.load_fields(found[2], held.key_length)
-        elements = with_ends(held)
+        elements = registers.with_ends(held)
         if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
             self._unknown(f"in the verdict map {held.name}", found)
             return

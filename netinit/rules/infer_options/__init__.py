@@ -169,15 +169,10 @@ def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
 
 def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:
     """Return options that differ, as (flag, wanted, live); ignores those that produce no rule, and the order of lists."""
-    seen = _through_rules(wanted)
+    made = plan(wanted)
+    seen = from_chains(_rules_of(made), {rule.mark: rule.table for rule in made.ip_rules}).options or wanted
     values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
     return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])
-
-
-def _through_rules(options: SettledOptions) -> SettledOptions:
-    """Return the options inferred from their own rules."""
-    plan_made = plan(options)
-    return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:

@@ -39,6 +39,7 @@ class LayoutReader:
         self.unread: list[str] = []
         refused = {(FILTER, model.ISTIO_REFUSE_IN), (FILTER, model.ISTIO_REFUSE_OUT)} & self.rules.get(IPV6, {}).keys()
         self.ipv6 = REJECT if refused else self.ipv6_unless_refused()
+        self.captured = (IPV4,) if self.ipv6 in (OFF, INET) else FAMILIES
 
     def recognises(self) -> bool:
         """Whether the rules have this layout and none of those before it in the table."""
@@ -109,10 +110,6 @@ class LayoutReader:
                     flag = "--istio-service-cidr" if isinstance(rule.target, Jump) else "--istio-service-exclude-cidr"
                     self.unread.append(f"{flag}: the address set of {family.name} cannot be read")
 
-    def on(self) -> tuple[Family, ...]:
-        """Return the families that are captured."""
-        return (IPV4,) if self.ipv6 in (OFF, INET) else FAMILIES
-
     def refuses(self, family: Family) -> bool:
         """Whether the family is rejected."""
         return family is IPV6 and self.ipv6 == REJECT
@@ -179,7 +176,7 @@ class Classic(LayoutReader):
             found["outbound_cidrs"] = ALL if captured else ()
             return
         excluded.reverse()  # the last rule of a chain is that for everything else
-        for family in self.on():
+        for family in self.captured:
             if WHOLE[family] in excluded and not self.refuses(family):
                 excluded.remove(WHOLE[family])
         found["exclude_outbound_cidrs"] = tuple(reversed(excluded))
@@ -229,7 +226,7 @@ class Current(LayoutReader):
         elif found.get("redirect_dns") and not found.get("dns_servers"):
             self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")
             found["dns_servers"] = (STAND_IN,)
-        families = self.on()
+        families = self.captured
         captured = found.get("outbound_cidrs", ())
         forwarded = [rule for rules in self.rules_of(FILTER, model.FORWARD)[:1] for rule in rules]
         if not captured and any(rule.target.calls == model.ISTIO_DROP for rule in forwarded):  # what VMs send

@@ -63,12 +63,9 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
             if not _is_unread(elements) and match.xt() == (_format_question(name),):
-                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
+                texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
+                matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
     return rule.replace(matches=tuple(matches))
-
-
-def _read_element(text: str) -> Network:
-    return Network.parse(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
 
 
 def _format_question(name: str) -> str:

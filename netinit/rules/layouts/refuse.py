@@ -9,18 +9,9 @@ from __future__ import annotations
 from netinit.base.net import IPV6, Family, lists_port
 from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound
+from netinit.rules.layouts import inbound, outbound
 from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of, proxy_owners
 from netinit.rules.layouts.inbound import TCP
-from netinit.rules.layouts.outbound import (
-    HTTPS,
-    QUIC,
-    captured_networks,
-    excluded_groups,
-    excluded_interfaces,
-    excluded_networks,
-    excluded_ports,
-)
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
@@ -93,11 +84,11 @@ def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]
     """Return the outbound TCP that is not captured; with `port`, to this port, without exclusions by port."""
     why = "the proxy's own traffic goes out: no loops"
     return [
-        *([] if port else [excluded_interfaces(options, OutInterface), excluded_ports(options, "tcp")]),
+        *([] if port else [outbound.excluded_interfaces(options, OutInterface), outbound.excluded_ports(options, "tcp")]),
         *excluded_users(options, ("tcp",), port),
         *[Exclusion(matches=(owner,), origin=origin, why=why) for owner, origin in proxy_owners(options)],
-        *excluded_groups(options),
-        *excluded_networks(options),
+        *outbound.excluded_groups(options),
+        *outbound.excluded_networks(options),
     ]
 
 
@@ -129,7 +120,7 @@ def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
     """Return matches for TCP to the captured networks."""
     if options.outbound_cidrs == ALL or not options.has("outbound_cidrs"):
         return [(TCP,)]
-    networks = tuple([network for network in captured_networks(options) if network.family is IPV6])
+    networks = tuple([network for network in outbound.captured_networks(options) if network.family is IPV6])
     return [(Destination(networks=networks), TCP)] if networks else []
 
 
@@ -144,7 +135,7 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
 
 def _inbound_exclusions(options: Interception) -> list[Exclusion]:
     return [
-        excluded_interfaces(options, InInterface),
+        outbound.excluded_interfaces(options, InInterface),
         *([inbound.excluded_tunnel(options)] if options.sidecar_tunnel else []),
         inbound.excluded_sources(options),
         *inbound.excluded_ports(options),
@@ -162,16 +153,16 @@ def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
     """Reject HTTP over UDP where HTTP over TCP is captured, so that clients fall back; return the families with a rule."""
     chosen: tuple[Match, ...] = ()
-    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
-        networks = captured_networks(options)
+    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, outbound.HTTPS):
+        networks = outbound.captured_networks(options)
         chosen = (Destination(networks=networks),)
         families = tuple([family for family in families if any(network.family is family for network in networks)])
-    if lists_port(options.exclude_outbound_ports, HTTPS) or not families:
+    if lists_port(options.exclude_outbound_ports, outbound.HTTPS) or not families:
         return ()
     builder, origin, why = builder.within(families), "reject_quic", "their TCP is not captured either"
-    builder.append(FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC), why="QUIC is looked at", origin=origin)
+    builder.append(FILTER, OUTPUT, outbound.QUIC, to=Jump(chain=ISTIO_QUIC), why="QUIC is looked at", origin=origin)
     own = Exclusion(matches=(OutInterface(names=("lo", *options.exclude_interfaces)),), origin=origin, why=why)
-    excluded = [own, *outbound_exclusions(options, HTTPS)]
+    excluded = [own, *outbound_exclusions(options, outbound.HTTPS)]
     builder.exclude(FILTER, ISTIO_QUIC, *[one.replace(origin=origin, why=why) for one in excluded])
     for family in families if options.log_rules else ():
         from netinit.rules.layouts.log_rules import add_report

@@ -114,7 +114,9 @@ class InterfaceMatch(Match):
         return tuple([self.replace(names=(name,)) for name in self.names])
 
     def nft(self) -> str:
-        texts = [f'"{_format_interface(name)}"' for name in sorted(set(self.names), key=_as_number)]  # in nft's order
+        # nft lists a set in the order of the kernel, which compares names as little-endian numbers.
+        names = sorted(set(self.names), key=lambda name: int.from_bytes(name.encode("utf-8", "surrogateescape"), "little"))
+        texts = [f'"{_format_interface(name)}"' for name in names]
         return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
@@ -347,11 +349,6 @@ def _format_interface(name: str) -> str:
     if name.endswith("+"):
         return f"{name[:-1]}*"
     return f"{name[:-1]}\\*" if name.endswith("*") else name
-
-
-def _as_number(name: str) -> int:
-    """Return the number that the kernel sorts by in a set, as on little-endian machines."""
-    return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
 
 
 def is_named(interface: str, names: tuple[str, ...]) -> bool:

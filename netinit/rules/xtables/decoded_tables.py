@@ -15,16 +15,9 @@ from netinit.rules import structs
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import (
-    Destination,
-    InInterface,
-    OutInterface,
-    Protocol,
-    Source,
-    drop_implied_protocols,
-)
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
 from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
@@ -59,7 +52,7 @@ def decode_entry(entry: TableEntry, form: EntryForm) -> Rule:
         matches += more
         comment = text or comment
     target = decode_target(name, revision, info, form.family) if name else _read_verdict(entry, form, goto=bool(flags & form.goto))
-    return Rule(matches=drop_implied_protocols(matches), target=target, comment=comment, families=(form.family,))
+    return Rule(matches=packet.drop_implied_protocols(matches), target=target, comment=comment, families=(form.family,))
 
 
 def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:

@@ -13,19 +13,9 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.decoding.matches import OPTIONS, read_module
 from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import HeldRule
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import (
-    AddressMatch,
-    Destination,
-    InInterface,
-    InterfaceMatch,
-    OutInterface,
-    Port,
-    Protocol,
-    Source,
-    drop_implied_protocols,
-)
+from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
 from netinit.rules.structs import protocol_name
 
@@ -93,7 +83,7 @@ def _always_holds(match: Match) -> bool:
 def _order(match: Match) -> Match:
     if not match.listed or len(values := getattr(match, match.listed)) == 1:
         return match
-    return match.replace(**{match.listed: tuple(sorted(set(values), key=bounds_of if isinstance(match, Port) else None))})
+    return match.replace(**{match.listed: tuple(sorted(set(values), key=bounds_of if isinstance(match, packet.Port) else None))})
 
 
 def split_words(spec: str) -> list[Word]:
@@ -191,11 +181,11 @@ class _Reader:
             if self._protocol != "all":
                 self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):
-            kind = InInterface if option == "-i" else OutInterface
+            kind = packet.InInterface if option == "-i" else packet.OutInterface
             self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))
         else:
             networks = read_networks(value.text, self._family)
-            side = Source if option == "-s" else Destination
+            side = packet.Source if option == "-s" else packet.Destination
             if networks is None:
                 loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 2]])))
             else:
