@@ -42,18 +42,17 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
 
 
-def _mark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:
     change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1])
+    return None if change is None else SetMark(value=change[0], mask=change[1], connection=connection)
 
 
-def _connmark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:
     for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
         if option in options:
-            masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
+            masks = [read_number(mask) for name, mask in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
             return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
-    change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1], connection=True)
+    return _mark_words(options, text, family, connection=True)
 
 
 def _zone_words(options: dict[str, str], _: str, __: Family) -> Target | None:

@@ -157,16 +157,16 @@ def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | 
     return address, low if flags & structs.MAP_PORTS else 0
 
 
-def _read_redirect(info: bytes, family: Family) -> Target | None:
-    found = _nat_range(info, family, 0)
-    return Redirect(port=found[1]) if found and not found[0] and found[1] else None
-
-
-def _read_nat(info: bytes, family: Family, revision: int, *, source: bool) -> Target | None:
+def _read_nat(info: bytes, family: Family, *, revision: int, name: str) -> Target | None:
     found = _nat_range(info, family, revision)
-    if found and source:
-        return SourceNat(text="SNAT", address=found[0])
-    return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
+    if not found or not (name == "SNAT" or any(found)):
+        return None
+    address, port = found
+    if name == "SNAT":
+        return SourceNat(text=name, address=address)
+    if name == "REDIRECT":
+        return None if address else Redirect(port=port)
+    return DestinationNat(address=address, port=port)
 
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
@@ -189,12 +189,8 @@ def _read_reject(info: bytes, family: Family) -> Target | None:
 
 _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     **marking_targets.STRUCTS,
-    ("REDIRECT", 0): _read_redirect,
-    **{
-        (kind, revision): partial(_read_nat, revision=revision, source=kind == "SNAT")
-        for kind in ("DNAT", "SNAT")
-        for revision in (0, 1, 2)
-    },
+    ("REDIRECT", 0): partial(_read_nat, revision=0, name="REDIRECT"),
+    **{(name, revision): partial(_read_nat, revision=revision, name=name) for name in ("DNAT", "SNAT") for revision in (0, 1, 2)},
     ("NOTRACK", 0): lambda _, __: Untrack(),
     **dict.fromkeys((("TPROXY", 0), ("TPROXY", 1)), _read_tproxy),
     ("REJECT", 0): _read_reject,
