@@ -47,7 +47,7 @@ class Builder:
     ) -> None:
         """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off.
 
-        A rule that names addresses becomes one for each family of these; one with an empty list matches nothing and is left out.
+        A rule that names addresses becomes one for each family of these; one with a match on an empty list is left out.
         """
         if any(one.listed and not getattr(one, one.listed) for one in matches):
             return

@@ -28,8 +28,8 @@ SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
 class Match(Record):
     """A condition on a packet."""
 
-    place = EXTENSION
-    listed = ""  # the field with alternatives; with none of them, no packet matches
+    place = EXTENSION  # in a listing
+    listed = ""  # the field with alternatives, if the match has any
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
     tracks = False  # whether a rule with this match enables connection tracking
     protocol = ""  # that the match implies; written before it as `-p`
