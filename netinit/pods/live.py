@@ -31,7 +31,7 @@ from netinit.options.record import read_record
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
-from netinit.rules.infer_options.layout_reader import Chains, Routing
+from netinit.rules.infer_options.layout_readers import Chains, Routing
 from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for

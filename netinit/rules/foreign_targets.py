@@ -23,18 +23,13 @@ OBSERVING = frozenset((
 class AsWritten(Target):
     """Base of foreign targets that are shown as they were listed, and written by nothing; what else they have is not compared."""
 
+    xt_text = nft_text = "{0.text}"
     text: str
 
     def struct(self, family: Family) -> structs.Struct:
         raise ValueError(f"{self.text}: not understood")
 
     def _values(self) -> tuple[object, ...]:
-        return (self.text,)
-
-    def xt(self, family: Family) -> str:
-        return self.text
-
-    def nft(self, family: Family) -> tuple[str, ...]:
         return (self.text,)
 
 
@@ -57,27 +52,27 @@ class SourceNat(AsWritten):
     """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
 
     tracks = True
+    words = "replace its source address (`{0.text}`)"
     address: str = ""
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.replace_source(self.address)
-
-    def describe(self) -> str:
-        return f"replace its source address (`{self.text}`)"
 
 
 class DestinationNat(Target):
     """Changes the destination to this address and port; empty and 0 leave it unchanged (section DNAT)."""
 
     tracks = True
+    xt_text, nft_text = "DNAT --to-destination {0.destination}", "dnat to {0.destination}"
+    words = "send it to {0.destination} instead"
     address: str
     port: int
 
-    def xt(self, family: Family) -> str:
-        return f"DNAT --to-destination {self._format()}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"dnat to {self._format()}",)
+    @property
+    def destination(self) -> str:
+        """The address and port as one text."""
+        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
+        return f"{address}{f':{self.port}' if self.port else ''}"
 
     def struct(self, family: Family) -> structs.Struct:
         flags = (structs.MAP_ADDRESSES if self.address else 0) | (structs.MAP_PORTS if self.port else 0)
@@ -87,13 +82,6 @@ class DestinationNat(Target):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.send_to(self.address, self.port)
-
-    def describe(self) -> str:
-        return f"send it to {self._format()} instead"
-
-    def _format(self) -> str:
-        address = f"[{self.address}]" if ":" in self.address and self.port else self.address
-        return f"{address}{f':{self.port}' if self.port else ''}"
 
 
 class WriteDestination(AsWritten):
@@ -117,11 +105,7 @@ def is_of_other_family(address: str, family: Family) -> bool:
 class Untrack(Target):
     """Excludes the packet from connection tracking (section CT)."""
 
-    def xt(self, family: Family) -> str:
-        return "CT --notrack"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return ("notrack",)
+    xt_text, nft_text, words = "CT --notrack", "notrack", "leave its connection untracked, out of reach of NAT"
 
     def struct(self, family: Family) -> structs.Struct:
         return structs.pad("CT", 2, pack(structs.CT, structs.NOTRACK, 0, 0, 0))
@@ -129,19 +113,15 @@ class Untrack(Target):
     def act(self, packet: Traversal) -> Verdict:
         return packet.track(None)
 
-    words = "leave its connection untracked, out of reach of NAT"
-
 
 class UnknownTarget(AsWritten):
     """A target unknown to netinit, as listed."""
 
     tracks = True  # it may: nothing is assumed
+    words = "do `{0.text}` (not known to netinit)"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.give_up()
-
-    def describe(self) -> str:
-        return f"do `{self.text}` (not known to netinit)"
 
 
 class Several(Target):

@@ -71,10 +71,9 @@ def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int
 def _join_alternatives(rule: Rule, family: Family) -> str:
     words: list[str] = []
     for match in rule.matches:
-        written = match.xt()
-        protocol = f"-p {written.protocol}"
-        words += [protocol] if written.protocol and protocol not in words else []
-        words.append(" | ".join(written.alternatives))
+        protocol = f"-p {match.protocol}"
+        words += [protocol] if match.protocol and protocol not in words else []
+        words.append(" | ".join(match.xt()))
     target = rule.target.xt(family)
     return " ".join([word for word in (*words, f"{rule.target.option} {target}" if target else "") if word])
 
@@ -138,5 +137,5 @@ def _join(rules: list[HeldRule], family: Family) -> HeldRule:
     """Write an nf_tables rule that is several iptables rules, or none of this family."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
-    rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), comment="", origin=None, families=(family,))
+    rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), families=(family,))
     return HeldRule(text, rule, None)

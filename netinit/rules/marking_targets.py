@@ -71,13 +71,7 @@ class _CopyMark(Target):
 
     tracks = True
     verb = ""
-    statement = ""  # of nft
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (self.statement,)
-
-    def xt(self, family: Family) -> str:
-        return f"CONNMARK --{self.verb}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+    xt_text = f"CONNMARK --{{0.verb}}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
 
     def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
         writer.load_mark(connection=self.verb == "restore")
@@ -90,7 +84,7 @@ class _CopyMark(Target):
 class SaveMark(_CopyMark):
     """Copies the packet's mark to its connection (section CONNMARK)."""
 
-    verb, statement, words = "save", "ct mark set meta mark", "copy its mark to the connection"
+    verb, nft_text, words = "save", "ct mark set meta mark", "copy its mark to the connection"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.save_mark()
@@ -99,7 +93,7 @@ class SaveMark(_CopyMark):
 class RestoreMark(_CopyMark):
     """Copies the connection's mark to the packet (section CONNMARK)."""
 
-    verb, statement, words = "restore", "meta mark set ct mark", "copy the connection's mark to it"
+    verb, nft_text, words = "restore", "meta mark set ct mark", "copy the connection's mark to it"
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.restore_mark()
@@ -109,13 +103,8 @@ class TrackZone(Target):
     """Tracks the packet's connection in a separate conntrack zone (section CT)."""
 
     tracks = True
+    xt_text, nft_text, words = "CT --zone {0.zone}", "ct zone set {0.zone}", "track it in zone {0.zone}"
     zone: int
-
-    def xt(self, family: Family) -> str:
-        return f"CT --zone {self.zone}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"ct zone set {self.zone}",)
 
     def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
         writer.put(pack("=H", self.zone))
@@ -126,9 +115,6 @@ class TrackZone(Target):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.track(self.zone)
-
-    def describe(self) -> str:
-        return f"track it in zone {self.zone}"
 
 
 class LogTarget(Target):

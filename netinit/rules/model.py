@@ -89,8 +89,8 @@ class Rule(Record):
 
     matches: tuple[Match, ...] = ()
     target: Target
-    comment: str  # why the rule exists, in a few words
-    origin: Origin | None  # None: the rule is not from a plan
+    comment: str = ""  # why the rule exists, in a few words
+    origin: Origin | None = None  # None: the rule is not from a plan
     families: tuple[Family, ...] = FAMILIES
     paired: bool = False
 

@@ -70,13 +70,24 @@ def render_json(plan: Plan, families: Sequence[Family] | None = None) -> str:
 def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[str, Any]:
     """Return the plan as plain data, see data/plan.schema.json."""
     shown = plan.families if families is None else tuple(families)
+    written = [(family, write_plan(plan, family)) for family in shown]
     return {
         "schema": SCHEMA_VERSION,
         "hash": hash_plan(plan),
         "layout": plan.layout,
         "families": [family.name for family in shown],
-        "chains": [chain for family in shown for chain in _describe_chains(plan, family)],
-        "rules": [rule for family in shown for rule in _describe_rules(plan, family)],
+        "chains": [
+            {"family": family.name, "table": table, "name": name, "builtin": name in BUILTIN_CHAINS}
+            for family, tables in written for table, chains in tables.items() for name in chains
+        ],
+        "rules": [
+            {
+                "family": family.name, "table": table, "chain": name, "number": number, "inserted": number <= chain.inserted,
+                "text": one.text, "comment": one.rule.comment, "origin": one.rule.origin_label,
+            }
+            for family, tables in written for table, chains in tables.items() for name, chain in chains.items()
+            for number, one in enumerate(chain.rules, 1)
+        ],
         "ip_rules": [
             {"family": rule.family.name, "fwmark": rule.mark, "table": rule.table}
             | ({"mask": rule.mask, "priority": rule.priority} if rule.priority else {})
@@ -94,7 +105,7 @@ def describe_plan(plan: Plan, families: Sequence[Family] | None = None) -> dict[
             if address.family in shown
         ],
         "warnings": list(plan.warnings),
-    }
+    }  # fmt: skip
 
 
 def hash_plan(plan: Plan) -> str:
@@ -102,29 +113,3 @@ def hash_plan(plan: Plan) -> str:
     from hashlib import sha256
 
     return f"sha256:{sha256(render_commands(plan).encode()).hexdigest()}"
-
-
-def _describe_chains(plan: Plan, family: Family) -> list[dict[str, Any]]:
-    return [
-        {"family": family.name, "table": table, "name": name, "builtin": name in BUILTIN_CHAINS}
-        for table, chains in write_plan(plan, family).items()
-        for name in chains
-    ]
-
-
-def _describe_rules(plan: Plan, family: Family) -> list[dict[str, Any]]:
-    return [
-        {
-            "family": family.name,
-            "table": table,
-            "chain": name,
-            "number": number,
-            "inserted": number <= chain.inserted,
-            "text": written.text,
-            "comment": written.rule.comment,
-            "origin": written.rule.origin_label,
-        }
-        for table, chains in write_plan(plan, family).items()
-        for name, chain in chains.items()
-        for number, written in enumerate(chain.rules, 1)
-    ]

@@ -76,14 +76,10 @@ SIZES = {
 }  # by name and revision  # fmt: skip
 
 
-def size_of(name: str, revision: int, family: Family) -> int:
-    """Return the size of an extension's struct. Raises KeyError for an unknown one."""
-    return 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
-
-
 def pad(name: str, revision: int, info: bytes, family: Family = IPV4) -> Struct:
     """Return an extension's struct at its whole size. Raises KeyError for an unknown one."""
-    return name, revision, info.ljust(size_of(name, revision, family), b"\0")
+    size = 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
+    return name, revision, info.ljust(size, b"\0")
 
 
 def pad_conntrack(asked: int, inverted: int, bits: int) -> Struct:

@@ -38,19 +38,19 @@ class Target(Record):
     captures_at = 0  # the proxy's port that it redirects packets to
     tracks = False  # whether a rule with it enables connection tracking
     nft_spells_family = False  # whether nft lists the address family in a rule with it
-    words = ""  # its description, if it is always the same
+    xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.port}`
     verdict = 0  # as legacy tables number it, if it only decides
     whole_mark = -1  # what it sets the packet's mark to
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
     only_observes = False  # True: the packet is unchanged and continues, so it does not matter whether the rule matches
 
-    @abstractmethod
     def xt(self, family: Family) -> str:
         """Return the target in iptables-save syntax, without its option; empty if there is none."""
+        return self.xt_text.format(self)
 
-    @abstractmethod
     def nft(self, family: Family) -> tuple[str, ...]:
         """Return the target in nft syntax: a text for each rule it needs, each with all matches."""
+        return (self.nft_text.format(self),)
 
     def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
         """Append the target's rule `part` (see `nft`) as nf_tables expressions. Raises ValueError if nft has none."""
@@ -70,7 +70,7 @@ class Target(Record):
 
     def describe(self) -> str:
         """Describe the target, as the continuation of "then"."""
-        return self.words
+        return self.words.format(self)
 
     def label(self) -> str:
         """Return one or two words, for diagrams."""
@@ -82,9 +82,7 @@ class _Verdict(Target):
     """Base of targets that only decide."""
 
     compat = "has_verdicts"
-
-    def xt(self, family: Family) -> str:
-        return self.name
+    xt_text = "{0.name}"
 
     def nft(self, family: Family) -> tuple[str, ...]:
         return (self.name.lower(),)
@@ -113,6 +111,7 @@ class Jump(Target):
     """Jumps to another chain. Without a decision processing returns here; after a `goto` (`-g`) to this chain's caller."""
 
     compat = "has_verdicts"
+    xt_text = "{0.chain}"
     chain: str
     goto: bool = False
 
@@ -122,9 +121,6 @@ class Jump(Target):
 
     @property
     def calls(self) -> str:  # type: ignore[override] # computed here
-        return self.chain
-
-    def xt(self, family: Family) -> str:
         return self.chain
 
     def nft(self, family: Family) -> tuple[str, ...]:
@@ -156,12 +152,7 @@ class Redirect(Capture):
 
     tracks = True
     name = "REDIRECT"
-
-    def xt(self, family: Family) -> str:
-        return f"REDIRECT --to-ports {self.port}"
-
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"redirect to :{self.port}",)
+    xt_text, nft_text, words = "REDIRECT --to-ports {0.port}", "redirect to :{0.port}", "redirect it to port {0.port}"
 
     def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
         writer.put(pack(">H", self.port))
@@ -177,9 +168,6 @@ class Redirect(Capture):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.redirect(self.port)
-
-    def describe(self) -> str:
-        return f"redirect it to port {self.port}"
 
 
 class Accept(_Verdict):
@@ -256,6 +244,7 @@ class Tproxy(Capture):
     """Delivers the packet, unchanged, to a local transparent socket and sets a mark (section TPROXY)."""
 
     name = "TPROXY"
+    words = "hand it to the transparent socket on port {0.port} and mark it {0.mark}"
     mark: int
     address: str = ""  # of the socket; empty: any. Only foreign rules set one
     closes: bool = True  # drop in nft too if no socket is open
@@ -293,9 +282,6 @@ class Tproxy(Capture):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.hand_over(self.port, self.mark)
-
-    def describe(self) -> str:
-        return f"hand it to the transparent socket on port {self.port} and mark it {self.mark}"
 
 
 VERDICTS: dict[int, _Verdict] = {one.verdict: one for one in (Accept(), Drop(), Return())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from struct import unpack_from
 from sys import byteorder
 
@@ -41,18 +42,17 @@ def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
     return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
 
 
-def _mark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:
     change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1])
+    return None if change is None else SetMark(value=change[0], mask=change[1], connection=connection)
 
 
-def _connmark_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:
     for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
         if option in options:
-            masks = [read_number(text) for name, text in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
+            masks = [read_number(mask) for name, mask in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
             return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
-    change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1], connection=True)
+    return _mark_words(options, text, family, connection=True)
 
 
 def _zone_words(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -84,16 +84,12 @@ def _read_mark(info: bytes, _: Family) -> Target | None:
     return SetMark(value=value, mask=mask)
 
 
-def _read_connmark_shifted(info: bytes, _: Family) -> Target | None:
-    """Read struct xt_connmark_tginfo2, which may shift the mark."""
-    value, mask, mark_mask, _, shift, mode = unpack_from(structs.CONNMARK_SHIFTED, info)
-    return None if shift else _change_connmark(value, mask, mark_mask, mode)
-
-
-def _change_connmark(value: int, mask: int, mark_mask: int, mode: int) -> Target | None:
-    if mode == structs.CONNMARK_SET:
+def _read_connmark(info: bytes, _: Family, *, form: str) -> Target | None:
+    """Read struct xt_connmark_tginfo1 or 2, which may shift the mark."""
+    value, mask, mark_mask, *shift, mode = unpack_from(form, info)
+    if mode == structs.CONNMARK_SET and not any(shift[1:]):
         return SetMark(value=value, mask=mask, connection=True)
-    if (mask, mark_mask) != (FULL_MASK, FULL_MASK):
+    if (mask, mark_mask) != (FULL_MASK, FULL_MASK) or any(shift[1:]):
         return None
     return {structs.CONNMARK_SAVE: SaveMark(), structs.CONNMARK_RESTORE: RestoreMark()}.get(mode)
 
@@ -126,8 +122,8 @@ def _text(value: bytes) -> str:
 
 STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     ("MARK", 2): _read_mark,
-    ("CONNMARK", 1): lambda info, _: _change_connmark(*unpack_from(structs.CONNMARK, info)),
-    ("CONNMARK", 2): _read_connmark_shifted,
+    ("CONNMARK", 1): partial(_read_connmark, form=structs.CONNMARK),
+    ("CONNMARK", 2): partial(_read_connmark, form=structs.CONNMARK_SHIFTED),
     ("CT", 0): lambda info, family: _read_ct(info[:28], family),  # what follows is a pointer of the kernel's
     **dict.fromkeys((("CT", 1), ("CT", 2)), _read_ct),
     ("LOG", 0): _read_log,

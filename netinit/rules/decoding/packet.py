@@ -10,20 +10,10 @@ from netinit.base.net import FULL_MASK, MAX_PORT, Family, Network, family_of, nu
 from netinit.rules import numbers, structs
 from netinit.rules.decoding import read_number
 from netinit.rules.decoding.registers import META, PAYLOAD, Known, RegisterTest
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import BARE_SYN, FLAGS, TcpFlags
 from netinit.rules.matches.foreign import AddressRange, EitherPort
-from netinit.rules.matches.packet import (
-    MAX_MULTIPORTS,
-    Destination,
-    InInterface,
-    InterfaceMatch,
-    OutInterface,
-    Owner,
-    Port,
-    Protocol,
-    Source,
-)
+from netinit.rules.matches.packet import Destination, InterfaceMatch, Owner, Port, Protocol, Source
 from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
@@ -49,8 +39,7 @@ def _port_option(values: list[str], negated: bool, protocol: str, *, source: boo
     known = tuple([found for found in map(_read_port_range, texts) if found is not None])
     if len(values) != 1 or len(known) != len(texts) or protocol not in ("tcp", "udp"):
         return None
-    ports = tuple([low if low == high else (low, high) for low, high in known])
-    return Port(protocol=protocol, ports=ports, source=source, negated=negated)
+    return Port(protocol=protocol, ports=_ports(*known), source=source, negated=negated)
 
 
 def _either_port_option(values: list[str], negated: bool, protocol: str) -> Match | None:
@@ -118,53 +107,43 @@ def _owner_of_any(*, negated: bool) -> Owner:
 # ---- structs of extensions -----------------------------------------------------------------------------------------------
 
 
-def _read_ports(protocol: str, ranges: tuple[tuple[int, int], tuple[int, int]], inverted: int) -> list[Match]:
-    """Return the matches on ports; none for all ports, unless inverted: that never matches."""
-    return [
-        Port(protocol=protocol, ports=(low if low == high else (low, high),), source=source, negated=bool(inverted & bit))
-        for (low, high), source, bit in zip(
-            ranges, (True, False), (structs.SOURCE_INVERTED, structs.DESTINATION_INVERTED), strict=True
-        )
-        if (low, high) != (0, MAX_PORT) or inverted & bit
-    ]
-
-
-def _read_tcp(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    first, last, low, high, option, mask, flags, inverted = unpack_from(structs.TCP, info)
-    if inverted & ~7 or option or flags & ~mask or mask & ~0x3F or first > last or low > high:
+def _read_tcp(info: bytes, _: str, __: Family | None, *, protocol: str) -> list[Match] | None:
+    """Read struct xt_tcp or xt_udp: no match for all ports, unless inverted, which never matches."""
+    first, last, low, high, *rest = unpack_from(structs.TCP if protocol == "tcp" else structs.UDP, info)
+    option, mask, flags, inverted = rest if protocol == "tcp" else (0, 0, 0, *rest)
+    if inverted & ~(7 if mask else 3) or option or flags & ~mask or mask & ~0x3F or first > last or low > high:
         return None
-    found = _read_ports("tcp", ((first, last), (low, high)), inverted)
-    if mask or inverted & structs.FLAGS_INVERTED:
-        if not mask:
-            return None
+    found: list[Match] = [
+        Port(protocol=protocol, ports=ports, source=source, negated=bool(inverted & bit))
+        for ports, source, bit in (
+            (_ports((first, last)), True, structs.SOURCE_INVERTED), (_ports((low, high)), False, structs.DESTINATION_INVERTED)
+        )
+        if ports != ((0, MAX_PORT),) or inverted & bit
+    ]  # fmt: skip
+    if mask:
         found.append(TcpFlags.from_bits(mask, flags, negated=bool(inverted & structs.FLAGS_INVERTED)))
     return found
 
 
-def _read_udp(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    first, last, low, high, inverted = unpack_from(structs.UDP, info)
-    if inverted & ~3 or first > last or low > high:
-        return None
-    return _read_ports("udp", ((first, last), (low, high)), inverted)
+def _ports(*ranges: tuple[int, int]) -> tuple[int | tuple[int, int], ...]:
+    """Return ranges as a match has them: single ports as numbers."""
+    return tuple([low if low == high else (low, high) for low, high in ranges])
 
 
 def _read_multiport(info: bytes, protocol: str, _: Family | None) -> list[Match] | None:
     side, count = unpack_from(structs.MULTIPORT, info)
     numbers, flags = unpack_from("=15H", info, structs.MULTIPORT_NUMBERS), unpack_from("=15B", info, structs.MULTIPORT_RANGES)
     inverted = unpack_from("=B", info, structs.MULTIPORT_INVERTED)[0]
-    if side > structs.MULTIPORT_EITHER or not 0 < count <= MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
+    if side > structs.MULTIPORT_EITHER or not 0 < count <= packet.MAX_MULTIPORTS or protocol not in ("tcp", "udp"):
         return None
     ports: list[int | tuple[int, int]] = []
     at = 0
     while at < count:
-        if flags[at]:  # the first port of a range
-            if at + 1 == count:
-                return None
-            ports.append((numbers[at], numbers[at + 1]))
-            at += 2
-        else:
-            ports.append(numbers[at])
-            at += 1
+        is_range = bool(flags[at])  # of which it is the first port
+        if at + is_range == count:
+            return None
+        ports.append((numbers[at], numbers[at + 1]) if is_range else numbers[at])
+        at += 1 + is_range
     if side == structs.MULTIPORT_EITHER:
         return [EitherPort(protocol=protocol, ports=tuple(ports), negated=bool(inverted))]
     return [Port(protocol=protocol, ports=tuple(ports), source=structs.MULTIPORT_SIDES[side], negated=bool(inverted))]
@@ -203,8 +182,8 @@ def _read_owner(info: bytes, _: str, __: Family | None) -> list[Match] | None:
 
 
 STRUCTS: dict[tuple[str, int], StructReader] = {
-    ("tcp", 0): _read_tcp,
-    ("udp", 0): _read_udp,
+    ("tcp", 0): partial(_read_tcp, protocol="tcp"),
+    ("udp", 0): partial(_read_tcp, protocol="udp"),
     ("multiport", 1): _read_multiport,
     ("iprange", 1): _read_address_range,
     ("owner", 1): _read_owner,
@@ -288,10 +267,7 @@ def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> lis
         return _tcp_flags(compared)
     for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
-            ports = tuple([
-                low if low == high else (low, high)
-                for low, high in ((int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges)
-            ])
+            ports = _ports(*[(int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges])
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
     return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
 
@@ -350,10 +326,10 @@ OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {
     (PAYLOAD, numbers.NETWORK_HEADER): _payload,
     (PAYLOAD, numbers.TRANSPORT_HEADER): _payload,
     (META, numbers.META_L4PROTO): _protocol,
-    (META, numbers.META_IIFNAME): partial(_interface, kind=InInterface),
-    (META, numbers.META_OIFNAME): partial(_interface, kind=OutInterface),
-    (META, numbers.META_IIF): partial(_device, kind=InInterface),
-    (META, numbers.META_OIF): partial(_device, kind=OutInterface),
+    (META, numbers.META_IIFNAME): partial(_interface, kind=packet.InInterface),
+    (META, numbers.META_OIFNAME): partial(_interface, kind=packet.OutInterface),
+    (META, numbers.META_IIF): partial(_device, kind=packet.InInterface),
+    (META, numbers.META_OIF): partial(_device, kind=packet.OutInterface),
     (META, numbers.META_SKUID): partial(_owner, kind="uid"),
     (META, numbers.META_SKGID): partial(_owner, kind="gid"),
 }

@@ -1,4 +1,4 @@
-"""What a rule's registers hold (the origin of each value), and comparisons of them."""
+"""What a rule's registers hold (the origin of each value), comparisons of them, and the ranges of sets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, Family
 from netinit.base.netlink_attributes import MalformedError, number
 from netinit.base.records import Record
+from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_INTERVAL, NftElement, NftSet
 from netinit.rules import numbers
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
@@ -62,6 +63,14 @@ class RegisterTest(Record):
     def number(self, value: bytes) -> int:
         """Return a value as a number in the operand's byte order."""
         return int.from_bytes(value, "big" if self.operand.swapped else byteorder)
+
+    def intersect(self, other: RegisterTest) -> RegisterTest | None:
+        """Return the intersection of two ranges for one operand; None if they are anything else."""
+        if self.operand != other.operand or self.negated or other.negated or len(self.ranges) != 1 or len(other.ranges) != 1:
+            return None
+        (low, high), (first, end) = self.ranges[0], other.ranges[0]
+        low, high = max(low, first), min(high, end)
+        return other.replace(ranges=((low, high),)) if len(self.ranges[0][0]) == len(first) and low <= high else None
 
     def unknown(self) -> list[Match]:
         """Return the comparison as an unknown match."""
@@ -137,3 +146,33 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
     if chosen is None:
         return None
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
+
+
+def ranges_of(held: NftSet) -> list[Range] | None:
+    """Return a set's elements as ranges; None if they are not understood."""
+    found = with_ends(held)
+    if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
+        return None
+    return [ends for _, ends in found]
+
+
+def with_ends(held: NftSet) -> list[tuple[NftElement, Range]] | None:
+    """Return a set's elements with their ranges. In an interval set the end is an element: the first key after it."""
+    if held.flags & SET_INTERVAL and any(element.key_end for element in held.elements):
+        return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
+    ordered = sorted(held.elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))
+    if not held.flags & SET_INTERVAL:
+        return [(element, (element.key, element.key)) for element in ordered]
+    found: list[tuple[NftElement, Range]] = []
+    for at, element in enumerate(ordered):
+        if element.flags & ELEMENT_INTERVAL_END:
+            continue
+        behind = ordered[at + 1].key if at + 1 < len(ordered) else b""
+        size = len(element.key)
+        if behind and len(behind) != size:
+            return None
+        last = int.from_bytes(behind, "big") - 1 if behind else (1 << 8 * size) - 1
+        if last < int.from_bytes(element.key, "big"):
+            return None
+        found.append((element, (element.key, last.to_bytes(size, "big"))))
+    return found

@@ -7,18 +7,10 @@ from struct import error, unpack_from
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, parse_address, text_of
 from netinit.base.netlink_attributes import attributes_of, name, number, signed
-from netinit.rules import numbers, structs, targets
+from netinit.rules import foreign_targets, numbers, structs, targets
 from netinit.rules.decoding import marking_targets, read_masked, read_number
 from netinit.rules.decoding.registers import CONSTANT, Registers
-from netinit.rules.foreign_targets import (
-    OBSERVING,
-    DestinationNat,
-    Observe,
-    SourceNat,
-    UnknownTarget,
-    Untrack,
-    WriteDestination,
-)
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
 from netinit.rules.structs import UNREACHABLE
 from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
     from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 # Names that iptables takes for an extension and not for a chain
-_EXTENSIONS = OBSERVING | frozenset((
+_EXTENSIONS = foreign_targets.OBSERVING | frozenset((
     "CLUSTERIP", "CONNMARK", "CT", "DNAT", "DNPT", "HL", "HMARK", "MARK", "MASQUERADE", "NETMAP", "NFQUEUE", "NOTRACK", "QUEUE",
     "REDIRECT", "REJECT", "SET", "SNAT", "SNPT", "SYNPROXY", "TPROXY", "TTL",
 ))  # fmt: skip
@@ -56,7 +48,7 @@ def read_target(goes: bool, words: list[str], text: str, family: Family) -> Targ
     reader = _WORDS.get(name)
     options = _pair(words[1:])
     target = reader(options, text, family) if reader and options is not None else None
-    return target or (Observe(text=text) if name in OBSERVING else UnknownTarget(text=text))
+    return target or (Observe(text=text) if name in foreign_targets.OBSERVING else UnknownTarget(text=text))
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:
@@ -140,7 +132,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
         found = None
     if found is not None:
         return found
-    if name in OBSERVING:
+    if name in foreign_targets.OBSERVING:
         return Observe(text=name)
     return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
 
@@ -165,16 +157,16 @@ def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | 
     return address, low if flags & structs.MAP_PORTS else 0
 
 
-def _read_redirect(info: bytes, family: Family) -> Target | None:
-    found = _nat_range(info, family, 0)
-    return Redirect(port=found[1]) if found and not found[0] and found[1] else None
-
-
-def _read_nat(info: bytes, family: Family, revision: int, *, source: bool) -> Target | None:
+def _read_nat(info: bytes, family: Family, *, revision: int, name: str) -> Target | None:
     found = _nat_range(info, family, revision)
-    if found and source:
-        return SourceNat(text="SNAT", address=found[0])
-    return DestinationNat(address=found[0], port=found[1]) if found and any(found) else None
+    if not found or not (name == "SNAT" or any(found)):
+        return None
+    address, port = found
+    if name == "SNAT":
+        return SourceNat(text=name, address=address)
+    if name == "REDIRECT":
+        return None if address else Redirect(port=port)
+    return DestinationNat(address=address, port=port)
 
 
 def _read_tproxy(info: bytes, family: Family) -> Target | None:
@@ -197,12 +189,8 @@ def _read_reject(info: bytes, family: Family) -> Target | None:
 
 _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     **marking_targets.STRUCTS,
-    ("REDIRECT", 0): _read_redirect,
-    **{
-        (kind, revision): partial(_read_nat, revision=revision, source=kind == "SNAT")
-        for kind in ("DNAT", "SNAT")
-        for revision in (0, 1, 2)
-    },
+    ("REDIRECT", 0): partial(_read_nat, revision=0, name="REDIRECT"),
+    **{(name, revision): partial(_read_nat, revision=revision, name=name) for name in ("DNAT", "SNAT") for revision in (0, 1, 2)},
     ("NOTRACK", 0): lambda _, __: Untrack(),
     **dict.fromkeys((("TPROXY", 0), ("TPROXY", 1)), _read_tproxy),
     ("REJECT", 0): _read_reject,
@@ -211,18 +199,16 @@ _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
 # ---- expressions of nf_tables --------------------------------------------------------------------------------------------
 
 
-def decode_verdict(payload: bytes) -> Target | None:
-    """Return the target for NFTA_DATA_VERDICT; None if the next rule follows."""
+def decode_verdict(payload: bytes) -> tuple[Target, ...]:
+    """Return the target for NFTA_DATA_VERDICT; none if the next rule follows."""
     found = attributes_of(payload)
     code = signed(found[1])
-    if code in GOES_ON:
-        return None
     if code in (numbers.NFT_JUMP, numbers.NFT_GOTO):
-        return Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO)
-    return VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}")
+        return (Jump(chain=name(found[2]), goto=code == numbers.NFT_GOTO),)
+    return () if code in GOES_ON else (VERDICTS.get(code) or UnknownTarget(text=f"verdict {code}"),)
 
 
-def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target | None:
+def decode_effect(kind: str, found: Found, registers: Registers, family: Family | None) -> Target:
     """Return the target for an expression; `family` None: both. Raises MalformedError."""
     reader = _EXPRESSIONS.get(kind)
     return (reader and reader(found, registers, family)) or UnknownTarget(text=kind)
@@ -298,9 +284,9 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
     if value and base == numbers.NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
-        return WriteDestination(text=text, address=_address(value[:length]))
+        return foreign_targets.WriteDestination(text=text, address=_address(value[:length]))
     if value and base == numbers.TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
-        return WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
+        return foreign_targets.WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
     return UnknownTarget(text=text)
 
 

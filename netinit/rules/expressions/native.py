@@ -64,13 +64,10 @@ def arrange(
 
 def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
     """Return the chains whose rules differ from the plan's; all chains if the sets differ."""
-    if [_in_order(one) for one in planned.sets] != [_in_order(one) for one in live.sets]:
+    sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
+    if sets != others:
         return [*planned.chains]
     return [name for name in dict.fromkeys((*planned.chains, *live.chains)) if planned.chains.get(name) != live.chains.get(name)]
-
-
-def _in_order(one: EncodedSet) -> EncodedSet:
-    return one.replace(elements=tuple(sorted(one.elements)))
 
 
 def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> bytes:

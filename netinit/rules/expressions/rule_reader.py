@@ -8,25 +8,12 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, HeldChain, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.rules.decoding import registers
 from netinit.rules.decoding.matches import decode_comparison, decode_match
-from netinit.rules.decoding.registers import (
-    CONSTANT,
-    CT,
-    FIB,
-    META,
-    OTHER,
-    PAYLOAD,
-    SOCKET,
-    Known,
-    Operand,
-    Registers,
-    RegisterTest,
-    families_of,
-)
+from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
-from netinit.rules.expressions.combining import intersect, join, ranges, with_ends
-from netinit.rules.foreign_targets import UnknownTarget
+from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
@@ -40,9 +27,9 @@ MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expan
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 # Source, and attributes of the register, without which it acts, and of the key
 LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
-    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (FIB, 1, (2, 3)),
-    "socket": (SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()), "osf": (OTHER, 1, ()),
-    "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
+    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (registers.FIB, 1, (2, 3)),
+    "socket": (registers.SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()),
+    "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
 }  # fmt: skip
 PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
 LIMIT_PACKETS = 0
@@ -71,53 +58,45 @@ class LiveTables:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._around = References.of(snapshot)
-        self._chains: dict[tuple[int, str], list[HeldChain]] = {}
-        self._rules: dict[tuple[int, str, str], list[NftRule]] = {}
+        self._snapshot = snapshot
         self._decoded: dict[tuple[int, str], tuple[LiveChain, ...]] = {}
-        for chain in snapshot.chains:
-            self._chains.setdefault((chain.family, chain.table), []).append(chain)
-        for rule in snapshot.rules:
-            self._rules.setdefault((rule.family, rule.table, rule.chain), []).append(rule)
 
     def names(self, family: int) -> list[str]:
         """Return the names of a family's tables that have a chain."""
-        return [table for number, table in self._chains if number == family]
+        return list(dict.fromkeys([chain.table for chain in self._snapshot.chains if chain.family == family]))
 
     def chains(self, family: int, table: str) -> tuple[LiveChain, ...]:
         """Return a table's chains in the kernel's order."""
-        key = family, table
-        if key not in self._decoded:
-            self._decoded[key] = tuple([
+        if (family, table) not in self._decoded:
+            rules: dict[str, list[LiveRule]] = {}
+            for rule in self._snapshot.rules:
+                if (rule.family, rule.table) == (family, table):
+                    rules.setdefault(rule.chain, []).append(decode_rule(rule, self._around))
+            self._decoded[family, table] = tuple([
                 LiveChain(
                     name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", held=one,
-                    rules=tuple([decode_rule(rule, self._around) for rule in self._rules.get((*key, one.name), ())]),
+                    rules=tuple(rules.get(one.name, ())),
                 )
-                for one in self._chains.get(key, ())
+                for one in self._snapshot.chains if (one.family, one.table) == (family, table)
             ])  # fmt: skip
-        return self._decoded[key]
+        return self._decoded[family, table]
 
 
 class _SeveralWays(Exception):  # noqa: N818 - a question, not an error
-    """The rule has `count` alternatives at this expression."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.count = count
+    """The rule has several alternatives at this expression; the argument is their number."""
 
 
 def decode_rule(rule: NftRule, around: References) -> LiveRule:
     """Decode a rule. A malformed one becomes an unknown match with an unknown target."""
     comment = read_comment(rule.userdata)
     try:
-        rules, packets, said = _decode_variants(rule, _split(rule.expressions), around)
+        walks = _decode_variants(rule, _split(rule.expressions), around)
     except (MalformedError, KeyError, IndexError) as error:
-        unknown = Rule(
-            matches=(UnknownMatch(text="malformed"),), target=UnknownTarget(text=f"malformed: {error}"), comment=comment,
-            origin=None, families=_families(rule.family),
-        )  # fmt: skip
+        matches, target = (UnknownMatch(text="malformed"),), UnknownTarget(text=f"malformed: {error}")
+        unknown = Rule(matches=matches, target=target, comment=comment, families=_families(rule.family))
         return LiveRule(rules=(unknown,), handle=rule.handle)
-    comment = comment or said
-    return LiveRule(rules=tuple([one.replace(comment=comment) for one in rules]), packets=packets, handle=rule.handle)
+    rules = tuple([one.rule(comment or walks[-1].comment) for one in walks if one.families])
+    return LiveRule(rules=rules, packets=walks[-1].packets if walks else None, handle=rule.handle)
 
 
 def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
@@ -130,27 +109,22 @@ def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
     return found
 
 
-def _decode_variants(
-    rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References
-) -> tuple[list[Rule], int | None, str]:
+def _decode_variants(rule: NftRule, expressions: list[tuple[str, dict[int, bytes]]], around: References) -> list[_Walk]:
     """Decode every combination of a rule's alternatives."""
-    done: list[Rule] = []
+    done: list[_Walk] = []
     waiting: list[tuple[int, ...]] = [()]
-    packets, comment = None, ""
     while waiting:
         choices = waiting.pop()
         walk = _Walk(rule, around, choices)
         try:
             walk.go(expressions)
+            done.append(walk)
         except _SeveralWays as choice:
-            if len(waiting) + len(done) + choice.count > MAX_VARIANTS:
+            count = choice.args[0]
+            if len(waiting) + len(done) + count > MAX_VARIANTS:
                 raise MalformedError("a verdict map with too many elements") from None
-            waiting += [(*choices, at) for at in reversed(range(choice.count))]
-            continue
-        packets, comment = walk.packets, walk.comment
-        if walk.families:
-            done.append(walk.rule())
-    return done, packets, comment
+            waiting += [(*choices, at) for at in reversed(range(count))]
+    return done
 
 
 def _families(family: int) -> tuple[Family, ...]:
@@ -184,15 +158,17 @@ class _Walk:
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
-                self._act(kind, found)
+                self._targets.append(decode_effect(kind, found, self._registers, self._known.family))
 
-    def rule(self) -> Rule:
+    def rule(self, comment: str) -> Rule:
         """Return the decoded rule."""
-        kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.xt().place)  # iptables' order: all must match
+        kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.place)  # iptables' order: all must match
         for at, (one, other) in enumerate(pairwise(kept)):
             if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
                 kept[at : at + 2] = other, one
-        return Rule(matches=tuple(kept), target=join(self._targets), comment="", origin=None, families=self.families)
+        targets = self._targets[0].take(self._targets[1:]) if self._targets else [Observe(text="")]
+        target = targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
+        return Rule(matches=tuple(kept), target=target, comment=comment, families=self.families)
 
     def _choose(self, count: int) -> int:
         if not self._choices:
@@ -202,11 +178,6 @@ class _Walk:
     @property
     def _known(self) -> Known:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
-
-    def _act(self, kind: str, found: dict[int, bytes]) -> None:
-        target = decode_effect(kind, found, self._registers, self._known.family)
-        if target is not None:
-            self._targets.append(target)
 
     # ---- what is loaded ----------------------------------------------------------------------------------------------
 
@@ -229,9 +200,7 @@ class _Walk:
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])
         if 2 in data:  # NFTA_DATA_VERDICT  # noqa: PLR2004
-            target = decode_verdict(data[2])
-            if target is not None:
-                self._targets.append(target)
+            self._targets += decode_verdict(data[2])
         else:
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=len(data[1]), data=data[1]))
 
@@ -273,14 +242,14 @@ class _Walk:
         constant = compared.operand.data if compared.operand.source == CONSTANT and not compared.negated else None
         if constant is not None and all(low <= constant <= high for low, high in compared.ranges):
             return  # always true
-        families = families_of(compared)
+        families = registers.families_of(compared)
         if families is not None:
             self.families = tuple([one for one in self.families if one in families])
             return
         start = len(self._matches)
         if self._compared:
             before, behind, last = self._compared[0]
-            joined = intersect(last, compared) if behind == start > before else None
+            joined = last.intersect(compared) if behind == start > before else None
             if joined is not None:
                 compared, start = joined, before
                 del self._matches[before:]
@@ -313,7 +282,7 @@ class _Walk:
 
     def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], held.key_length)
-        found_ranges = ranges(held)
+        found_ranges = registers.ranges_of(held)
         if len(fields) > 1:
             if found_ranges is None or negated or any(element.key_end for element in held.elements):
                 self._unknown(f"in the set {held.name} of several fields", found)
@@ -343,7 +312,7 @@ class _Walk:
     def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
         """Take one element of a verdict map; packets that match none continue."""
         fields = self._registers.load_fields(found[2], held.key_length)
-        elements = with_ends(held)
+        elements = registers.with_ends(held)
         if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
             self._unknown(f"in the verdict map {held.name}", found)
             return
@@ -354,9 +323,7 @@ class _Walk:
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
         else:
             self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
-        target = decode_verdict(element.verdict)
-        if target is not None:
-            self._targets.append(target)
+        self._targets += decode_verdict(element.verdict)
 
     # ---- the rest ----------------------------------------------------------------------------------------------------
 

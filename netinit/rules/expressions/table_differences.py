@@ -9,22 +9,12 @@ from typing import Any
 from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
+from netinit.rules import model
 from netinit.rules.expressions.native import encode_steps
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import (
-    BUILTIN_CHAINS,
-    EXTRA,
-    MISSING,
-    MOVED,
-    NFT_NODE_AGENT,
-    Difference,
-    LiveChain,
-    LiveRule,
-    Plan,
-)
+from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, Difference, LiveChain, LiveRule, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables, render_tables
 
 LONG_LIST = 10  # elements of a set that are shown
@@ -81,7 +71,7 @@ def _key(live: LiveRule, table: str) -> Key:
     keys = []
     for rule in live.rules:
         *matches, target = normalise_rule(rule)
-        keys.append((frozenset(matches), (target, FAMILIES if table.startswith(NFT_NODE_AGENT) else rule.families)))
+        keys.append((frozenset(matches), (target, FAMILIES if table.startswith(model.NFT_NODE_AGENT) else rule.families)))
     return tuple(keys)
 
 
@@ -167,21 +157,15 @@ def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
     return units + sorted(run, key=_by_matches)
 
 
-_LISTS: dict[type[object], str] = {
-    Source: "networks", Destination: "networks", Port: "ports", InInterface: "names", OutInterface: "names",
-}  # fmt: skip
-
-
 def _elements(match: Any) -> list[object]:
     """Return a match for each element of its list; a negated list is one match."""
-    field = _LISTS.get(type(match))
-    if field is None or getattr(match, "negated", False):
+    if not match.listed or match.negated:
         return [match]
-    return [match.replace(**{field: (element,)}) for element in getattr(match, field)]
+    return [match.replace(**{match.listed: (element,)}) for element in getattr(match, match.listed)]
 
 
 def _without_values(matches: frozenset[Any]) -> frozenset[object]:
-    return frozenset([one.replace(**{_LISTS[type(one)]: ()}) if type(one) in _LISTS else one for one in matches])
+    return frozenset([one.replace(**{one.listed: ()}) if one.listed else one for one in matches])
 
 
 def _by_matches(rule: RuleKey) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -15,7 +14,9 @@ from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, jo
 from netinit.options import LAYOUTS, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
-from netinit.rules.infer_options.layout_reader import Chains, LayoutReader, Routing
+from netinit.rules import model
+from netinit.rules.infer_options import layout_readers
+from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
@@ -23,22 +24,11 @@ from netinit.rules.iptables.write import Listing, list_rules
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import (
-    BUILTIN_CHAINS,
-    FILTER,
-    ISTIO_DROP,
-    ISTIO_INBOUND,
-    MANGLE,
-    NAT,
-    OWNED_CHAINS,
-    PREROUTING,
-    Plan,
-    Rule,
-)
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
-Keys = dict[tuple[str, str], list[tuple[object, ...]]]  # (table, chain) -> rules in a canonical pattern
+RulesOf = Callable[[Plan], dict[Family, Chains]]
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -71,7 +61,7 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
                 if chain in OWNED_CHAINS or ours:
                     rules[family][name, chain] = [resolve(parse_rule(texts[index], family), contents or {}) for index in ours]
         excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _infer(rules, routing, _written_chains)
+    found = _infer(rules, routing, _list_rules)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -89,14 +79,14 @@ def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
     """Infer options from the rules in our nft tables."""
-    return _infer(rules, routing, _planned_chains)
+    return _infer(rules, routing, _rules_of)
 
 
-def _infer(rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]) -> InferredOptions:
-    """Infer options from all rules, or from all but one; `keys_of` gives the keys of a plan's rules."""
+def _infer(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions:
+    """Infer options from all rules, or from all but one; `rules_of` gives a plan's rules as the dialect has them."""
     found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _infer_without_one(rules, routing, keys_of) or found
+        return _infer_without_one(rules, routing, rules_of) or found
     return found
 
 
@@ -105,7 +95,7 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
     if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
         return InferredOptions(None)
     for layout in reversed(LAYOUTS):  # the first recognises all that no other does
-        reader: LayoutReader = getattr(import_module(f"{__name__}.{layout}"), layout.capitalize())(live, routing)
+        reader: LayoutReader = getattr(layout_readers, layout.capitalize())(live, routing)
         if reader.recognises():
             break
     try:
@@ -118,6 +108,7 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
 
 
 def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
+    """Return a plan's rules as nft has them: a list is one rule."""
     return {
         family: {
             (table.name, chain.name): rules
@@ -131,16 +122,14 @@ def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     """Whether a rule exists that `--istio-exact` omits."""
-    guarding = [(FILTER, name) for name in (*untranslated.CHAINS, ISTIO_DROP)]
-    diverting = [rule for chains in rules.values() for rule in chains.get((MANGLE, ISTIO_INBOUND), ())]
+    guarding = [(model.FILTER, name) for name in (*untranslated.CHAINS, model.ISTIO_DROP)]
+    diverting = [rule for chains in rules.values() for rule in chains.get((model.MANGLE, model.ISTIO_INBOUND), ())]
     return any(chains.get(place) for chains in rules.values() for place in guarding) or any(
         isinstance(match, TcpFlags) for rule in diverting for match in rule.matches
     )
 
 
-def _infer_without_one(
-    rules: Mapping[Family, Chains], routing: Routing, keys_of: Callable[[Plan, Family], Keys]
-) -> InferredOptions | None:
+def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions | None:
     """Infer options without one foreign rule in our chains; the others must be exactly the options'. None if they never are."""
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
@@ -152,50 +141,38 @@ def _infer_without_one(
                 for one, chains in rules.items()
             }
             found = _infer_all(left, routing)
-            if found.options and _makes(found.options, left, keys_of):
+            if found.options and _makes(found.options, left, rules_of):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: SettledOptions, rules: Mapping[Family, Chains], keys_of: Callable[[Plan, Family], Keys]) -> bool:
+def _makes(options: SettledOptions, rules: Mapping[Family, Chains], rules_of: RulesOf) -> bool:
     """Whether options produce exactly these rules in our chains."""
-    plan_made = plan(options)
-    return all(keys_of(plan_made, family) == _keys(chains) for family, chains in rules.items())
+    made = rules_of(plan(options))
+    return all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
 
 
-def _keys(chains: Chains) -> Keys:
-    ours = {place: rules for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
-    return {place: [_key(normalise_rule(rule)) for rule in rules] for place, rules in ours.items()}
+def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
+    """Return the keys of the rules in our chains, without the order of their matches."""
+    ours = {place: map(normalise_rule, rules) for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
+    return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in ours.items()}
 
 
-def _key(rule: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the rule's key without the order of its matches."""
-    return frozenset(rule[:-1]), rule[-1]
-
-
-def _written_chains(plan_made: Plan, family: Family) -> Keys:
-    """Return the keys of a plan's rules in our chains, as in iptables."""
-    listed = list_rules(plan_made, family)
-    return _keys({(table, name): rules for table, chains in listed.items() for name, rules in chains.items()})
-
-
-def _planned_chains(plan_made: Plan, family: Family) -> Keys:
-    """Return the keys of a plan's rules in our chains, as in nft: a list is one rule."""
-    return _keys(_rules_of(plan_made).get(family, {}))
+def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
+    """Return a plan's rules as iptables has them: one for each element of a list."""
+    return {
+        family: {(table, name): rules for table, chains in list_rules(plan_made, family).items() for name, rules in chains.items()}
+        for family in FAMILIES
+    }
 
 
 def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:
     """Return options that differ, as (flag, wanted, live); ignores those that produce no rule, and the order of lists."""
-    seen = _through_rules(wanted)
+    made = plan(wanted)
+    seen = from_chains(_rules_of(made), {rule.mark: rule.table for rule in made.ip_rules}).options or wanted
     values = [(flag, getattr(seen, flag.field), getattr(live, flag.field)) for flag in Interception.flags]
     return tuple([(flag, one, other) for flag, one, other in values if _comparable(one) != _comparable(other)])
-
-
-def _through_rules(options: SettledOptions) -> SettledOptions:
-    """Return the options inferred from their own rules."""
-    plan_made = plan(options)
-    return from_chains(_rules_of(plan_made), {rule.mark: rule.table for rule in plan_made.ip_rules}).options or options
 
 
 def _comparable(value: Any) -> Any:

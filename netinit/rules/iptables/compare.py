@@ -122,7 +122,9 @@ def _compare_chain(  # noqa: PLR0917 - what its caller has found out
             purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
     for index in extra:
-        yield _extra_rule(table, chain, numbers[index], live[index], family)
+        rule, comment = part_comment(live[index])
+        number = numbers[index] + 1
+        yield Difference(kind=EXTRA, where=family.name, table=table, chain=chain, number=number, rule=rule, comment=comment)
 
 
 def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple[int, int | None]], list[int]]:
@@ -146,10 +148,3 @@ def align(planned: Sequence[object], live: Sequence[object]) -> tuple[list[tuple
             extra.remove(moved_from)
         found.append((index, moved_from))
     return found, extra
-
-
-def _extra_rule(table: str, chain: str, index: int, text: str, family: Family) -> Difference:
-    rule, comment = part_comment(text)
-    return Difference(
-        kind=EXTRA, where=family.name, table=table, chain=chain, number=index + 1, rule=rule, comment=comment
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netinit.base.net import Family, Network
 from netinit.base.records import Record
-from netinit.rules.matches import EXTENSION, Match, XtMatch
+from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination
 from netinit.rules.model import EXTRA, MISSING, Difference
@@ -41,11 +41,12 @@ class AddressSet(Record):
 class SetDestination(Destination):
     """Matches a destination address in the networks of a set (iptables-extensions(8), section set)."""
 
+    place = EXTENSION
     name: str
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         """Return the one match of all networks."""
-        return XtMatch(place=EXTENSION, alternatives=(_format_question(self.name),))
+        return (_format_question(self.name),)
 
     def each(self) -> tuple[Match, ...]:
         """Return the match as it is read: without the networks."""
@@ -61,13 +62,10 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if not _is_unread(elements) and match.xt().alternatives == (_format_question(name),):
-                matches[place] = SetDestination(name=name, networks=tuple([_read_element(text) for text in sorted(elements)]))
+            if not _is_unread(elements) and match.xt() == (_format_question(name),):
+                texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
+                matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
     return rule.replace(matches=tuple(matches))
-
-
-def _read_element(text: str) -> Network:
-    return Network.parse(text if "/" in text else f"{text}/{128 if ':' in text else 32}")
 
 
 def _format_question(name: str) -> str:

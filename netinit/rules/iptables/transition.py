@@ -6,19 +6,12 @@ A commit replaces our chains and jumps at once, so there is no moment without ru
 from __future__ import annotations
 
 from netinit.base.net import Family
+from netinit.rules import model
 from netinit.rules.iptables.compare import live_chains, same_table, table_names
 from netinit.rules.iptables.ownership import Owned
 from netinit.rules.iptables.parse import part_comment, text_is_complete
 from netinit.rules.iptables.write import ListedTable, Listing, Written
-from netinit.rules.model import (
-    BUILTIN_CHAINS,
-    FILTER,
-    ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
-    ISTIO_TPROXY,
-    OWNED_CHAINS,
-)
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_TPROXY, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +19,8 @@ if TYPE_CHECKING:
 
 Placed = list[tuple[int, str]]  # position in the chain (0: at its end) and rule
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
-_REFUSES = tuple([f"-j {chain}" for chain in (ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT)])  # in filter: rejects what nat would redirect
+# In filter these reject what nat would redirect.
+_REFUSES = tuple([f"-j {chain}" for chain in (model.ISTIO_INBOUND, model.ISTIO_OUTPUT, model.ISTIO_PRERT)])
 
 
 def target_from_plan(written: Written) -> Target:

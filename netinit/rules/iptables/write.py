@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.base.sanitize import escape, quote_words
-from netinit.rules.matches import PROTOCOL, Match, XtMatch
+from netinit.rules.matches import PROTOCOL, Match
 from netinit.rules.matches.packet import Protocol, drop_implied_protocols
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
 from netinit.rules.targets import Jump
@@ -110,19 +110,15 @@ def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[O
 
 def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[str]:
     """Write a rule: one text for each combination of its lists' elements."""
-    words = [match.xt() for match in rule.matches]
-    protocols = {word.protocol for word in words if word.protocol}
-    if protocols and not any(word.place == PROTOCOL for word in words):
-        words.append(XtMatch(place=PROTOCOL, alternatives=tuple([f"-p {protocol}" for protocol in protocols])))
-    words.sort(key=lambda word: word.place)  # stable: extensions keep their order
+    words = [match.xt() for match in _order_matches(rule.matches)]
     if comments:
-        words.append(XtMatch(place=PROTOCOL + 1, alternatives=(f"-m comment --comment {quote_words(rule.comment)}",)))
+        words.append((f"-m comment --comment {quote_words(rule.comment)}",))
     texts = [""]
-    for word in words:
-        if len(texts) == 1 and len(word.alternatives) > 1:  # fast path for lists of thousands
-            texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in word.alternatives]
+    for alternatives in words:
+        if len(texts) == 1 and len(alternatives) > 1:  # fast path for lists of thousands
+            texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in alternatives]
         else:
-            texts = [_append(text, alternative) for text in texts for alternative in word.alternatives]
+            texts = [_append(text, alternative) for text in texts for alternative in alternatives]
     target = rule.target.xt(family)
     if not target:
         return [text.rstrip() for text in texts]
@@ -147,21 +143,24 @@ def encode_each(
 
 def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
     """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
-    return encode_each(plan, family, lambda matches, rule: Rule(
-        matches=drop_implied_protocols(matches), target=rule.target, comment="", origin=None, families=(family,)
-    ))  # fmt: skip
+    return encode_each(
+        plan, family, lambda matches, rule: Rule(matches=drop_implied_protocols(matches), target=rule.target, families=(family,))
+    )
 
 
 def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
     """Return the matches of each iptables rule that a rule stands for, in the order of listing."""
-    words = [(written.place, written.protocol, match) for match in rule.matches for written in (match.xt(),)]
-    protocol = next((protocol for _, protocol, _ in words if protocol), "")
-    if protocol and not any(place == PROTOCOL for place, _, _ in words):
-        words.append((PROTOCOL, "", Protocol(name=protocol)))
     found: list[tuple[Match, ...]] = [()]
-    for _, _, match in sorted(words, key=lambda word: word[0]):
+    for match in _order_matches(rule.matches):
         found = [(*before, one) if one else before for before in found for one in match.each()]
     return found
+
+
+def _order_matches(matches: tuple[Match, ...]) -> list[Match]:
+    """Return the matches, and the protocol that they imply, in iptables' order: extensions as they stand."""
+    protocol = next((match.protocol for match in matches if match.protocol), "")
+    implied = [Protocol(name=protocol)] if protocol and not any(match.place == PROTOCOL for match in matches) else []
+    return sorted([*matches, *implied], key=lambda match: match.place)
 
 
 def take_module(rest: list[Match]) -> list[Match]:

@@ -6,28 +6,18 @@ application have the peer's address; their mark routes the answers back to its s
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.base.net import FAMILIES, IPV4
 from netinit.options import DNS_LISTENER, DNS_PORT, REJECT, Interception, SettledOptions
 from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, AMBIENT_TABLE, NODE_PROXY_MARK
+from netinit.rules import model
 from netinit.rules.layouts import refuse, untranslated
 from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of
 from netinit.rules.layouts.inbound import TCP, excluded_tunnel, not_to_loopback
+from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.marking_targets import RestoreMark, SetMark, TrackZone
 from netinit.rules.matches.context import Mark
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Source
-from netinit.rules.model import (
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
-    MANGLE,
-    NAT,
-    NFT_NODE_AGENT,
-    OUTPUT,
-    PREROUTING,
-    RAW,
-    IpRule,
-    Plan,
-    Route,
-)
+from netinit.rules.matches.packet import Destination, InInterface, Port, Source
+from netinit.rules.model import ISTIO_OUTPUT, ISTIO_PRERT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, IpRule, Plan, Route
 from netinit.rules.targets import Accept, Jump, Redirect, Return
 
 OF_PROXY = Mark(value=NODE_PROXY_MARK, mask=AMBIENT_MASK)
@@ -55,14 +45,11 @@ def plan(options: SettledOptions) -> Plan:
         layout=options.layout,
         families=FAMILIES if options.ipv6 == REJECT else families,
         tables=builder.tables(),
-        ip_rules=tuple(
-            [
-                IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=PRIORITY)
-                for family in families
-            ]
-        ),
+        ip_rules=tuple([
+            IpRule(family=family, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE, priority=PRIORITY) for family in families
+        ]),
         routes=tuple([Route(family=family, table=AMBIENT_TABLE) for family in families]),
-        nft_prefix=NFT_NODE_AGENT,
+        nft_prefix=model.NFT_NODE_AGENT,
     )
 
 
@@ -72,61 +59,41 @@ def _enter(builder: Builder, table: str) -> None:
 
 
 def _mark_connections(builder: Builder) -> None:
-    builder.append(
-        MANGLE, ISTIO_PRERT, OF_PROXY, to=SetMark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True),
-        why="the node's proxy made this connection to the application",
-    )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_OUTPUT, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True), to=RestoreMark(),
-        why="the application's answers go back to the node's proxy",
-    )  # fmt: skip
+    mark = SetMark(value=AMBIENT_MARK, mask=AMBIENT_MASK, connection=True)
+    builder.append(MANGLE, ISTIO_PRERT, OF_PROXY, to=mark, why="the node's proxy made this connection to the application")
+    known, why = Mark(value=mark.value, mask=mark.mask, connection=True), "the application's answers go back to the node's proxy"
+    builder.append(MANGLE, ISTIO_OUTPUT, known, to=RestoreMark(), why=why)
 
 
 def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
+    origin, to_proxy = "virtual_interfaces", Redirect(port=options.outbound_port)
     for name in options.virtual_interfaces:
         coming = InInterface(names=(name,))
-        builder.append(
-            NAT, ISTIO_PRERT, coming, TCP, to=Redirect(port=options.outbound_port),
-            why="what a VM behind the pod sends is outbound traffic", origin="virtual_interfaces",
-        )  # fmt: skip
+        why = "what a VM behind the pod sends is outbound traffic"
+        builder.append(NAT, ISTIO_PRERT, coming, TCP, to=to_proxy, why=why, origin=origin)
         why = "what a VM behind the pod sends is not inbound traffic"
-        builder.append(NAT, ISTIO_PRERT, coming, TCP, to=Return(), why=why, origin="virtual_interfaces")
+        builder.append(NAT, ISTIO_PRERT, coming, TCP, to=Return(), why=why, origin=origin)
 
 
 def _capture_inbound(builder: Builder, options: Interception) -> None:
     why, origin = "the kubelet's probes are not captured", "host_probe_addresses"
-    probes = _probes_by_family(options)
-    loaded = TCP.replace(module=True)
-    for family, probe in [] if options.ingress else probes:
-        builder.append(
-            NAT, ISTIO_PRERT, loaded, Source(networks=(probe,)), to=Accept(),
-            why=why, origin=origin, families=(family,),
-        )  # fmt: skip
-    for family, probe in probes:
-        builder.append(
-            NAT, ISTIO_OUTPUT, loaded, Destination(networks=(probe,)), to=Accept(),
-            why=why, origin=origin, families=(family,),
-        )  # fmt: skip
-    for family in () if options.ingress else FAMILIES:
-        builder.append(
-            NAT, ISTIO_PRERT, not_to_loopback(options, family),
-            Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS, to=Redirect(port=options.inbound_port),
-            why="inbound connections go to the node's proxy, tunnelled ones as they are", origin="inbound_port", families=(family,),
-        )  # fmt: skip
+    loaded, probes = TCP.replace(module=True), hosts_of(options.host_probe_addresses, *FAMILIES)
+    for probe in () if options.ingress else probes:
+        builder.append(NAT, ISTIO_PRERT, loaded, Source(networks=(probe,)), to=Accept(), why=why, origin=origin)
+    for probe in probes:
+        builder.append(NAT, ISTIO_OUTPUT, loaded, Destination(networks=(probe,)), to=Accept(), why=why, origin=origin)
+    if not options.ingress:
+        captured = (not_to_loopback(options), Port(protocol="tcp", ports=(options.tunnel_port,), negated=True), OF_OTHERS)
+        to_proxy, why = Redirect(port=options.inbound_port), "inbound connections go to the node's proxy, tunnelled ones as they are"
+        builder.append(NAT, ISTIO_PRERT, *captured, to=to_proxy, why=why, origin="inbound_port")
 
 
 def _capture_dns(builder: Builder, options: Interception) -> None:
     why, origin = "DNS queries go to the node's proxy", "redirect_dns"
-    queries = Port(protocol="udp", ports=(DNS_PORT,))
-    builder.append(
-        NAT, ISTIO_OUTPUT, OutInterface(names=("lo",), negated=True), OF_OTHERS, queries, to=Redirect(port=DNS_LISTENER),
-        why=why, origin=origin,
-    )  # fmt: skip
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), Port(protocol="tcp", ports=(DNS_PORT,)), OF_OTHERS,
-            to=Redirect(port=DNS_LISTENER), why=why, origin=origin, families=(family,),
-        )  # fmt: skip
+    queries, over_tcp = Port(protocol="udp", ports=(DNS_PORT,)), Port(protocol="tcp", ports=(DNS_PORT,))
+    to_proxy, out = Redirect(port=DNS_LISTENER), ON_LOOPBACK.replace(negated=True)
+    builder.append(NAT, ISTIO_OUTPUT, out, OF_OTHERS, queries, to=to_proxy, why=why, origin=origin)
+    builder.append(NAT, ISTIO_OUTPUT, not_to_loopback(options), over_tcp, OF_OTHERS, to=to_proxy, why=why, origin=origin)
     zone = TrackZone(zone=PROXY_ZONE)
     builder.append(RAW, ISTIO_OUTPUT, OF_PROXY, queries, to=zone, why="the proxy's own queries", origin=origin)
     answers = Port(protocol="udp", ports=(DNS_PORT,), source=True)
@@ -136,28 +103,20 @@ def _capture_dns(builder: Builder, options: Interception) -> None:
 def _capture_outbound(builder: Builder, options: Interception) -> None:
     why = "answers to the node's proxy are no connections of the application"
     builder.append(NAT, ISTIO_OUTPUT, TCP, Mark(value=AMBIENT_MARK, mask=AMBIENT_MASK), to=Accept(), why=why)
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, OutInterface(names=("lo",)), not_to_loopback(options, family), to=Accept(),
-            why="what the pod sends to itself is not captured", families=(family,),
-        )  # fmt: skip
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, TCP, not_to_loopback(options, family), OF_OTHERS, to=Redirect(port=options.outbound_port),
-            why="outbound connections go to the node's proxy", origin="outbound_port", families=(family,),
-        )  # fmt: skip
+    why = "what the pod sends to itself is not captured"
+    builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, not_to_loopback(options), to=Accept(), why=why)
+    to_proxy, why = Redirect(port=options.outbound_port), "outbound connections go to the node's proxy"
+    builder.append(NAT, ISTIO_OUTPUT, TCP, not_to_loopback(options), OF_OTHERS, to=to_proxy, why=why, origin="outbound_port")
 
 
 def _exclusions(options: Interception) -> tuple[list[Exclusion], list[Exclusion]]:
     """Return the IPv6 traffic that is not captured, inbound and outbound."""
     proxy = Exclusion(matches=(OF_PROXY,), origin="", why="the node's proxy's own traffic")
-    inbound, outbound = [proxy], [proxy]
-    for family, probe in _probes_by_family(options):
-        probes = Exclusion(matches=(), origin="host_probe_addresses", why="the kubelet's probes are not captured", families=(family,))
-        inbound.append(probes.replace(matches=(Source(networks=(probe,)),)))
-        outbound.append(probes.replace(matches=(Destination(networks=(probe,)),)))
-    return inbound + excluded_tunnel(options), outbound
-
-
-def _probes_by_family(options: Interception) -> list[tuple[Family, Network]]:
-    return [(family, probe) for family in FAMILIES for probe in hosts_of(options.host_probe_addresses, family)]
+    inbound, outbound = [
+        [proxy, *[
+            Exclusion(matches=(side(networks=(probe,)),), origin="host_probe_addresses", why="the kubelet's probes are not captured")
+            for probe in hosts_of(options.host_probe_addresses, *FAMILIES)
+        ]]
+        for side in (Source, Destination)
+    ]  # fmt: skip
+    return [*inbound, excluded_tunnel(options)], outbound

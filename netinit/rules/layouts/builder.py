@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.base.records import Record
 from netinit.options import Interception
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, Owner
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
 from netinit.rules.targets import Return, Target
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Exclusion(Record):
@@ -21,7 +17,6 @@ class Exclusion(Record):
     matches: tuple[Match, ...]
     origin: str
     why: str
-    families: tuple[Family, ...] = FAMILIES
 
 
 class Builder:
@@ -50,29 +45,33 @@ class Builder:
         paired: bool = False,
         inserted: bool = False,
     ) -> None:
-        """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off."""
-        wanted = tuple([family for family in families if family in self._families])
-        if not self._names_ipv6 and wanted == (IPV6,) and any(isinstance(one, AddressMatch) for one in matches):
+        """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off.
+
+        A rule that names addresses becomes one for each family of these; one with a match on an empty list is left out.
+        """
+        if any(one.listed and not getattr(one, one.listed) for one in matches):
             return
-        if wanted:
-            made = self._origins.get(origin) or self._origin(origin)
-            rule = Rule(matches=matches, target=to, comment=why, origin=made, families=wanted, paired=paired)
+        if origin not in self._origins:
+            self._origins[origin] = Origin(option=origin, label=Interception.flag(origin).label)
+        wanted = tuple([family for family in families if family in self._families])
+        scopes = [(wanted, matches)] if wanted else []
+        if any(isinstance(one, AddressMatch) for one in matches):
+            named = [family for family in wanted if self._names_ipv6 or family is IPV4]
+            scopes = [((family,), limited) for family in named if (limited := _limit(matches, family))]
+        for scope, limited in scopes:
+            rule = Rule(matches=limited, target=to, comment=why, origin=self._origins[origin], families=scope, paired=paired)
             (self._inserted if inserted else self._appended).setdefault((table, chain), []).append(rule)
 
-    def exclude(self, table: str, chain: str, exclusions: Iterable[Exclusion]) -> None:
+    def exclude(self, table: str, chain: str, *exclusions: Exclusion) -> None:
         """Add a rule for each exclusion that returns from the chain."""
         for one in exclusions:
-            self.append(table, chain, *one.matches, to=Return(), why=one.why, origin=one.origin, families=one.families)
+            self.append(table, chain, *one.matches, to=Return(), why=one.why, origin=one.origin)
 
     def within(self, families: tuple[Family, ...]) -> Builder:
         """Return a builder of the same rules, limited to these families."""
         other = Builder(families, names_ipv6=self._names_ipv6)
         other._appended, other._inserted = self._appended, self._inserted
         return other
-
-    def _origin(self, option: str) -> Origin:
-        made = self._origins[option] = Origin(option=option, label=Interception.flag(option).label)
-        return made
 
     def rules_of(self, table: str, chain: str) -> tuple[Rule, ...]:
         """Return the rules of a chain so far."""
@@ -96,6 +95,19 @@ class Builder:
         return Chain(name=name, rules=inserted + appended)  # no foreign rules here, so the kernel's order decides
 
 
+def _limit(matches: tuple[Match, ...], family: Family) -> tuple[Match, ...]:
+    """Return the matches with the addresses of one family; none if a match has none of them."""
+    limited: tuple[Match, ...] = ()
+    for match in matches:
+        if isinstance(match, AddressMatch):
+            networks = tuple([network for network in match.networks if network[0] == family.version])
+            if not networks:
+                return ()
+            match = match.replace(networks=networks)  # noqa: PLW2901 - the part of it that is of the family
+        limited += (match,)
+    return limited
+
+
 def proxy_owners(options: Interception) -> list[tuple[Owner, str]]:
     """Return a match for each user and group of the proxy, with its option's field."""
     return [(Owner(kind="uid", number=number), "proxy_uids") for number in options.proxy_uids] + [
@@ -103,12 +115,8 @@ def proxy_owners(options: Interception) -> list[tuple[Owner, str]]:
     ]
 
 
-def hosts_of(addresses: tuple[str, ...], family: Family) -> tuple[Network, ...]:
-    """Return the addresses of a family as networks of one address each."""
-    return tuple([Network.parse(f"{one}/{family.bits}") for one in addresses if (":" in one) is (family is IPV6)])
-
-
-def by_family(networks: tuple[Network, ...] | str) -> list[tuple[Family, tuple[Network, ...]]]:
-    """Group networks by family, without empty groups."""
-    groups = [(family, tuple([n for n in networks if isinstance(n, Network) and n.family is family])) for family in FAMILIES]
-    return [(family, found) for family, found in groups if found]
+def hosts_of(addresses: tuple[str, ...], *families: Family) -> tuple[Network, ...]:
+    """Return the addresses of some families as networks of one address each, in the order of the families."""
+    return tuple([
+        Network.parse(f"{one}/{family.bits}") for family in families for one in addresses if (":" in one) is (family is IPV6)
+    ])

@@ -5,26 +5,12 @@ from __future__ import annotations
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.options import NONE, OFF, REJECT, TPROXY, Interception, SettledOptions
 from netinit.options.kinds import ALL
+from netinit.rules import model
 from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface
-from netinit.rules.model import (
-    FILTER,
-    INPUT,
-    ISTIO_IN_REDIRECT,
-    ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    ISTIO_REDIRECT,
-    ISTIO_TPROXY,
-    MANGLE,
-    NAT,
-    OUTPUT,
-    PREROUTING,
-    IpRule,
-    Plan,
-    Route,
-)
+from netinit.rules.matches.packet import Destination, InInterface
+from netinit.rules.model import FILTER, INPUT, ISTIO_INBOUND, ISTIO_OUTPUT, MANGLE, NAT, IpRule, Plan, Route
 from netinit.rules.targets import Accept, Jump, Reject, Return
 
 TCP = inbound.TCP
@@ -63,26 +49,24 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
     table, ports = MANGLE if transparent else NAT, "inbound_ports"
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
-    builder.append(table, PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    builder.exclude(table, ISTIO_INBOUND, inbound.excluded_ports(options, options.traits.uncaptured_ports))
+    builder.append(table, model.PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
+    builder.exclude(table, ISTIO_INBOUND, *inbound.excluded_ports(options))
     chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
     builder.append(
-        table, ISTIO_INBOUND, chosen, to=Jump(chain=ISTIO_TPROXY if transparent else ISTIO_IN_REDIRECT),
+        table, ISTIO_INBOUND, chosen, to=Jump(chain=model.ISTIO_TPROXY if transparent else model.ISTIO_IN_REDIRECT),
         why="these inbound connections go to the proxy", origin=ports,
     )  # fmt: skip
 
 
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
-    builder.append(NAT, OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at")
-    for family in FAMILIES:
-        if not options.keep_local_loopback:
-            builder.append(
-                NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options, family), OutInterface(names=("lo",)),
-                to=Jump(chain=ISTIO_REDIRECT), why="the application calls its own service",
-                origin="keep_local_loopback", families=(family,),
-            )  # fmt: skip
+    builder.append(NAT, model.OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at")
+    if not options.keep_local_loopback:
+        builder.append(
+            NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options), outbound.ON_LOOPBACK, to=Jump(chain=model.ISTIO_REDIRECT),
+            why="the application calls its own service", origin="keep_local_loopback",
+        )  # fmt: skip
     for owner, origin in proxy_owners(options):
         builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
     outbound.exclude_networks(builder, options)
@@ -100,13 +84,9 @@ def _refuse_ipv6(builder: Builder, options: Interception) -> None:
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
     if not options.istio_exact:
-        builder.append(
-            FILTER, INPUT, InInterface(names=("lo",), negated=True), BARE_SYN, to=refuse.RESET,
-            why="what begins a connection belongs to none that is known", origin="istio_exact",
-        )  # fmt: skip
-    builder.append(
-        FILTER, INPUT, ConnectionState(states=("ESTABLISHED",), module="state"), to=Accept(),
-        why=why, origin=origin,
-    )  # fmt: skip
+        reason = "what begins a connection belongs to none that is known"
+        builder.append(FILTER, INPUT, untranslated.NOT_LO, BARE_SYN, to=refuse.RESET, why=reason, origin="istio_exact")
+    known = ConnectionState(states=("ESTABLISHED",), module="state")
+    builder.append(FILTER, INPUT, known, to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, to=Reject(), why=why, origin=origin)

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.options import INET, NONE, OFF, REJECT, TPROXY, Interception, SettledOptions
+from netinit.rules import model
 from netinit.rules.layouts import inbound, outbound, untranslated
 from netinit.rules.layouts.builder import Builder
-from netinit.rules.model import (
-    IPV6_ADDRESS,
-    ISTIO_DROP,
-    ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    MANGLE,
-    NAT,
-    PREROUTING,
-    Address,
-    IpRule,
-    Plan,
-    Route,
-)
+from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, MANGLE, NAT, Address, IpRule, Plan, Route
 from netinit.rules.targets import Drop, Jump
 
 
@@ -49,8 +38,8 @@ def plan(options: SettledOptions) -> Plan:
     if options.exclude_outbound_for_uids or options.exclude_outbound_for_gids:
         from netinit.rules.layouts.refuse import excluded_users  # imported only when needed
 
-        builder.exclude(NAT, ISTIO_OUTPUT, excluded_users(options, ("tcp", "udp")))
-    builder.exclude(NAT, ISTIO_OUTPUT, outbound.excluded_groups(options))
+        builder.exclude(NAT, ISTIO_OUTPUT, *excluded_users(options, ("tcp", "udp")))
+    builder.exclude(NAT, ISTIO_OUTPUT, *outbound.excluded_groups(options))
     if capture_dns:
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)
@@ -66,7 +55,7 @@ def plan(options: SettledOptions) -> Plan:
         tables=builder.tables(),
         ip_rules=tuple([IpRule(family=f, mark=options.tproxy_mark, table=options.tproxy_table) for f in routed]),
         routes=tuple([Route(family=f, table=options.tproxy_table) for f in routed]),
-        addresses=(Address(family=IPV6, cidr=IPV6_ADDRESS),) if IPV6 in families else (),
+        addresses=(Address(family=IPV6, cidr=model.IPV6_ADDRESS),) if IPV6 in families else (),
         warnings=tuple(warnings),
     )
 
@@ -91,5 +80,5 @@ def _drop_invalid(builder: Builder, options: Interception) -> None:
 
         why, origin = "packets that belong to no connection would reset it", "drop_invalid"
         invalid = ConnectionState(states=("INVALID",))
-        builder.append(MANGLE, PREROUTING, invalid, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
-        builder.append(MANGLE, ISTIO_DROP, to=Drop(), why=why, origin=origin)
+        builder.append(MANGLE, model.PREROUTING, invalid, to=Jump(chain=model.ISTIO_DROP), why=why, origin=origin)
+        builder.append(MANGLE, model.ISTIO_DROP, to=Drop(), why=why, origin=origin)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from netinit.base.net import IPV4, Family, Network
+from netinit.base.net import FAMILIES, IPV6, Network
 from netinit.options import Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, Exclusion, by_family
+from netinit.rules.layouts.builder import Builder, Exclusion
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Protocol, Source
-from netinit.rules.model import (
-    ISTIO_IN_REDIRECT,
-    ISTIO_INBOUND,
-    ISTIO_REDIRECT,
-    NAT,
-    PREROUTING,
-)
+from netinit.rules.model import ISTIO_IN_REDIRECT, ISTIO_INBOUND, ISTIO_REDIRECT, NAT, PREROUTING
 from netinit.rules.targets import Jump, Redirect
 
 TCP = Protocol(name="tcp")
+PASSTHROUGH = Source(networks=tuple([Network.parse(family.passthrough) for family in FAMILIES]))
 
 
-def loopback(options: Interception, family: Family) -> Network:
-    """Return the family's loopback network."""
-    return options.loopback_cidr if family is IPV4 else Network.parse(family.loopback)
+def loopback(options: Interception) -> tuple[Network, ...]:
+    """Return the loopback network of each family."""
+    return options.loopback_cidr, Network.parse(IPV6.loopback)
 
 
-def not_to_loopback(options: Interception, family: Family) -> Destination:
+def not_to_loopback(options: Interception) -> Destination:
     """Return a match for destinations other than loopback."""
-    return Destination(networks=(loopback(options, family),), negated=True)
+    return Destination(networks=loopback(options), negated=True)
 
 
 def define_redirects(builder: Builder, options: Interception) -> None:
@@ -47,7 +42,7 @@ def enter(builder: Builder, options: Interception, table: str) -> None:
     """Add the jump to the inbound chain, and its exclusions."""
     jump = Jump(chain=ISTIO_INBOUND)
     builder.append(table, PREROUTING, TCP, to=jump, why="inbound connections are looked at", origin="inbound_ports")
-    builder.exclude(table, ISTIO_INBOUND, [*excluded_sources(options), *excluded_ports(options)])
+    builder.exclude(table, ISTIO_INBOUND, excluded_sources(options), *excluded_ports(options))
 
 
 def finish(builder: Builder, options: Interception, table: str, chain: str) -> None:
@@ -65,25 +60,22 @@ def chosen(options: Interception) -> Match:
     return Port(protocol="tcp", ports=tuple([port for port in options.inbound_ports if not isinstance(port, str)]))
 
 
-def excluded_tunnel(options: Interception) -> list[Exclusion]:
+def excluded_tunnel(options: Interception) -> Exclusion:
     """Return the exclusion of the proxy's tunnel port, if there is a tunnel."""
-    port, why = Port(protocol="tcp", ports=(options.tunnel_port,)), "tunnelled connections reach the proxy as they are"
-    return [Exclusion(matches=(port,), origin="tunnel_port", why=why)] if options.tunnel_port else []
+    port = Port(protocol="tcp", ports=(options.tunnel_port,) if options.tunnel_port else ())
+    return Exclusion(matches=(port,), origin="tunnel_port", why="tunnelled connections reach the proxy as they are")
 
 
-def excluded_ports(options: Interception, always: tuple[int, ...] = ()) -> list[Exclusion]:
-    """Return the exclusions from "all ports": the layout's (`always`), and the option's."""
+def excluded_ports(options: Interception) -> list[Exclusion]:
+    """Return the exclusions from "all ports": the layout's, and the option's."""
     return [
         Exclusion(matches=(Port(protocol="tcp", ports=ports),), origin=origin, why="these inbound ports are not captured")
-        for ports, origin in ((always, ""), (options.exclude_inbound_ports, "exclude_inbound_ports"))
-        if ports and options.inbound_ports == ALL
+        for ports, origin in ((options.traits.uncaptured_ports, ""), (options.exclude_inbound_ports, "exclude_inbound_ports"))
+        if options.inbound_ports == ALL
     ]
 
 
-def excluded_sources(options: Interception) -> list[Exclusion]:
-    """Return the exclusions of source networks."""
-    origin, why = "exclude_inbound_cidrs", "connections from these networks are not captured"
-    return [
-        Exclusion(matches=(Source(networks=networks),), origin=origin, why=why, families=(family,))
-        for family, networks in by_family(options.exclude_inbound_cidrs)
-    ]
+def excluded_sources(options: Interception) -> Exclusion:
+    """Return the exclusion of source networks."""
+    why = "connections from these networks are not captured"
+    return Exclusion(matches=(Source(networks=options.exclude_inbound_cidrs),), origin="exclude_inbound_cidrs", why=why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.options import REDIRECT, TPROXY, Interception
+from netinit.rules import model
 from netinit.rules.layouts.builder import Builder
 from netinit.rules.layouts.dns import queries
 from netinit.rules.layouts.inbound import TCP
@@ -12,19 +13,7 @@ from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Limit
 from netinit.rules.matches.packet import Protocol
-from netinit.rules.model import (
-    FILTER,
-    ISTIO_DROP,
-    ISTIO_IN_REDIRECT,
-    ISTIO_LOG,
-    ISTIO_OUTPUT_DNS,
-    ISTIO_REDIRECT,
-    ISTIO_TPROXY,
-    MANGLE,
-    NAT,
-    OUTPUT,
-    PREROUTING,
-)
+from netinit.rules.model import FILTER, ISTIO_LOG, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Jump
 
 LOG_LIMIT = Limit(rate=10, burst=20)
@@ -34,14 +23,14 @@ ORIGIN = "log_rules"
 
 def report(builder: Builder, options: Interception, capture_dns: bool, refusing: tuple[Family, ...]) -> None:
     """Add a log rule before each rule that decides, and for the rest; QUIC is rejected in the families `refusing`."""
-    add_report(builder, options, NAT, ISTIO_REDIRECT, TCP, fate="outbound")
-    add_report(builder, options, NAT, ISTIO_IN_REDIRECT, TCP, fate="inbound")
+    add_report(builder, options, NAT, model.ISTIO_REDIRECT, TCP, fate="outbound")
+    add_report(builder, options, NAT, model.ISTIO_IN_REDIRECT, TCP, fate="inbound")
     for families, matches in queries(options) if capture_dns else ():
-        add_report(builder, options, NAT, ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
+        add_report(builder, options, NAT, model.ISTIO_OUTPUT_DNS, *matches, fate="dns", families=families)
     if options.inbound_mode == TPROXY and options.inbound_ports:
-        add_report(builder, options, MANGLE, ISTIO_TPROXY, TCP, NEW, fate="inbound")
+        add_report(builder, options, MANGLE, model.ISTIO_TPROXY, TCP, NEW, fate="inbound")
     if options.drop_invalid:
-        add_report(builder, options, MANGLE, ISTIO_DROP, fate="dropped")
+        add_report(builder, options, MANGLE, model.ISTIO_DROP, fate="dropped")
     if options.inbound_mode == REDIRECT and options.inbound_ports:  # in TPROXY mode nat sees what mangle has captured already
         _enter(builder, NAT, PREROUTING)
     _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, Family, Network
+from netinit.base.net import IPV4, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, Exclusion, by_family, proxy_owners
-from netinit.rules.layouts.inbound import TCP, loopback, not_to_loopback
+from netinit.rules.layouts.builder import Builder, Exclusion, proxy_owners
+from netinit.rules.layouts.inbound import PASSTHROUGH, TCP, loopback, not_to_loopback
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Source
-from netinit.rules.model import (
-    ISTIO_IN_REDIRECT,
-    ISTIO_OUTPUT,
-    ISTIO_REDIRECT,
-    MANGLE,
-    NAT,
-    OUTPUT,
-    PREROUTING,
-)
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
+from netinit.rules.model import ISTIO_IN_REDIRECT, ISTIO_OUTPUT, ISTIO_REDIRECT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Jump, Return
 
 HTTPS = 443
 QUIC = Port(protocol="udp", ports=(HTTPS,))
 ON_LOOPBACK = OutInterface(names=("lo",))
+# Link-local and private addresses at which a cloud serves each machine its own metadata
+CLOUD_METADATA = (
+    "169.254.169.254/32",  # AWS, Google Cloud, Azure and most others
+    "168.63.129.16/32",  # Azure's platform: agents, DNS, health probes
+    "fd00:ec2::254/128",  # AWS
+    "fd20:ce::254/128",  # Google Cloud
+)
 
 
-def excluded_interfaces(options: Interception, kind: type[InInterface | OutInterface]) -> list[Exclusion]:
+def excluded_interfaces(options: Interception, kind: type[InInterface | OutInterface]) -> Exclusion:
     """Return the exclusion of interfaces, inbound or outbound."""
-    if not options.exclude_interfaces:
-        return []
     why = "traffic of these interfaces is not captured"
-    return [Exclusion(matches=(kind(names=options.exclude_interfaces),), origin="exclude_interfaces", why=why)]
+    return Exclusion(matches=(kind(names=options.exclude_interfaces),), origin="exclude_interfaces", why=why)
 
 
 def exclude_interfaces(builder: Builder, options: Interception, transparent: bool) -> None:
@@ -42,50 +39,34 @@ def exclude_interfaces(builder: Builder, options: Interception, transparent: boo
 
 def capture_virtual_interfaces(builder: Builder, options: Interception) -> None:
     """Capture what VMs behind the pod send to captured networks, exclude the rest. Lists are reversed, as in Istio."""
-    if not options.virtual_interfaces:
-        return
-    coming, origin = InInterface(names=tuple(reversed(options.virtual_interfaces))), "virtual_interfaces"
-    scopes: list[tuple[tuple[Family, ...], tuple[Match, ...]]] = [(FAMILIES, (coming,))]
-    if options.outbound_cidrs != ALL:
-        captured = by_family(options.outbound_cidrs)
-        scopes = [((family,), (Destination(networks=networks[::-1]), coming)) for family, networks in captured]
-    for families, matches in scopes:
-        builder.append(
-            NAT, PREROUTING, *matches, to=Jump(chain=ISTIO_REDIRECT), inserted=True,
-            why="what a VM behind the pod sends is outbound traffic", origin=origin, families=families,
-        )  # fmt: skip
+    coming, origin = InInterface(names=options.virtual_interfaces[::-1]), "virtual_interfaces"
+    captured = () if options.outbound_cidrs == ALL else (Destination(networks=captured_networks(options)[::-1]),)
+    to_proxy, why = Jump(chain=ISTIO_REDIRECT), "what a VM behind the pod sends is outbound traffic"
+    builder.append(NAT, PREROUTING, *captured, coming, to=to_proxy, inserted=True, why=why, origin=origin)
     why = "what a VM behind the pod sends is not inbound traffic"
     builder.append(NAT, PREROUTING, coming, to=Return(), inserted=True, why=why, origin=origin)
 
 
-def excluded_ports(options: Interception, protocol: str) -> list[Exclusion]:
+def excluded_ports(options: Interception, protocol: str) -> Exclusion:
     """Return the exclusion of destination ports."""
-    if not options.exclude_outbound_ports:
-        return []
     port = Port(protocol=protocol, ports=options.exclude_outbound_ports)
-    return [Exclusion(matches=(port,), origin="exclude_outbound_ports", why="these outbound ports are not captured")]
+    return Exclusion(matches=(port,), origin="exclude_outbound_ports", why="these outbound ports are not captured")
 
 
 def enter(builder: Builder, options: Interception) -> None:
     """Add the jump to the outbound chain, and the excluded ports."""
     builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at")
     for protocol in ("tcp", "udp"):
-        for one in excluded_ports(options, protocol):
-            builder.append(
-                NAT, ISTIO_OUTPUT, *one.matches, to=Return(), why=one.why, origin=one.origin, paired=protocol == "tcp"
-            )
+        one = excluded_ports(options, protocol)
+        paired = protocol == "tcp"
+        builder.append(NAT, ISTIO_OUTPUT, *one.matches, to=Return(), why=one.why, origin=one.origin, paired=paired)
 
 
 def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) -> None:
     """Let the proxy's own traffic leave; what it sends to its own pod is inbound again."""
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, Source(networks=(Network.parse(family.passthrough),)), ON_LOOPBACK, to=Return(),
-            why="the proxy passes an inbound connection on to the application", families=(family,),
-        )  # fmt: skip
-    captures_loopback = options.outbound_cidrs != ALL and any(
-        isinstance(network, Network) and _is_loopback(network) for network in options.outbound_cidrs
-    )
+    why = "the proxy passes an inbound connection on to the application"
+    builder.append(NAT, ISTIO_OUTPUT, PASSTHROUGH, ON_LOOPBACK, to=Return(), why=why)
+    captures_loopback = any(_is_loopback(network) for network in captured_networks(options))
     for owner, origin in proxy_owners(options):
         _exclude_owner(builder, options, owner, origin, capture_dns, captures_loopback)
 
@@ -103,17 +84,14 @@ def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
     excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
     excluded += (options.tunnel_port,) if options.tunnel_port else ()
     inbound: Match = Port(protocol="tcp", ports=excluded, negated=True) if excluded else TCP
-    for family in FAMILIES:
-        builder.append(
-            NAT, ISTIO_OUTPUT, not_to_loopback(options, family), ON_LOOPBACK, inbound, owner, to=Jump(chain=ISTIO_IN_REDIRECT),
-            why="application -> own service -> proxy -> this pod: inbound again", origin=origin, families=(family,),
-        )  # fmt: skip
+    builder.append(
+        NAT, ISTIO_OUTPUT, not_to_loopback(options), ON_LOOPBACK, inbound, owner, to=Jump(chain=ISTIO_IN_REDIRECT),
+        why="application -> own service -> proxy -> this pod: inbound again", origin=origin,
+    )  # fmt: skip
     if not captures_loopback:
-        port: tuple[Match, ...] = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
-        builder.append(
-            NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, owner.replace(negated=True), to=Return(),
-            why="the application talks to itself", origin=origin,
-        )  # fmt: skip
+        port = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
+        others, why = owner.replace(negated=True), "the application talks to itself"
+        builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, others, to=Return(), why=why, origin=origin)
     builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
 
 
@@ -129,40 +107,36 @@ def excluded_groups(options: Interception) -> list[Exclusion]:
 
 def exclude_networks(builder: Builder, options: Interception) -> None:
     """Exclude the loopback and the excluded networks."""
-    for family in FAMILIES:
-        own = Destination(networks=(loopback(options, family),))
-        builder.append(NAT, ISTIO_OUTPUT, own, to=Return(), why="loopback traffic stays in the pod", families=(family,))
-    builder.exclude(NAT, ISTIO_OUTPUT, excluded_networks(options))
+    own = Destination(networks=loopback(options))
+    builder.append(NAT, ISTIO_OUTPUT, own, to=Return(), why="loopback traffic stays in the pod")
+    builder.exclude(NAT, ISTIO_OUTPUT, *excluded_networks(options))
 
 
 def excluded_networks(options: Interception) -> list[Exclusion]:
     """Return the exclusions of destination networks."""
-    found = [(options.exclude_outbound_cidrs, "exclude_outbound_cidrs", "these networks are not captured")]
-    if options.exclude_cloud_metadata:
-        from netinit.rules.layouts.clouds import CLOUD_METADATA
-
-        found.append((CLOUD_METADATA, "exclude_cloud_metadata", "the cloud's metadata service knows a machine by its own address"))
+    clouds = tuple(map(Network.parse, CLOUD_METADATA)) if options.exclude_cloud_metadata else ()
     return [
-        Exclusion(matches=(Destination(networks=of_family),), origin=origin, why=why, families=(family,))
-        for networks, origin, why in found
-        for family, of_family in by_family(networks)
+        Exclusion(matches=(Destination(networks=networks),), origin=origin, why=why)
+        for networks, origin, why in (
+            (options.exclude_outbound_cidrs, "exclude_outbound_cidrs", "these networks are not captured"),
+            (clouds, "exclude_cloud_metadata", "the cloud's metadata service knows a machine by its own address"),
+        )
     ]
+
+
+def captured_networks(options: Interception) -> tuple[Network, ...]:
+    """Return the networks to which everything is captured; none if that is said of all."""
+    return () if isinstance(options.outbound_cidrs, str) else options.outbound_cidrs
 
 
 def capture(builder: Builder, options: Interception) -> None:
     """Send the remaining traffic to the proxy, by port or by network."""
     to_proxy = Jump(chain=ISTIO_REDIRECT)
-    if options.outbound_ports:
-        builder.append(
-            NAT, ISTIO_OUTPUT, Port(protocol="tcp", ports=options.outbound_ports), to=to_proxy,
-            why="these outbound ports are captured whatever the address", origin="outbound_ports",
-        )  # fmt: skip
+    ports, why = Port(protocol="tcp", ports=options.outbound_ports), "these outbound ports are captured whatever the address"
+    builder.append(NAT, ISTIO_OUTPUT, ports, to=to_proxy, why=why, origin="outbound_ports")
     if options.outbound_cidrs == ALL:
         why = "every other outbound connection goes to the proxy"
         builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why=why, origin="outbound_cidrs")
-        return
-    for family, networks in by_family(options.outbound_cidrs):
-        builder.append(
-            NAT, ISTIO_OUTPUT, Destination(networks=networks), to=to_proxy,
-            why="these networks are captured", origin="outbound_cidrs", families=(family,),
-        )  # fmt: skip
+    else:
+        captured = Destination(networks=captured_networks(options))
+        builder.append(NAT, ISTIO_OUTPUT, captured, to=to_proxy, why="these networks are captured", origin="outbound_cidrs")

@@ -9,17 +9,9 @@ from __future__ import annotations
 from netinit.base.net import IPV6, Family, lists_port
 from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts import inbound
-from netinit.rules.layouts.builder import Builder, Exclusion, by_family, hosts_of, proxy_owners
+from netinit.rules.layouts import inbound, outbound
+from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of, proxy_owners
 from netinit.rules.layouts.inbound import TCP
-from netinit.rules.layouts.outbound import (
-    HTTPS,
-    QUIC,
-    excluded_groups,
-    excluded_interfaces,
-    excluded_networks,
-    excluded_ports,
-)
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
@@ -47,23 +39,23 @@ def refuse_ipv6(
     captured_from_vms = [(from_vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
     if captured_inbound or captured_from_vms:
         _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
-        ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [_ITSELF_IN])
+        ipv6.exclude(FILTER, ISTIO_REFUSE_IN, _ITSELF_IN)
         _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_from_vms)
         handled = options.inbound_mode == TPROXY and not options.traits.tproxy_by_socket
         if options.virtual_interfaces and not handled:
             why = "what a VM behind the pod sends is not inbound traffic"
-            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, [Exclusion(matches=(from_vms,), origin="virtual_interfaces", why=why)])
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, Exclusion(matches=(from_vms,), origin="virtual_interfaces", why=why))
         if captured_inbound:
-            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, excluded_inbound)
+            ipv6.exclude(FILTER, ISTIO_REFUSE_IN, *excluded_inbound)
             _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_inbound)
     queries = _queries(options) if capture_dns else []
     if captured_outbound or queries:
         _enter(ipv6, ISTIO_REFUSE_OUT, OUTPUT)
-        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [_ITSELF_OUT])
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, _ITSELF_OUT)
         of_networks = [one for one in excluded_outbound if any(isinstance(match, Destination) for match in one.matches)]
-        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, [one for one in excluded_outbound if one not in of_networks])
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, *[one for one in excluded_outbound if one not in of_networks])
         _refuse(ipv6, options, ISTIO_REFUSE_OUT, queries)  # captured for every destination
-        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, of_networks)
+        ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, *of_networks)
         _refuse(ipv6, options, ISTIO_REFUSE_OUT, captured_outbound)
 
 
@@ -92,11 +84,11 @@ def outbound_exclusions(options: Interception, port: int = 0) -> list[Exclusion]
     """Return the outbound TCP that is not captured; with `port`, to this port, without exclusions by port."""
     why = "the proxy's own traffic goes out: no loops"
     return [
-        *([] if port else excluded_interfaces(options, OutInterface) + excluded_ports(options, "tcp")),
+        *([] if port else [outbound.excluded_interfaces(options, OutInterface), outbound.excluded_ports(options, "tcp")]),
         *excluded_users(options, ("tcp",), port),
         *[Exclusion(matches=(owner,), origin=origin, why=why) for owner, origin in proxy_owners(options)],
-        *excluded_groups(options),
-        *excluded_networks(options),
+        *outbound.excluded_groups(options),
+        *outbound.excluded_networks(options),
     ]
 
 
@@ -120,17 +112,16 @@ def excluded_users(options: Interception, protocols: tuple[str, ...], port: int 
 
 def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
     """Return the captured outbound TCP: matches for each part."""
-    ports: list[tuple[Match, ...]] = []
-    if options.outbound_ports:
-        ports.append((Port(protocol="tcp", ports=options.outbound_ports),))
-    return ports + _to_networks(options)
+    ports = Port(protocol="tcp", ports=options.outbound_ports)
+    return [*([(ports,)] if options.outbound_ports else []), *_to_networks(options)]
 
 
 def _to_networks(options: Interception) -> list[tuple[Match, ...]]:
     """Return matches for TCP to the captured networks."""
     if options.outbound_cidrs == ALL or not options.has("outbound_cidrs"):
         return [(TCP,)]
-    return [(Destination(networks=found), TCP) for family, found in by_family(options.outbound_cidrs) if family is IPV6]
+    networks = tuple([network for network in outbound.captured_networks(options) if network.family is IPV6])
+    return [(Destination(networks=networks), TCP)] if networks else []
 
 
 def _queries(options: Interception) -> list[tuple[Match, ...]]:
@@ -144,10 +135,10 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
 
 def _inbound_exclusions(options: Interception) -> list[Exclusion]:
     return [
-        *excluded_interfaces(options, InInterface),
-        *(inbound.excluded_tunnel(options) if options.sidecar_tunnel else []),
-        *inbound.excluded_sources(options),
-        *inbound.excluded_ports(options, options.traits.uncaptured_ports),
+        outbound.excluded_interfaces(options, InInterface),
+        *([inbound.excluded_tunnel(options)] if options.sidecar_tunnel else []),
+        inbound.excluded_sources(options),
+        *inbound.excluded_ports(options),
     ]
 
 
@@ -161,29 +152,23 @@ def _inbound_captured(options: Interception) -> list[tuple[Match, ...]]:
 
 def reject_quic(builder: Builder, options: Interception, families: tuple[Family, ...]) -> tuple[Family, ...]:
     """Reject HTTP over UDP where HTTP over TCP is captured, so that clients fall back; return the families with a rule."""
-    chosen: list[tuple[Family, tuple[Match, ...]]] = [(family, ()) for family in families]
-    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, HTTPS):
-        captured = by_family(options.outbound_cidrs)
-        chosen = [(family, (Destination(networks=found),)) for family, found in captured if family in families]
-    if lists_port(options.exclude_outbound_ports, HTTPS) or not chosen:
+    chosen: tuple[Match, ...] = ()
+    if options.outbound_cidrs != ALL and not lists_port(options.outbound_ports, outbound.HTTPS):
+        networks = outbound.captured_networks(options)
+        chosen = (Destination(networks=networks),)
+        families = tuple([family for family in families if any(network.family is family for network in networks)])
+    if lists_port(options.exclude_outbound_ports, outbound.HTTPS) or not families:
         return ()
-    both = tuple([family for family, _ in chosen])
-    origin = "reject_quic"
-    builder.append(
-        FILTER, OUTPUT, QUIC, to=Jump(chain=ISTIO_QUIC),
-        why="QUIC is looked at", origin=origin, families=both,
-    )  # fmt: skip
-    why = "their TCP is not captured either"
+    builder, origin, why = builder.within(families), "reject_quic", "their TCP is not captured either"
+    builder.append(FILTER, OUTPUT, outbound.QUIC, to=Jump(chain=ISTIO_QUIC), why="QUIC is looked at", origin=origin)
     own = Exclusion(matches=(OutInterface(names=("lo", *options.exclude_interfaces)),), origin=origin, why=why)
-    for one in (own, *outbound_exclusions(options, HTTPS)):
-        families = tuple([family for family in both if family in one.families])
-        builder.exclude(FILTER, ISTIO_QUIC, [one.replace(origin=origin, why=why, families=families)])
-    if options.log_rules:
+    excluded = [own, *outbound_exclusions(options, outbound.HTTPS)]
+    builder.exclude(FILTER, ISTIO_QUIC, *[one.replace(origin=origin, why=why) for one in excluded])
+    for family in families if options.log_rules else ():
         from netinit.rules.layouts.log_rules import add_report
 
-        for family, matches in chosen:
-            add_report(builder, options, FILTER, ISTIO_QUIC, *matches, fate="refused", families=(family,), inserted=False)
-    for family, matches in chosen:  # the message of each family is another
+        add_report(builder, options, FILTER, ISTIO_QUIC, *chosen, fate="refused", families=(family,), inserted=False)
+    for family in families:  # the message of each family is another
         why = "clients that are refused QUIC use TCP, which is captured"
-        builder.append(FILTER, ISTIO_QUIC, *matches, to=Reject(), why=why, origin=origin, families=(family,))
-    return both
+        builder.append(FILTER, ISTIO_QUIC, *chosen, to=Reject(), why=why, origin=origin, families=(family,))
+    return families

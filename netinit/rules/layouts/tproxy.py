@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Network
 from netinit.options import LOOP_MARK, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts.builder import Builder, proxy_owners
-from netinit.rules.layouts.inbound import TCP, chosen, enter, finish, not_to_loopback
+from netinit.rules.layouts.inbound import PASSTHROUGH, TCP, chosen, enter, finish, not_to_loopback
 from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
-from netinit.rules.matches.packet import InInterface, OutInterface, Source
+from netinit.rules.matches.packet import InInterface, OutInterface
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return, Tproxy
 
@@ -33,11 +32,9 @@ def divert(builder: Builder, options: Interception, captured: Match, known: Matc
         allowed = ((*first, known, ANSWERS),)
         if isinstance(known, ConnectionState):
             allowed += ((*first, known, TRANSLATED),)
+    to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
     for matches in allowed:
-        builder.append(
-            MANGLE, ISTIO_INBOUND, *matches, to=Jump(chain=ISTIO_DIVERT),
-            why="the proxy has this connection already", origin=ORIGIN, paired=paired,
-        )  # fmt: skip
+        builder.append(MANGLE, ISTIO_INBOUND, *matches, to=to_proxy, why=why, origin=ORIGIN, paired=paired)
 
 
 def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:
@@ -45,12 +42,9 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
     why = "the policy route delivers marked packets here"
     builder.append(MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark), why=why, origin="tproxy_mark")
     builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=ORIGIN)
-    for family in FAMILIES:
-        builder.append(
-            MANGLE, ISTIO_TPROXY, not_to_loopback(options, family), TCP,
-            to=Tproxy(port=port, mark=options.tproxy_mark, closes=not options.istio_exact),
-            why="new connections go to the proxy, both addresses kept", origin=origin, families=(family,),
-        )  # fmt: skip
+    proxy = Tproxy(port=port, mark=options.tproxy_mark, closes=not options.istio_exact)
+    why = "new connections go to the proxy, both addresses kept"
+    builder.append(MANGLE, ISTIO_TPROXY, not_to_loopback(options), TCP, to=proxy, why=why, origin=origin)
 
 
 def capture(builder: Builder, options: Interception) -> None:
@@ -70,23 +64,14 @@ def mark_connections(builder: Builder, options: Interception) -> None:
     builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why=why, origin=ORIGIN)
     why = "the proxy passes on a captured connection"
     builder.append(MANGLE, OUTPUT, out, TCP, marked, to=Return(), why=why, origin=ORIGIN)
+    loops, why = SetMark(value=LOOP_MARK), "application -> own service -> proxy -> this pod: inbound again"
     for owner, flag in proxy_owners(options):
-        for family in FAMILIES:
-            builder.append(
-                MANGLE, OUTPUT, not_to_loopback(options, family), out, TCP, owner, to=SetMark(value=LOOP_MARK),
-                why="application -> own service -> proxy -> this pod: inbound again", origin=flag, families=(family,),
-            )  # fmt: skip
+        builder.append(MANGLE, OUTPUT, not_to_loopback(options), out, TCP, owner, to=loops, why=why, origin=flag)
     known = Mark(value=options.tproxy_mark, connection=True)
     why = "the application's answers go back to the proxy"
     builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why=why, origin=ORIGIN)
     builder.append(MANGLE, ISTIO_INBOUND, TCP, marked, inserted=True, to=Return(), why="captured already", origin=ORIGIN)
-    for family in FAMILIES:
-        source = Source(networks=(Network.parse(family.passthrough),))
-        builder.append(
-            MANGLE, ISTIO_INBOUND, source, back, TCP, to=Return(), inserted=True,
-            why="the proxy passes an inbound connection on to the application", origin=ORIGIN, families=(family,),
-        )  # fmt: skip
-    builder.append(
-        MANGLE, ISTIO_INBOUND, back, TCP, Mark(value=LOOP_MARK, negated=True), to=Return(), inserted=True,
-        why="the application talks to itself", origin=ORIGIN,
-    )  # fmt: skip
+    why = "the proxy passes an inbound connection on to the application"
+    builder.append(MANGLE, ISTIO_INBOUND, PASSTHROUGH, back, TCP, to=Return(), inserted=True, why=why, origin=ORIGIN)
+    others, why = Mark(value=LOOP_MARK, negated=True), "the application talks to itself"
+    builder.append(MANGLE, ISTIO_INBOUND, back, TCP, others, to=Return(), inserted=True, why=why, origin=ORIGIN)

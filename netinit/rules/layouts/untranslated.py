@@ -10,42 +10,31 @@ The rules are derived from those of nat, so exactly what nat would redirect is r
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.options import DNS_PORT, Interception
+from netinit.rules import model
 from netinit.rules.layouts.builder import Builder, proxy_owners
-from netinit.rules.layouts.inbound import TCP
+from netinit.rules.layouts.inbound import PASSTHROUGH, TCP
 from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
-from netinit.rules.model import (
-    FILTER,
-    FORWARD,
-    INPUT,
-    ISTIO_DROP,
-    ISTIO_IN_REDIRECT,
-    ISTIO_INBOUND,
-    ISTIO_OUTPUT,
-    ISTIO_PRERT,
-    ISTIO_REDIRECT,
-    MANGLE,
-    NAT,
-    OUTPUT,
-    PREROUTING,
-    Rule,
-)
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
+from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ORIGIN = "istio_exact"
+LOOK_AGAIN = "connections that nat has not redirected are looked at again"
+TO_DROP = Jump(chain=model.ISTIO_DROP)
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
-CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_PRERT))  # the chains of these rules, in the filter table
-REDIRECTING = (ISTIO_REDIRECT, ISTIO_IN_REDIRECT)  # nat chains that only redirect
+CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, model.ISTIO_PRERT))  # the chains of these rules, in the filter table
+REDIRECTING = (model.ISTIO_REDIRECT, model.ISTIO_IN_REDIRECT)  # nat chains that only redirect
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
-_LOOPBACK = {IPV4: Network.parse("127.0.0.0/8"), IPV6: Network.parse(IPV6.loopback)}
+TO_LOOPBACK = Destination(networks=tuple([family.loopback_network for family in FAMILIES]))
 NOT_TRANSLATED = ConnectionState(states=("DNAT",), negated=True)
 NO_ENTRY = ConnectionState(states=("INVALID", "UNTRACKED"))  # unlike iptables' state, nft's conntrack status is not set for these
 # Connections that a conntrack helper expects are translated like their parent, without consulting nat (nf_nat_follow_master).
@@ -68,26 +57,21 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
     if options.istio_exact:
         return
     if options.traits.has_passthrough:
-        builder.append(
-            FILTER, INPUT, Source(networks=(Network.parse(IPV6.passthrough),)), NOT_LO, NOT_OPENING,
-            to=Jump(chain=ISTIO_DROP), families=(IPV6,),
-            why="the proxy alone speaks from this address, through lo", origin="istio_exact",
-        )  # fmt: skip
+        why = "the proxy alone speaks from this address, through lo"
+        builder.append(FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN)
     refuse(builder)
-    if builder.rules_of(NAT, PREROUTING) or builder.rules_of(MANGLE, PREROUTING):
+    if builder.rules_of(NAT, PREROUTING) or builder.rules_of(model.MANGLE, PREROUTING):
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         why = "what a VM sends is forwarded as nat redirects it, or not at all"
-        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=Jump(chain=ISTIO_DROP), why=why, origin=origin)
-        builder.append(
-            FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=Jump(chain=ISTIO_INBOUND),
-            why="connections that nat has not redirected are looked at again", origin=origin,
-        )  # fmt: skip
+        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=TO_DROP, why=why, origin=origin)
+        again = Jump(chain=ISTIO_INBOUND)
+        builder.append(FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=again, why=LOOK_AGAIN, origin=origin)
     rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
-    dropping = [rule for rule in rules if rule.target.calls == ISTIO_DROP]
+    dropping = [rule for rule in rules if rule.target.calls == model.ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
-    builder.append(FILTER, ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin="istio_exact")
+    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN)
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
@@ -99,10 +83,9 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
         proxy = tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
     for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
-        builder.append(
-            FILTER, OUTPUT, ON_LOOPBACK, *proxy, BARE_SYN, foreign, to=Jump(chain=ISTIO_DROP), families=families,
-            why="the proxy alone uses other addresses than the pod's own over lo", origin="istio_exact",
-        )  # fmt: skip
+        matches = (ON_LOOPBACK, *proxy, BARE_SYN, foreign)
+        why = "the proxy alone uses other addresses than the pod's own over lo"
+        builder.append(FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN)
 
 
 def refuse(builder: Builder) -> None:
@@ -113,8 +96,7 @@ def refuse(builder: Builder) -> None:
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
             continue
-        opening = limits
-        invalid = [(*limits, NOT_CLOSING, INVALID)]
+        opening, invalid = limits, [(*limits, NOT_CLOSING, INVALID)]
         if hook == PREROUTING:
             invalid.append((*limits, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
@@ -127,16 +109,13 @@ def refuse(builder: Builder) -> None:
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in checked:
-            why = "connections that nat has not redirected are looked at again"
-            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=why, origin="istio_exact")
+            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=LOOK_AGAIN, origin=ORIGIN)
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
-        for family in families if hook == OUTPUT else ():
-            builder.append(
-                FILTER, OUTPUT, Destination(networks=(_LOOPBACK[family],)), NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED,
-                to=Jump(chain=ISTIO_DROP), families=(family,),
-                why="a socket bound to a device takes it to the loopback address of another host", origin="istio_exact",
-            )  # fmt: skip
+        if hook == OUTPUT:
+            elsewhere = (TO_LOOPBACK, NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED)
+            why = "a socket bound to a device takes it to the loopback address of another host"
+            builder.append(FILTER, OUTPUT, *elsewhere, to=TO_DROP, families=families, why=why, origin=ORIGIN)
 
 
 def _repeat(
@@ -166,14 +145,15 @@ def _decisions(
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
-        if any(_protocol(match) not in ("tcp", "udp") for match in rule.matches):
+        protocols = {match.name if isinstance(match, Protocol) else match.protocol or "tcp" for match in rule.matches}
+        if not protocols <= {"tcp", "udp"}:
             continue
         matches = above + tuple([match for match in rule.matches if not isinstance(match, Protocol)])
         if not isinstance(rule.target, Jump):
             if isinstance(rule.target, (Redirect, Return, Accept)):
                 yield matches, rule
         elif rule.target.chain in REDIRECTING:
-            if hook != OUTPUT or rule.target.chain == ISTIO_REDIRECT:
+            if hook != OUTPUT or rule.target.chain == model.ISTIO_REDIRECT:
                 yield matches, rule
         elif rule.target not in [later.target for later in rules[number + 1 :]]:  # the later rule has fewer matches
             yield from _decisions(builder, hook, rule.target.chain, matches)
@@ -182,8 +162,3 @@ def _decisions(
 def _port(builder: Builder, rule: Rule) -> int:
     """Return the proxy's port that a rule redirects to: nat sets no status for connections to that port."""
     return rule.target.captures_at or next(one.target.captures_at for one in builder.rules_of(NAT, rule.target.calls))
-
-
-def _protocol(match: Match) -> str:
-    """Return the protocol that a match implies; tcp if none."""
-    return match.name if isinstance(match, Protocol) else match.protocol or "tcp"

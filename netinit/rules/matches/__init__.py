@@ -11,7 +11,6 @@ from abc import abstractmethod
 
 from netinit.base.net import MAX_PORT
 from netinit.base.records import Record
-from netinit.rules import numbers
 from netinit.rules.structs import TCP, UDP, pad
 
 TYPE_CHECKING = False
@@ -26,37 +25,31 @@ if TYPE_CHECKING:
 SOURCE, DESTINATION, IN_INTERFACE, OUT_INTERFACE, PROTOCOL, EXTENSION = range(6)
 
 
-class XtMatch(Record):
-    """A match in iptables-save syntax: a text for each alternative."""
-
-    place: int = EXTENSION
-    alternatives: tuple[str, ...]
-    protocol: str = ""  # of the module: written before it as `-p`
-
-
 class Match(Record):
     """A condition on a packet."""
 
+    place = EXTENSION  # in a listing
+    listed = ""  # the field with alternatives, if the match has any
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
     tracks = False  # whether a rule with this match enables connection tracking
-    protocol = ""  # that the match implies
+    protocol = ""  # that the match implies; written before it as `-p`
+    xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.rate}`
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
 
-    @abstractmethod
-    def xt(self) -> XtMatch:
-        """Return the match in iptables syntax."""
+    def xt(self) -> tuple[str, ...]:
+        """Return the match in iptables-save syntax, without its protocol: a text for each alternative."""
+        return (self.xt_text.format(self),)
 
     def each(self) -> tuple[Match | None, ...]:
         """Return the match for each alternative of `xt`; None if iptables lists none."""
         return (self,)
 
-    @abstractmethod
     def nft(self) -> str:
         """Return the match as one nft expression, with sets for lists. Raises ValueError if nft has none."""
+        return self.nft_text.format(self)
 
-    def nft_unless(self) -> tuple[str, ...]:
-        """Return expressions to exclude packets for which `nft` is true but the match is not."""
-        return ()
+    def nft_unless(self) -> Match | None:
+        """Return the match of packets for which `nft` is true but this match is not."""
 
     def express(self, writer: RuleBuilder) -> None:
         """Append the match as nf_tables expressions, as nft 1.0.6 to 1.1 writes them. Raises ValueError if nft has none."""
@@ -75,14 +68,14 @@ class Match(Record):
     def choose(self, packets: PacketSet) -> Chosen:
         """Return the packets of a set that match."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Describe the match, as the continuation of "when"."""
+        return self.words.format(self)
 
 
-def format_extension(module: str, option: str, values: str, negated: bool = False, protocol: str = "") -> XtMatch:
+def format_extension(module: str, option: str, values: str, negated: bool = False) -> tuple[str, ...]:
     """Return the syntax of a module's option."""
-    return XtMatch(alternatives=(f"-m {module} {'! ' if negated else ''}{option} {values}",), protocol=protocol)
+    return (f"-m {module} {'! ' if negated else ''}{option} {values}",)
 
 
 def format_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
@@ -122,19 +115,3 @@ def pack_tcp(protocol: str, *matches: Match) -> Struct:
     if protocol == "tcp":
         return pad("tcp", 0, pack(TCP, *fields))
     return pad("udp", 0, pack(UDP, *fields[:4], fields[7]))
-
-
-class Unless(Record):
-    """An expression of Match.nft_unless."""
-
-    match: Match
-    part: int
-
-    def nft(self) -> str:
-        """Return the expression."""
-        return self.match.nft_unless()[self.part]
-
-    def express(self, writer: RuleBuilder) -> None:
-        """Append the expression of a socket bound to all addresses, the only exception that there is."""
-        writer.load_socket(numbers.SOCKET_WILDCARD)
-        writer.compare(b"\1")

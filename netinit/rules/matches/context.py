@@ -6,15 +6,7 @@ from _struct import pack
 
 from netinit.base.net import FULL_MASK
 from netinit.rules import numbers, structs
-from netinit.rules.matches import (
-    Match,
-    XtMatch,
-    format_extension,
-    format_list,
-    format_not,
-    format_one_of,
-    pack_tcp,
-)
+from netinit.rules.matches import Match, format_extension, format_list, format_not, format_one_of, pack_tcp
 from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
@@ -31,7 +23,7 @@ class Mark(Match):
     connection: bool = False
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
         module = "connmark" if self.connection else "mark"
         return format_extension(module, "--mark", f"{self.value:#x}{mask}", self.negated)
@@ -83,7 +75,7 @@ class ConnectionState(Match):
     module: str = "conntrack"
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         option = "--ctstate" if self.module == "conntrack" else "--state"
         return format_extension(self.module, option, ",".join(self.states), self.negated)
 
@@ -115,14 +107,10 @@ class ConnectionState(Match):
         asked = structs.STATE | (structs.STATE_ALIAS if self.module == "state" else 0)
         return structs.pad_conntrack(asked, structs.STATE if self.negated else 0, bits)
 
-    @property
-    def _asks_translation(self) -> bool:
-        """Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches."""
-        return not {"SNAT", "DNAT"}.isdisjoint(self.states)
-
     def choose(self, packets: PacketSet) -> Chosen:
         found = packets.in_state(self.states)
-        if self._asks_translation and self.negated:
+        if self.negated and not {"SNAT", "DNAT"}.isdisjoint(self.states):
+            # Without a connection, `ct status` ends the rule, while a negated xt_conntrack matches.
             found |= packets.unknown() & packets.in_state(("",))
         if "DNAT" in self.states:
             found |= packets.with_translated_destination()
@@ -138,10 +126,8 @@ class ConnectionDirection(Match):
     """Matches packets in one direction of their connection, ORIGINAL or REPLY (section conntrack)."""
 
     tracks = True
+    xt_text = "-m conntrack --ctdir {0.direction}"
     direction: str
-
-    def xt(self) -> XtMatch:
-        return format_extension("conntrack", "--ctdir", self.direction)
 
     def nft(self) -> str:
         return f"ct direction {self.direction.lower()}"
@@ -168,7 +154,7 @@ class AddressType(Match):
     types: tuple[str, ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         option = "--src-type" if self.side == "source" else "--dst-type"
         return format_extension("addrtype", option, ",".join(self.types), self.negated)
 
@@ -200,32 +186,27 @@ class AddressType(Match):
 
 
 class Socket(Match):
-    """Matches if a socket of this host is open for the packet (section socket)."""
+    """Matches if a socket of this host is open for the packet (section socket); `wildcard`: bound to all addresses, in nft only."""
 
     nft_chain = "socket"
+    xt_text, words = "-m socket", "a socket is open for it"
+    wildcard: bool = False
 
-    def xt(self) -> XtMatch:
-        return XtMatch(alternatives=("-m socket",))
+    def nft_unless(self) -> Match:
+        return Socket(wildcard=True)
 
     def nft(self) -> str:
-        return "socket transparent <= 1"  # true for every socket that is found; see nft_unless
-
-    def nft_unless(self) -> tuple[str, ...]:
-        """Return the expression for sockets bound to all addresses."""
-        return ("socket wildcard 1",)
+        return "socket wildcard 1" if self.wildcard else "socket transparent <= 1"  # true for every socket that is found
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_socket(numbers.SOCKET_TRANSPARENT)
-        writer.compare_with("<=", b"\1")
+        writer.load_socket(numbers.SOCKET_WILDCARD if self.wildcard else numbers.SOCKET_TRANSPARENT)
+        writer.compare_with("==" if self.wildcard else "<=", b"\1")
 
     def struct(self, *_: Match) -> structs.Struct:
         return structs.pad("socket", 3, b"")
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.to_socket()
-
-    def describe(self) -> str:
-        return "a socket is open for it"
 
 
 FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order of their bits, in which iptables lists them
@@ -252,9 +233,9 @@ class TcpFlags(Match):
         mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
         return mask, flags
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         values = f"{','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
-        return format_extension("tcp", "--tcp-flags", values, self.negated, "tcp")
+        return format_extension("tcp", "--tcp-flags", values, self.negated)
 
     def nft(self) -> str:
         mask, flags = (",".join(words).lower() for words in (self.mask, self.flags))
@@ -292,14 +273,11 @@ class Limit(Match):
     """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
     compat = "has_own_limit"
+    xt_text = "-m limit --limit {0.rate}/sec --limit-burst {0.burst}"
+    nft_text = "limit rate {0.rate}/second burst {0.burst} packets"
+    words = "no more than {0.rate} a second came before it"
     rate: int
     burst: int
-
-    def xt(self) -> XtMatch:
-        return format_extension("limit", "--limit", f"{self.rate}/sec --limit-burst {self.burst}")
-
-    def nft(self) -> str:
-        return f"limit rate {self.rate}/second burst {self.burst} packets"
 
     def express(self, writer: RuleBuilder) -> None:
         plain = bytes(4)  # packets, none of it turned round
@@ -313,25 +291,17 @@ class Limit(Match):
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()  # depends on all earlier packets
 
-    def describe(self) -> str:
-        return f"no more than {self.rate} a second came before it"
-
 
 class UnknownMatch(Match):
     """An unknown match, as listed; its result is unknown. `kept`: the struct of an extension, not compared."""
 
     tracks = True  # nothing is assumed
+    xt_text, nft_text, words = "{0.text}", "{0.text}", "`{0.text}` (not known to netinit) holds"
     text: str
     kept: structs.Struct | None = None
 
     def _values(self) -> tuple[object, ...]:
         return (self.text,)
-
-    def xt(self) -> XtMatch:
-        return XtMatch(alternatives=(self.text,))
-
-    def nft(self) -> str:
-        return self.text
 
     def struct(self, *_: Match) -> structs.Struct:
         if self.kept:
@@ -340,7 +310,4 @@ class UnknownMatch(Match):
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.unknown()
-
-    def describe(self) -> str:
-        return f"`{self.text}` (not known to netinit) holds"
 

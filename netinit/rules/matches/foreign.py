@@ -6,15 +6,7 @@ from _struct import pack
 
 from netinit.base.net import Family, bounds_of, format_intervals, split_range, text_of
 from netinit.rules import structs
-from netinit.rules.matches import (
-    Match,
-    XtMatch,
-    format_extension,
-    format_list,
-    format_not,
-    format_one_of,
-    format_ranges,
-)
+from netinit.rules.matches import Match, format_extension, format_list, format_not, format_one_of, format_ranges
 from netinit.rules.matches.packet import Port, pack_multiport
 
 TYPE_CHECKING = False
@@ -31,7 +23,7 @@ class AddressRange(Match):
     source: bool = False
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         return format_extension("iprange", f"--{'src' if self.source else 'dst'}-range", self._format_ends("-"), self.negated)
 
     def nft(self) -> str:
@@ -63,9 +55,9 @@ class EitherPort(Match):
     ports: tuple[int | tuple[int, int], ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         ports = ",".join(format_ranges(map(bounds_of, self.ports), ":"))
-        return format_extension("multiport", "--ports", ports, self.negated, self.protocol)
+        return format_extension("multiport", "--ports", ports, self.negated)
 
     def nft(self) -> str:
         raise ValueError("either port: nft has no expression for it")
@@ -74,13 +66,10 @@ class EitherPort(Match):
         return pack_multiport(self.ports, structs.MULTIPORT_EITHER, negated=self.negated)
 
     def choose(self, packets: PacketSet) -> Chosen:
-        source, destination = (side.choose(packets) for side in self._sides())
-        return packets.of_protocol(self.protocol) & (source | destination).negated_if(self.negated)
+        source = Port(protocol=self.protocol, ports=self.ports, source=True)
+        either = source.choose(packets) | source.replace(source=False).choose(packets)
+        return packets.of_protocol(self.protocol) & either.negated_if(self.negated)
 
     def describe(self) -> str:
         words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
         return f"its source or destination port is {format_not(self.negated)}{words}"
-
-    def _sides(self) -> tuple[Port, Port]:
-        source = Port(protocol=self.protocol, ports=self.ports, source=True)
-        return source, source.replace(source=False)

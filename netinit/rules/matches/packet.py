@@ -13,7 +13,6 @@ from netinit.rules.matches import (
     PROTOCOL,
     SOURCE,
     Match,
-    XtMatch,
     format_each,
     format_extension,
     format_list,
@@ -38,16 +37,17 @@ MAX_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 class AddressMatch(Match):
     """Base of matches on an address in one of the networks, all of one family."""
 
+    listed = "networks"
+    place, option = SOURCE, "-s"
     source = True  # False: the destination
     networks: tuple[Network, ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
-        place, option = (SOURCE, "-s") if self.source else (DESTINATION, "-d")
-        texts = format_each(option, self.networks, self.negated)
+    def xt(self) -> tuple[str, ...]:
+        texts = format_each(self.option, self.networks, self.negated)
         if not self.negated and any(not network.length for network in self.networks):  # every address: listed as no match
             texts = tuple([text if network.length else "" for network, text in zip(self.networks, texts, strict=True)])
-        return XtMatch(place=place, alternatives=texts)
+        return texts
 
     def each(self) -> tuple[Match | None, ...]:
         kind = Source if self.source else Destination
@@ -94,25 +94,29 @@ class Source(AddressMatch):
 class Destination(AddressMatch):
     """Matches a destination address in one of the networks (iptables(8), `-d`)."""
 
+    place, option = DESTINATION, "-d"
     source = False
 
 
 class InterfaceMatch(Match):
     """Base of matches on an interface with one of the names; `+` at the end: a prefix."""
 
+    listed = "names"
+    place, option = IN_INTERFACE, "-i"
     inbound = True  # False: the interface that the packet leaves through
     names: tuple[str, ...]
     negated: bool = False
 
-    def xt(self) -> XtMatch:
-        place, option = (IN_INTERFACE, "-i") if self.inbound else (OUT_INTERFACE, "-o")
-        return XtMatch(place=place, alternatives=format_each(option, self.names, self.negated))
+    def xt(self) -> tuple[str, ...]:
+        return format_each(self.option, self.names, self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([self.replace(names=(name,)) for name in self.names])
 
     def nft(self) -> str:
-        texts = [f'"{_format_interface(name)}"' for name in sorted(set(self.names), key=_as_number)]  # in nft's order
+        # nft lists a set in the order of the kernel, which compares names as little-endian numbers.
+        names = sorted(set(self.names), key=lambda name: int.from_bytes(name.encode("utf-8", "surrogateescape"), "little"))
+        texts = [f'"{_format_interface(name)}"' for name in names]
         return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
@@ -138,12 +142,14 @@ class InInterface(InterfaceMatch):
 class OutInterface(InterfaceMatch):
     """Matches packets sent through one of the interfaces (iptables(8), `-o`)."""
 
+    place, option = OUT_INTERFACE, "-o"
     inbound = False
 
 
 class Protocol(Match):
     """Matches the transport protocol (iptables(8), `-p`). `module` loads the protocol's module, without effect: not compared."""
 
+    place = PROTOCOL
     name: str
     negated: bool = False
     module: bool = False
@@ -151,9 +157,8 @@ class Protocol(Match):
     def _values(self) -> tuple[object, ...]:
         return self.name, self.negated
 
-    def xt(self) -> XtMatch:
-        (text,) = format_each("-p", (self.name,), self.negated)
-        return XtMatch(place=PROTOCOL, alternatives=(f"{text} -m {self.name}" if self.module else text,))
+    def xt(self) -> tuple[str, ...]:
+        return format_each("-p", (f"{self.name} -m {self.name}" if self.module else self.name,), self.negated)
 
     def nft(self) -> str:
         return format_one_of("meta l4proto", (self.name,), self.negated)
@@ -182,19 +187,20 @@ class Port(Match):
     match, a list with ranges as few as possible.
     """
 
+    listed = "ports"
     protocol: str
     ports: tuple[int | tuple[int, int], ...]
     source: bool = False
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         option = f"{'! ' if self.negated else ''}{'--sport' if self.source else '--dport'}"
         alternatives = []
         for group in self._groups():
             texts = format_ranges(map(bounds_of, group), ":")
             module = "multiport" if len(texts) > 1 else self.protocol
             alternatives.append(f"-m {module} {option}{'s' if len(texts) > 1 else ''} {','.join(texts)}")
-        return XtMatch(alternatives=tuple(alternatives), protocol=self.protocol)
+        return tuple(alternatives)
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([self.replace(ports=tuple(group)) for group in self._groups()])
@@ -258,9 +264,9 @@ class Owner(Match):
     last: int | None = None
     negated: bool = False
 
-    def xt(self) -> XtMatch:
+    def xt(self) -> tuple[str, ...]:
         if self.kind == "uid" and self.bounds == (0, FULL_MASK):
-            return XtMatch(alternatives=(f"-m owner {'! ' if self.negated else ''}--socket-exists",))
+            return (f"-m owner {'! ' if self.negated else ''}--socket-exists",)
         return format_extension("owner", f"--{self.kind}-owner", self._format_range("-"), self.negated)
 
     @property
@@ -343,11 +349,6 @@ def _format_interface(name: str) -> str:
     if name.endswith("+"):
         return f"{name[:-1]}*"
     return f"{name[:-1]}\\*" if name.endswith("*") else name
-
-
-def _as_number(name: str) -> int:
-    """Return the number that the kernel sorts by in a set, as on little-endian machines."""
-    return int.from_bytes(name.encode("utf-8", "surrogateescape"), "little")
 
 
 def is_named(interface: str, names: tuple[str, ...]) -> bool:

@@ -17,26 +17,10 @@ from __future__ import annotations
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.rules.matches import Match, Unless
+from netinit.rules import model
+from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
-from netinit.rules.model import (
-    BUILTIN_CHAINS,
-    FILTER,
-    ISTIO_PRERT,
-    MANGLE,
-    MISSING,
-    NAT,
-    NFT_PREFIXES,
-    PREROUTING,
-    PRIORITIES,
-    RAW,
-    TABLES,
-    Difference,
-    Plan,
-    Rule,
-    Table,
-    expected_base,
-)
+from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, PRIORITIES, TABLES, Plan, Rule, Table, expected_base
 from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
@@ -44,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeAlias
 
-    Condition: TypeAlias = "Match | Family | Unless"
+    Condition: TypeAlias = "Match | Family"
 
 DIALECT = "nft"
-TABLE_NAMES = tuple([prefix + name for prefix in NFT_PREFIXES for name in TABLES])
-PRIORITY_NAMES = {PRIORITIES[table]: table for table in (RAW, MANGLE, FILTER)}
+TABLE_NAMES = tuple([prefix + name for prefix in model.NFT_PREFIXES for name in TABLES])
+PRIORITY_NAMES = {PRIORITIES[table]: table for table in (model.RAW, model.MANGLE, model.FILTER)}
 
 
 def format_hook(hook: str, kind: str, priority: int, *, accepts: bool = True) -> str:
@@ -137,8 +121,8 @@ def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
     """Return name and rules of the chain that tests `last`."""
     (target,) = rule.target.nft(rule.families[0])
-    exceptions = [Unless(match=last, part=part) for part in range(len(last.nft_unless()))]
-    steps = [NftStep(conditions=(unless,), target=Return(), rule=rule) for unless in exceptions]
+    unless = last.nft_unless()
+    steps = [NftStep(conditions=(unless,), target=Return(), rule=rule)] if unless else []
     steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
     return f"{target.rpartition(' ')[2]}-{last.nft_chain}", steps
 
@@ -160,15 +144,15 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
 
 def model_table(name: str) -> str:
     """Return the model's name for a table of ours."""
-    for prefix in NFT_PREFIXES:
+    for prefix in model.NFT_PREFIXES:
         name = name.removeprefix(prefix)
     return name
 
 
 def model_name(chain: str) -> str:
     """Return the model's name for a chain of ours."""
-    if chain == format_chain(ISTIO_PRERT):
-        return ISTIO_PRERT
+    if chain == format_chain(model.ISTIO_PRERT):
+        return model.ISTIO_PRERT
     upper = chain.upper()
     return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
 
@@ -192,6 +176,6 @@ def render_script(plan: Plan, *, comments: bool = False) -> str:
     return deletions + render_tables(write_plan(plan, comments=comments))
 
 
-def miss_all(tables: Iterable[str]) -> tuple[Difference, ...]:
+def miss_all(tables: Iterable[str]) -> tuple[model.Difference, ...]:
     """Return the differences of a namespace without these tables."""
-    return tuple([Difference(kind=MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])
+    return tuple([model.Difference(kind=model.MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])

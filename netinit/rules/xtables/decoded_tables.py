@@ -15,29 +15,14 @@ from netinit.rules import structs
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import (
-    Destination,
-    InInterface,
-    OutInterface,
-    Protocol,
-    Source,
-    drop_implied_protocols,
-)
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
 from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
 from netinit.rules.xtables import building
-from netinit.rules.xtables.building import (
-    ENTRY_FORMS,
-    NEXT,
-    EntryForm,
-    TableEntry,
-    list_extensions,
-    split_table,
-    verdict_of,
-)
+from netinit.rules.xtables.building import ENTRY_FORMS, EntryForm, TableEntry, list_extensions, split_table, verdict_of
 
 COUNTERS_SIZE = 16  # struct xt_counters
 POLICIES = {structs.ACCEPTING: "ACCEPT", structs.DROPPING: "DROP"}
@@ -67,12 +52,12 @@ def decode_entry(entry: TableEntry, form: EntryForm) -> Rule:
         matches += more
         comment = text or comment
     target = decode_target(name, revision, info, form.family) if name else _read_verdict(entry, form, goto=bool(flags & form.goto))
-    return Rule(matches=drop_implied_protocols(matches), target=target, comment=comment, origin=None, families=(form.family,))
+    return Rule(matches=packet.drop_implied_protocols(matches), target=target, comment=comment, families=(form.family,))
 
 
 def _read_verdict(entry: TableEntry, form: EntryForm, *, goto: bool) -> Target:
     if entry.chain:
-        return Observe(text="") if entry.chain == NEXT else Jump(chain=entry.chain, goto=goto)
+        return Observe(text="") if entry.chain == building.NEXT else Jump(chain=entry.chain, goto=goto)
     verdict = verdict_of(entry, form)
     return VERDICTS.get(verdict) or UnknownTarget(text=f"verdict {verdict}")
 
@@ -118,7 +103,7 @@ def _read_network(
         return []
     length = bits.bit_count()
     if bits != (1 << family.bits) - (1 << family.bits - length):
-        return [UnknownMatch(text=f"{'-s' if kind is Source else '-d'} under a mask that is no prefix")]
+        return [UnknownMatch(text=f"{kind.option} under a mask that is no prefix")]
     network = Network((family.version, int.from_bytes(address, "big") & bits, length))
     return [kind(networks=(network,), negated=negated)]
 
@@ -129,8 +114,7 @@ def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: byte
         return [kind(names=("+",), negated=True)] if negated else []
     counted = len(mask.rstrip(b"\0"))
     known = name[:counted]
-    option = "-i" if kind is InInterface else "-o"
     if mask[:counted].strip(b"\xff") or b"\0" in known[:-1] or name[counted:].rstrip(b"\0") not in (b"", b"+"):
-        return [UnknownMatch(text=f"{option} under a mask that iptables does not write")]
+        return [UnknownMatch(text=f"{kind.option} under a mask that iptables does not write")]
     text = known.rstrip(b"\0").decode("utf-8", "surrogateescape")
     return [kind(names=(text if known.endswith(b"\0") else f"{text}+",), negated=negated)]

@@ -13,19 +13,9 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.decoding.matches import OPTIONS, read_module
 from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import HeldRule
-from netinit.rules.matches import Match
+from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import (
-    AddressMatch,
-    Destination,
-    InInterface,
-    InterfaceMatch,
-    OutInterface,
-    Port,
-    Protocol,
-    Source,
-    drop_implied_protocols,
-)
+from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
 from netinit.rules.structs import protocol_name
 
@@ -61,9 +51,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
     matches = [found for place in (*reader.built_in, reader.extensions) for found in place]
     words, text = [word.text for word in reader.target], " ".join([word.raw for word in reader.target])
     target = read_target(reader.goes, words, text, family)
-    return Rule(
-        matches=drop_implied_protocols(matches), target=target, comment=reader.comment, origin=None, families=(family,)
-    )
+    return Rule(matches=drop_implied_protocols(matches), target=target, comment=reader.comment, families=(family,))
 
 
 def text_is_complete(text: str) -> bool:
@@ -93,13 +81,9 @@ def _always_holds(match: Match) -> bool:
 
 
 def _order(match: Match) -> Match:
-    if isinstance(match, Port) and len(match.ports) > 1:
-        return match.replace(ports=tuple(sorted(set(match.ports), key=bounds_of)))
-    if isinstance(match, AddressMatch) and len(match.networks) > 1:
-        return match.replace(networks=tuple(sorted(set(match.networks))))
-    if isinstance(match, InterfaceMatch) and len(match.names) > 1:
-        return match.replace(names=tuple(sorted(set(match.names))))
-    return match
+    if not match.listed or len(values := getattr(match, match.listed)) == 1:
+        return match
+    return match.replace(**{match.listed: tuple(sorted(set(values), key=bounds_of if isinstance(match, packet.Port) else None))})
 
 
 def split_words(spec: str) -> list[Word]:
@@ -197,11 +181,11 @@ class _Reader:
             if self._protocol != "all":
                 self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):
-            kind = InInterface if option == "-i" else OutInterface
+            kind = packet.InInterface if option == "-i" else packet.OutInterface
             self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))
         else:
             networks = read_networks(value.text, self._family)
-            side = Source if option == "-s" else Destination
+            side = packet.Source if option == "-s" else packet.Destination
             if networks is None:
                 loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 2]])))
             else:
@@ -235,14 +219,14 @@ def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
     networks = []
     for item in text.split(","):
         address, slash, mask = item.partition("/")
-        if slash and ("." in mask or ":" in mask):
-            length = _prefix_length(mask, family)
-            if length is None:
-                return None
-            mask = str(length)
         if address == "0" and family.version == 4:  # noqa: PLR2004
             address = family.any_address
         try:
+            if slash and ("." in mask or ":" in mask):
+                bits = Network.parse(f"{mask}/{family.bits}").first
+                mask = str(bits.bit_count())
+                if bits != Network.parse(f"{family.any_address}/{mask}").last ^ (1 << family.bits) - 1:
+                    return None
             network = Network.parse(f"{address}/{mask or family.bits}")
         except ValueError:
             return None
@@ -250,15 +234,6 @@ def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
             return None
         networks.append(network)
     return tuple(networks)
-
-
-def _prefix_length(mask: str, family: Family) -> int | None:
-    try:
-        value = Network.parse(f"{mask}/{family.bits}").first
-    except ValueError:
-        return None
-    length = value.bit_count()
-    return length if value == ((1 << length) - 1) << (family.bits - length) else None
 
 
 def part_comment(spec: str) -> tuple[str, str]:

@@ -317,7 +317,7 @@ def test_counters_of_a_rule_are_passed_over_and_all_protocols_are_none():
 
 def test_the_flags_of_tcp_bring_their_protocol_with_them():
     flags = TcpFlags(mask=("SYN", "ACK"), flags=("SYN",))
-    assert flags.xt().protocol == "tcp"
+    assert flags.protocol == "tcp"
     rule = parse_rule("-p tcp -m tcp --tcp-flags SYN,ACK SYN -j RETURN", IPV4)
     assert write_rule(rule.replace(matches=(flags,)), IPV4) == ["-p tcp -m tcp --tcp-flags SYN,ACK SYN -j RETURN"]
 
