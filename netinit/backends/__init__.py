@@ -13,16 +13,19 @@ from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
-from netinit.rules.model import NFT_PREFIXES, Plan
+from netinit.rules.model import BUILTIN_CHAINS, NFT_PREFIXES, Plan, expected_base
+from netinit.rules.targets import format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
 
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
+    from netinit.rules import nft
+    from netinit.rules.iptables.write import Written
     from netinit.rules.model import Difference
 else:
     ABC = object  # as for records: abstract methods are for the type checker
@@ -76,7 +79,7 @@ class Comparison(ABC):
     def find_differences(self) -> tuple[Difference, ...]:
         """Compare everything: see `differences`."""
 
-    def known_chains(self) -> dict[Place, KnownChain] | None:
+    def known_chains(self) -> KnownChains | None:
         """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.
 
         A listing may show a rule as planned although the kernel holds another: only a first run knows what it committed.
@@ -212,7 +215,7 @@ def readers(name: str) -> tuple[str, ...]:
 def is_installed(name: str) -> bool:
     """Whether the backend's programs are installed; True if it needs none."""
     variant = BACKENDS[name].variant
-    return not variant or bool(detect.find_program(variant, IPV4, "restore"))
+    return not variant or bool(detect.find_restore(variant, IPV4))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
@@ -226,7 +229,7 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if uses > MANY_RULES:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
+    of_nf_tables = chains is None or any(chain.family in OF_IPTABLES for chain in chains)
     if of_nf_tables or _has_sets(BACKENDS[FIRST_WITH[NF_TABLES]].variant):
         found.append(NF_TABLES)
     legacy = [(family, detect.legacy_tables(family)) for family in FAMILIES]
@@ -236,3 +239,31 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if chains is not None and any(chain.family == INET and chain.table.startswith(NFT_PREFIXES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)
     return tuple([FIRST_WITH[tables] for tables in found])
+
+
+def chains_of_iptables(written: dict[Family, Written]) -> KnownChains:
+    """Return the chains of iptables-nft as nf_tables holds them once they are programmed."""
+    known = {}
+    for family, tables in written.items():
+        for table, chains in tables.items():
+            targets = {name: [one.rule.target for one in chain.rules] for name, chain in chains.items()}
+            jumps = [target.calls for own in targets.values() for target in own]
+            for name, own in targets.items():
+                known[family.number, table, name] = len(own) + jumps.count(name), *_base_of(table, name)
+    return known
+
+
+def chains_of_tables(tables: dict[str, nft.Steps]) -> KnownChains:
+    """Return the chains of our nft tables as nf_tables holds them once they are programmed."""
+    known = {}
+    for table, chains in tables.items():
+        jumps = [format_chain(step.target.calls) for _, steps in chains.values() for step in steps if step.target.calls]
+        for name, (hook, steps) in chains.items():
+            base = _base_of(table.rpartition("-")[2], name.upper() if hook else name)
+            known[INET, table, name] = len(steps) + jumps.count(name), *base
+    return known
+
+
+def _base_of(table: str, name: str) -> tuple[int, str, int]:
+    """Return hook, kind and priority of a chain, as `HeldChain` has them."""
+    return (BUILTIN_CHAINS.index(name), *expected_base(table, name)) if name in BUILTIN_CHAINS else (-1, "", 0)

@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from netinit.base.netlink_attributes import HeldChain
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
-    from netinit.kernel.netlink import NftChain
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Plan
     from netinit.rules.xtables.building import TableEntry
@@ -141,7 +141,7 @@ def read_nft(families: tuple[Family, ...]) -> Held:
     return netlink.read_unchanged(read)[1]
 
 
-def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
+def _read_family(family: Family, chains: tuple[HeldChain, ...]) -> HeldNft:
     known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
@@ -154,25 +154,19 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
         place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
-    accepts = all(chain.accepts for chain in known)
-    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(family, known, messages))
+    accepts = all(chain.policy for chain in known)
+    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
 
 
-def _decode(family: Family, chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
+def _decode(chains: tuple[HeldChain, ...], messages: Sequence[bytes]) -> Snapshot:
     """Return what was read as a snapshot. Raises ParseError."""
-    from netinit.base.snapshot import HeldChain, Snapshot
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot.nf_tables_dump import decode_rules
 
     rules, unknown = decode_rules(messages)
     if unknown:
         raise ParseError("; ".join([f"{one.place}: {one.reason}" for one in unknown]))
-    return Snapshot(rules=rules, chains=tuple([
-        HeldChain(
-            family=family.number, table=one.table, name=one.name, kind=one.kind, hook=one.hook, priority=one.priority,
-            policy=int(one.accepts),
-        )
-        for one in chains
-    ]))  # fmt: skip
+    return Snapshot(rules=rules, chains=chains)
 
 
 def hold_nft(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:

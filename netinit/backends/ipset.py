@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 
 from netinit.backends import Change, owner_of_sets
-from netinit.backends.iptables import XtablesState
+from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
 
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
@@ -89,7 +88,7 @@ class SetsComparison(XtablesComparison):
             return ()  # plain rules without sets capture the same
         return found
 
-    def known_chains(self) -> dict[Place, KnownChain] | None:
+    def known_chains(self) -> KnownChains | None:
         return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:

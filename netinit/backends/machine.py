@@ -12,12 +12,12 @@ from netinit.options import Facts, Options, SettledOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from types import ModuleType
     from typing import TypeVar
 
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
 
     Result = TypeVar("Result")
 
@@ -87,7 +87,7 @@ class Machine:
         return read_snapshot()
 
     def is_plain(
-        self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+        self, known: KnownChains, *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
     ) -> bool:
         """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
         from netinit.kernel import plain_namespace

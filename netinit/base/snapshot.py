@@ -7,6 +7,7 @@ could not be read is an Unknown, never left out.
 from __future__ import annotations
 
 from netinit.base.net import HostAddress
+from netinit.base.netlink_attributes import HeldChain as HeldChain  # noqa: PLC0414 - a part of snapshots too
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
@@ -39,26 +40,6 @@ class NftTable(Record):
 
     def __str__(self) -> str:
         return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"
-
-
-class HeldChain(Record):
-    """A chain; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1."""
-
-    family: int
-    table: str
-    name: str
-    handle: int = 0
-    flags: int = 0
-    kind: str = ""
-    hook: int = -1
-    priority: int = 0
-    policy: int = 1
-    devices: tuple[str, ...] = ()
-
-    @property
-    def is_base(self) -> bool:
-        """Whether packets enter the chain from a hook."""
-        return self.hook >= 0
 
 
 class NftRule(Record):

@@ -10,6 +10,10 @@ import posix
 from netinit.base.net import FAMILIES, IPV6, Family, parse_address
 from netinit.kernel import netlink, read_text, run
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.base.netlink_attributes import HeldChain
+
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
 MODULES = "/sys/module"
@@ -76,7 +80,7 @@ def open_table_names() -> None:
             _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
-def nft_chains() -> tuple[netlink.NftChain, ...] | None:
+def nft_chains() -> tuple[HeldChain, ...] | None:
     """Return this namespace's nf_tables chains, empty without nf_tables; None if they cannot be read."""
     try:
         return netlink.list_nft_chains()
@@ -100,15 +104,15 @@ def read_capabilities(which: str) -> int:
     return int(lines[0][1], 16) if lines else 0
 
 
-def find_program(variant: str, family: Family, action: str) -> str:
-    """Return the path of the `nft` or `legacy` iptables program for `save` or `restore`; empty if not installed.
+def find_restore(variant: str, family: Family) -> str:
+    """Return the path of the `nft` or `legacy` iptables-restore; empty if not installed.
 
     A name without a variant counts if it links to that variant.
     """
-    path = run.find(f"{family.program}-{variant}-{action}")
+    path = run.find(f"{family.program}-{variant}-restore")
     if path:
         return path
-    path = run.find(f"{family.program}-{action}")
+    path = run.find(f"{family.program}-restore")
     return path if path and _leads_to(path, variant) else ""
 
 

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from netinit.base.netlink_attributes import HeldChain
     from netinit.kernel.nf_tables import Message
 
     Place = tuple[int, str, str]  # family, table, chain
@@ -38,9 +39,9 @@ class OwnPart(Record):
 
 def find_parts(names: Collection[str], owned: Collection[str]) -> tuple[OwnPart, ...]:
     """Return the iptables-nft tables with these names that contain `owned` chains."""
-    tables: dict[tuple[int, str], list[netlink.NftChain]] = {}
+    tables: dict[tuple[int, str], list[HeldChain]] = {}
     for chain in detect.nft_chains() or ():
-        if chain.family in (netlink.IPV4_TABLES, netlink.IPV6_TABLES) and chain.table in names:
+        if chain.family in netlink.OF_IPTABLES and chain.table in names:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
     for (family, table), chains in tables.items():
@@ -78,7 +79,7 @@ def find_empty(
         empty = [
             one
             for one in held
-            if one.hooked and one.accepts and one.handle > part.first
+            if one.is_base and one.policy and one.handle > part.first
             and one.uses == (freed or {}).get((part.family, part.table, one.name), 0)
         ]  # fmt: skip
         table = attribute(netlink.NFTA_CHAIN_TABLE, name(part.table))

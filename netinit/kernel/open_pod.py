@@ -321,8 +321,7 @@ def _read_confined(root: int) -> str:
 
 
 def _list_programs() -> list[str]:
-    kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
-    paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
+    paths = [detect.find_restore(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
     return [path for path in (*paths, run.find("ipset")) if path]
 
 

@@ -200,7 +200,7 @@ def list_hooks() -> dict[tuple[int, str, str], str]:
     return {
         (chain.family, chain.table, chain.name): HOOKS[chain.hook]
         for chain in list_nft_chains()
-        if chain.hooked and 0 <= chain.hook < len(HOOKS)
+        if 0 <= chain.hook < len(HOOKS)
     }
 
 
@@ -208,7 +208,7 @@ def list_handles() -> Handles:
     """Return the nf_tables rules by the handles of trace events, without the trace's own. Raises OSError, BackendUnavailableError."""
     require_admin()
     found: Handles = {}
-    for family in (netlink.INET, netlink.IPV4_TABLES, netlink.IPV6_TABLES):
+    for family in (netlink.INET, *netlink.OF_IPTABLES):
         for body in list_nft_rules(family):
             rule = read_attributes(body, netlink.NETFILTER_SIZE)
             place = family, read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])
