@@ -85,9 +85,9 @@ def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
     try:
         with NfTables() as link:
             empty = find_empty(parts, change.freed, OWNED_CHAINS)
-            refused = link.commit_all([*change.deletions, *empty])
+            refused = link.commit([*change.deletions, *empty])
             if refused and empty:
-                refused = link.commit_all(change.deletions)
+                refused = link.commit(change.deletions)
     except OSError as error:
         raise ApplyError(f"iptables-nft: its rules cannot be deleted: {error.strerror}") from None
     if refused:

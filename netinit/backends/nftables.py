@@ -175,7 +175,7 @@ def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
 
     try:
         with NfTables() as link:
-            refusals = link.commit(INET, [message for message, _ in parts], check=check)
+            refusals = link.commit([(INET, message) for message, _ in parts], check=check)
     except OSError as error:
         from netinit.backends.nft_tables import explain_socket
 

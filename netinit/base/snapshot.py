@@ -48,8 +48,8 @@ class NftRule(Record):
     family: int
     table: str
     chain: str
-    handle: int
-    expressions: bytes
+    handle: int = 0
+    expressions: bytes = b""
     userdata: bytes = b""
 
 
@@ -69,9 +69,9 @@ class NftSet(Record):
     family: int
     table: str
     name: str
-    flags: int
-    key_type: int
-    key_length: int
+    flags: int = 0
+    key_type: int = 0
+    key_length: int = 0
     data_type: int = 0
     elements: tuple[NftElement, ...] = ()
     is_complete: bool = True

@@ -58,7 +58,7 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
         try:
             with NfTables() as link:
                 messages = find_empty((part,))
-                wrong = [one.number for one in link.commit_all(messages) if one.number not in (IN_USE, GONE)] if messages else []
+                wrong = [one.number for one in link.commit(messages) if one.number not in (IN_USE, GONE)] if messages else []
         except OSError as error:
             wrong = [error.errno or 0]
         if wrong:
