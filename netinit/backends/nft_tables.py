@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posix
 from _struct import unpack_from
+from itertools import takewhile
 
 from netinit.backends import chains_of_tables
 from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
@@ -239,9 +240,10 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
     from netinit.backends.failure_causes import explain_nft  # rarely needed
     from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 
-    kernel = _read_numbers(posix.uname().release)
+    kernel = list(takewhile(str.isdigit, posix.uname().release.partition("-")[0].split(".")))  # 6, 1, 0 of 6.1.0-18-amd64
     oldest = BACKENDS[FIRST_WITH[TABLES_OF_OUR_OWN]].oldest_kernel
-    old = f"kernel {_dotted(kernel)} is older than {_dotted(oldest)}" if kernel[:2] < oldest else ""
+    is_old = tuple(map(int, kernel[:2])) < oldest
+    old = f"kernel {'.'.join(kernel)} is older than {'.'.join(map(str, oldest))}" if is_old else ""
     return explain_nft(number, message, asked, old)
 
 
@@ -251,17 +253,3 @@ def _expression_at(attributes: bytes, offset: int) -> str:
     length = unpack_from("=H", attributes, offset)[0]
     found = read_attributes(attributes[offset + HEADER : offset + length], 0)
     return read_name(found.get(netlink.NFTA_EXPR_NAME, b""))
-
-
-def _read_numbers(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: 6, 1, 0 for 6.1.0-18-amd64."""
-    numbers = []
-    for part in text.split("-", maxsplit=1)[0].split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join([str(number) for number in version])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posix
 
-from netinit.base.net import FAMILIES, IPV6, Family, parse_address
+from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
 from netinit.kernel import netlink, read_text, run
 
 TYPE_CHECKING = False
@@ -45,17 +45,9 @@ def read_name_servers() -> list[str]:
 
 def name_servers(text: str) -> list[str]:
     """Return the name servers of a resolv.conf(5) text, without zone indexes and invalid addresses."""
-    found = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) > 1 and words[0] == "nameserver":
-            try:
-                address = parse_address(words[1].partition("%")[0])
-            except ValueError:
-                continue
-            if address not in found:
-                found.append(address)
-    return found
+    lines = [line.split() for line in text.splitlines()]
+    named = [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    return list(dict.fromkeys(read_addresses(named)))
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:

@@ -67,7 +67,6 @@ def _what_is_meant() -> str:
     )
 
 
-
 def lock(nanoseconds: int) -> int:
     """Acquire this namespace's lock; return its descriptor. Raises LockedError after `nanoseconds`.
 
