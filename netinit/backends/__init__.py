@@ -200,11 +200,7 @@ def owner_of_sets(variant: str) -> str:
 
 
 def _has_sets(variant: str) -> bool:
-    if not detect.has_address_sets():
-        return False
-    from netinit.kernel.address_sets import owned_sets  # many nodes have no sets
-
-    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in owned_sets())
+    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in detect.owned_sets())
 
 
 def readers(name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from netinit.base.errors import (
 )
 from netinit.base.net import IPV4
 from netinit.kernel import read_text
-from netinit.kernel.runtime_environment import advise
+from netinit.kernel.capabilities import advise
 from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
 
 TYPE_CHECKING = False

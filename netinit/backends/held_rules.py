@@ -12,7 +12,7 @@ from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
 from netinit.rules.iptables.write import KNOWN_TABLES
-from netinit.rules.model import OWNED_CHAINS, TABLES
+from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +49,11 @@ class HeldFamily(Record):
 
     def decode(self) -> Listing:
         """Decode the tables to iptables syntax."""
-        from netinit.kernel.address_sets import set_names
         from netinit.rules.live_listing import list_snapshot
 
         snapshot = self.snapshot()
         if not snapshot.address_sets:  # rules have their numbers; a backend's own read leaves the names out
-            snapshot = snapshot.replace(address_sets=tuple(set_names().items()))
+            snapshot = snapshot.replace(address_sets=tuple(detect.set_names().items()))
         return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
@@ -77,19 +76,9 @@ class HeldFamily(Record):
         raise NotImplementedError
 
     @property
-    def has_chains_of_ours(self) -> bool:
-        """Whether any chain has one of our names."""
-        return any(place[1] in OWNED_CHAINS for place in self.rules)
-
-    @property
     def size(self) -> int:
         """The number of rules."""
         return sum([len(rules) for rules in self.rules.values()])
-
-    @property
-    def in_use(self) -> bool:
-        """Whether there is any rule, or a policy other than accept."""
-        return bool(self.size) or not self.accepts
 
 
 class HeldNft(HeldFamily):

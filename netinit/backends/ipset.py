@@ -14,7 +14,7 @@ from netinit.backends.listing_comparison import XtablesComparison
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
-from netinit.kernel.address_sets import owned_sets
+from netinit.kernel.detect import owned_sets
 from netinit.rules.iptables import sets as set_rules
 from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
@@ -67,6 +67,7 @@ class SetsState(XtablesState):
 class SetsChange(Change):
     """A change with ipset's input before it and the names of the sets to keep after it."""
 
+    before: SetsState
     preparation: str
     kept: tuple[str, ...]
 
@@ -123,9 +124,7 @@ class SetsBackend(RestoreBackend):
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
-    def commit(self, change: Change) -> None:
-        if not isinstance(change, SetsChange):
-            raise TypeError("the change of another backend")
+    def commit(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
         kept = change.kept
         try:
             self._feed_sets(change.preparation)
@@ -137,9 +136,9 @@ class SetsBackend(RestoreBackend):
             kept = ()
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
-    def put_back(self, change: Change) -> None:
+    def put_back(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
         """Restore sets before the rules that use them; destroy new ones after the rules."""
-        before = _state_of(change).sets
+        before = change.before.sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
@@ -147,11 +146,11 @@ class SetsBackend(RestoreBackend):
         if lost:
             raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
-    def _commit_plainly(self, change: Change, error: NetinitError) -> None:
+    def _commit_plainly(self, change: SetsChange, error: NetinitError) -> None:
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.put_back(change)  # the plain rules start from the observed state
-            super().commit(_compare_plainly(change.plan, _state_of(change)).change())
+            super().commit(_compare_plainly(change.plan, change.before).change())
         except NetinitError:
             raise error from None
 
@@ -179,12 +178,6 @@ class SetsBackend(RestoreBackend):
 
 def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
     return XtablesComparison(plan, state, state.listings, comments=state.comments)
-
-
-def _state_of(change: Change) -> SetsState:
-    if not isinstance(change.before, SetsState):
-        raise TypeError("the change of another backend")
-    return change.before
 
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
@@ -217,7 +210,7 @@ def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
                     yield f"{family.name} {table}", chain, text
 
 
-class NftVariantWithSets(SetsBackend, NftVariant):
+class NftVariantWithSets(SetsBackend, NftVariant):  # type: ignore[misc] # commits its own changes
     """iptables on nf_tables, with sets."""
 
 

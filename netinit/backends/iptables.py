@@ -192,14 +192,14 @@ class XtablesBackend(Backend):
 
     def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> XtablesState:
         held = self.read(families, snapshot)
-        ours, foreign = any(one.has_chains_of_ours for one in held), False
+        ours, foreign = any(place[1] in OWNED_CHAINS for one in held for place in one.rules), False
         if held and not ours:
             from netinit.backends.listing_comparison import find_holders
 
             ours, foreign = find_holders({one.family: one.listing for one in held})
         return XtablesState(
             families=families, held=held, comments=self._comments, of_nf_tables=self.of_nf_tables,
-            in_use=any(one.in_use for one in held), ours=ours, foreign=foreign,
+            in_use=any(one.size or not one.accepts for one in held), ours=ours, foreign=foreign,
             notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
 
@@ -225,9 +225,7 @@ class XtablesBackend(Backend):
         from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
-        before = change.before
-        if not isinstance(before, XtablesState):
-            raise TypeError(f"the state of another dialect: {type(before).__name__}")
+        before: XtablesState = change.before  # type: ignore[assignment] # each backend gets its own changes
         if all(now.listings[family] == before.listings[family] for family in families):
             return []
         scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)

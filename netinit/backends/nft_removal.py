@@ -15,19 +15,9 @@ from netinit.backends import Change
 from netinit.backends.held_rules import HeldNft
 from netinit.base.errors import ApplyError
 from netinit.base.netlink_attributes import split_attributes
+from netinit.kernel import netlink
 from netinit.kernel.empty_tables import OwnPart, find_empty
-from netinit.kernel.netlink import (
-    NFTA_CHAIN_NAME,
-    NFTA_CHAIN_TABLE,
-    NFTA_EXPR_DATA,
-    NFTA_EXPR_NAME,
-    NFTA_RULE_CHAIN,
-    NFTA_RULE_HANDLE,
-    NFTA_RULE_TABLE,
-    attribute,
-    read_attributes,
-    read_name,
-)
+from netinit.kernel.netlink import attribute, read_attributes, read_name
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NfTables, name
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 
@@ -70,11 +60,10 @@ def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: 
             for one, rules in zip(held, places, strict=True)
         ]
     deletions: list[tuple[int, Message]] = []
+    freed: dict[tuple[int, str, str], int] = {}
     for one, rules in zip(held, ours, strict=True):
         deletions += [(one.family.number, message) for message in _write(one, rules)]
-    freed = {
-        (one.family.number, *place): len(found) for one, rules in zip(held, ours, strict=True) for place, found in rules.items()
-    }
+        freed |= {(one.family.number, *place): len(found) for place, found in rules.items()}
     return NftRemoval(
         scripts={one.family.name: "" for one in held}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
     )
@@ -111,21 +100,21 @@ def _find_jumps(held: Rules) -> Rules | None:
 def _jumps_to_ours(rule: NftRule) -> bool:
     """Whether the rule's only verdict is a jump to a chain of ours."""
     expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.expressions)]
-    names = [one.get(NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
+    names = [one.get(netlink.NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
     if names.count(b"immediate") != 1 or names[-1] != b"immediate":
         return False
-    data = read_attributes(read_attributes(expressions[-1].get(NFTA_EXPR_DATA, b""), 0).get(NFTA_IMMEDIATE_DATA, b""), 0)
+    data = read_attributes(read_attributes(expressions[-1].get(netlink.NFTA_EXPR_DATA, b""), 0).get(NFTA_IMMEDIATE_DATA, b""), 0)
     verdict = read_attributes(data.get(NFTA_DATA_VERDICT, b""), 0)
     return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
 
 
 def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
-        place = attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+        place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
         for one in rules:
-            yield NFT_MSG_DELRULE, 0, place + attribute(NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
+            yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
     chains = [place for place in held.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
-        yield NFT_MSG_DELRULE, 0, attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
+        yield NFT_MSG_DELRULE, 0, attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
     for table, chain in chains:
-        yield NFT_MSG_DELCHAIN, 0, attribute(NFTA_CHAIN_TABLE, name(table)) + attribute(NFTA_CHAIN_NAME, name(chain))
+        yield NFT_MSG_DELCHAIN, 0, attribute(netlink.NFTA_CHAIN_TABLE, name(table)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))

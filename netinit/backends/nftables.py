@@ -90,7 +90,7 @@ class NftComparison(Comparison):
     def resumable(self) -> bool:
         return not self.state.ours
 
-    def change(self, *, force: bool = False) -> Change:
+    def change(self, *, force: bool = False) -> NftChange:
         wrong = {difference.table for difference in self.differences}
         recording = self.plan.nft_prefix + NAT
         options = self.plan.made_from
@@ -107,7 +107,7 @@ class NftComparison(Comparison):
     def committed(self) -> dict[str, str]:
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
-    def removal(self) -> Change:
+    def removal(self) -> NftChange:
         return self._make_change(self.state.tables, {}, {})
 
     def known_chains(self) -> KnownChains | None:
@@ -150,13 +150,11 @@ class NftablesBackend(Backend):
         foreign = any(one.table not in tables if one.family == INET else one.family not in OF_IPTABLES for one in chains)
         return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
 
-    def commit(self, change: Change) -> None:
-        if isinstance(change, NftChange) and change.parts:
+    def commit(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
+        if change.parts:
             _commit(change.parts)
 
-    def put_back(self, change: Change) -> None:
-        if not isinstance(change, NftChange):
-            raise TypeError("the change of another backend")
+    def put_back(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
         from netinit.backends.nft_tables import restore
 
         parts = restore(self.observe().tables, change.held, change.unread)
@@ -166,7 +164,7 @@ class NftablesBackend(Backend):
     def check(self, plan: Plan) -> None:
         """Let the kernel validate a plan's tables without creating them. Raises the errors of `commit`."""
         change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
-        if isinstance(change, NftChange) and change.parts:
+        if change.parts:
             _commit(change.parts, check=True)
 
 

@@ -50,7 +50,7 @@ def refuse_host() -> None:
 
 
 def _what_is_meant() -> str:
-    from netinit.kernel.runtime_environment import PERSON, find_situation
+    from netinit.kernel.capabilities import PERSON, find_situation
 
     if find_situation() == PERSON:
         return (

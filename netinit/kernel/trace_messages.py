@@ -24,10 +24,10 @@ from typing import Self
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.base.net import Family
 from netinit.kernel import detect, netlink, nf_tables
+from netinit.kernel.capabilities import advise
 from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
 from netinit.kernel.nf_tables import Message, NfTables, create_chain, name, raise_first
-from netinit.kernel.runtime_environment import advise
 
 TABLE = "netinit-trace"
 BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), before raw (-300)

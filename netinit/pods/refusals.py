@@ -38,13 +38,12 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
     """Return the error that no backend works, with each one's reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
-        from netinit.kernel.capabilities import may_gain
-        from netinit.kernel.runtime_environment import advise
+        from netinit.kernel.capabilities import advise, may_gain
 
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}")
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
-        from netinit.kernel.runtime_environment import advise
+        from netinit.kernel.capabilities import advise
 
         others = " and ".join([name for name, line in BACKENDS.items() if not line.wants_net_raw])
         return BackendUnavailableError(

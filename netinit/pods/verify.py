@@ -20,8 +20,8 @@ from netinit.base.errors import BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
+from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
-from netinit.kernel.runtime_environment import advise
 from netinit.options import AUTO, LAYOUTS, Interception, Options
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover

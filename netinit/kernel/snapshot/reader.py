@@ -15,7 +15,7 @@ from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
 from netinit.kernel import netlink, read_text
-from netinit.kernel.address_sets import set_names
+from netinit.kernel.detect import set_names
 from netinit.kernel.netlink import RTA_OIF, RTA_PRIORITY, RTA_TABLE, Netlink, native, read_attributes
 from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
 from netinit.kernel.snapshot.nf_tables_dump import decode, fields_of

@@ -13,10 +13,10 @@ from netinit import backends
 from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
+from netinit.kernel.capabilities import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
-from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.options import TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey

@@ -20,10 +20,10 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NamespaceError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family, join_host
 from netinit.kernel import detect, links, read_text
+from netinit.kernel.capabilities import advise
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
-from netinit.kernel.runtime_environment import advise
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
