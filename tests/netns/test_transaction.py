@@ -324,8 +324,8 @@ def test_native_tables_whose_transaction_was_made_and_never_acknowledged_are_put
     made = []
     commit = NfTables.commit
 
-    def unheard(link, family, messages, **more):
-        found = commit(link, family, messages, **more)
+    def unheard(link, messages, **more):
+        found = commit(link, messages, **more)
         if not made:
             made.append(pod.run(["nft", "list", "ruleset"], check=True).stdout)
             raise OSError(105, "No buffer space available")
