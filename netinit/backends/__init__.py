@@ -170,7 +170,9 @@ class Backend(ABC):
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     """Load a backend by name, for these options and the families that the kernel supports."""
     line = BACKENDS[name]
-    with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
+    longest = max(len(options.exclude_outbound_cidrs), len(options.outbound_cidrs))
+    is_long = 0 < options.ipset_threshold < longest
+    with_sets = line.with_sets and ((is_long and run.find("ipset")) or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
@@ -187,11 +189,6 @@ def _may_hold_rules(family: Family, table: str) -> bool:
         return legacy_tables.holds_rules(family, table)
     except OSError:  # NET_RAW is missing; the programs report it
         return True
-
-
-def _has_long_list(options: Options) -> bool:
-    longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
-    return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
 
 
 def owner_of_sets(variant: str) -> str:

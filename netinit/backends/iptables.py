@@ -11,7 +11,7 @@ from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, netlink, run
 from netinit.options import BACKENDS
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
-from netinit.rules.model import OWNED_CHAINS, TABLES, Difference, Plan
+from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -311,21 +311,20 @@ class NftVariant(RestoreBackend):
             super().commit(change)
             return
         from netinit.backends import nft_removal  # not needed on a first run
-        from netinit.kernel.empty_tables import find_parts, remove_empty
 
-        parts = find_parts(TABLES, OWNED_CHAINS)
+        parts = nft_removal.find_parts()
         if isinstance(change, nft_removal.NftRemoval):
             nft_removal.commit(change, parts)
         else:
             super().commit(change)
-        remove_empty(parts)
+        nft_removal.remove_empty(parts)
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        from netinit.kernel.empty_tables import find_parts, remove_empty
+        from netinit.backends import nft_removal
 
-        parts = find_parts(TABLES, OWNED_CHAINS)
+        parts = nft_removal.find_parts()
         lost = super()._return_to(change, families)
-        remove_empty(parts)
+        nft_removal.remove_empty(parts)
         return lost
 
 

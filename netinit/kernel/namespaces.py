@@ -19,7 +19,6 @@ from netinit.base.errors import LockedError, NamespaceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Self
 
 OWN = "/proc/self/ns/net"
@@ -81,13 +80,16 @@ def lock(nanoseconds: int) -> int:
 
 def take(descriptor: int, nanoseconds: int) -> bool:
     """Wait for the flock(2) lock of an open file; return whether it was acquired."""
-    for _ in attempts(nanoseconds):
+    deadline = time.monotonic_ns() + nanoseconds
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            continue
-        return True
-    return False
+            if time.monotonic_ns() >= deadline:
+                return False
+            time.sleep(POLL)
+        else:
+            return True
 
 
 def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) -> None:
@@ -99,15 +101,6 @@ def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) ->
     holders = describe_holders(descriptor)
     posix.close(descriptor)
     raise LockedError(f"{what} {holders}{remedy}")
-
-
-def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yield at once and then every 10 ms until the time is over."""
-    deadline = time.monotonic_ns() + nanoseconds
-    yield
-    while time.monotonic_ns() < deadline:
-        time.sleep(POLL)
-        yield
 
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:

@@ -121,11 +121,19 @@ class Netlink:
                 return found
         raise OSError(EINTR, posix.strerror(EINTR))
 
-    def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload)."""
+    def request(self, kind: int, flags: int, body: bytes, *, may_lack: bool = False) -> list[tuple[int, bytes]]:
+        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload).
+
+        `may_lack`: that the object does not exist is no error.
+        """
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
-        found = [*self._receive()]
+        try:
+            found = [*self._receive()]
+        except FileNotFoundError:
+            if not may_lack:
+                raise
+            return []
         if self._truncated:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
