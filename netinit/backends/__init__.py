@@ -94,9 +94,9 @@ class Comparison(ABC):
     def ours(self) -> dict[str, tuple[str, ...]]:
         """Return the rules that a removal deletes, by place (family, table, chain)."""
 
-    @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
         """Return foreign rules before ours, which may decide first."""
+        return ()
 
     @abstractmethod
     def resumable(self) -> bool:

@@ -94,9 +94,6 @@ class FirstComparison(Comparison):
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {}
 
-    def shadows(self) -> tuple[Difference, ...]:
-        return ()
-
     def resumable(self) -> bool:
         return True
 

@@ -84,9 +84,6 @@ class NftComparison(Comparison):
 
         return list_rules(self.state.tables)
 
-    def shadows(self) -> tuple[Difference, ...]:
-        return ()
-
     def resumable(self) -> bool:
         return not self.state.ours
 

@@ -16,6 +16,7 @@ import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
+from netinit.kernel import identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +34,8 @@ _OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread;
 
 def is_machine() -> bool:
     """Whether this process is in the kernel's initial network namespace."""
-    if posix.access(OF_THE_FIRST, posix.F_OK):
-        return True
-    try:
-        return posix.stat(OWN).st_ino == FIRST
-    except OSError:  # no /proc: `lock` reports it
-        return False
+    found = identify(OWN)  # nothing without /proc, which `lock` reports
+    return posix.access(OF_THE_FIRST, posix.F_OK) or (found is not None and found[1] == FIRST)
 
 
 def refuse_host() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,16 +122,7 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
         yield symptom("not-in-force", first=found[0].describe(), more=more)
 
 
-def list_interfaces() -> list[str]:
-    """Return the interfaces of this namespace except lo."""
-    folder = Path("/proc/sys/net/ipv4/conf")
-    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    return [name for name in names if name not in ("all", "default", "lo")]
-
-
-def find_settings(
-    options: SettledOptions, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
-) -> Iterator[Symptom]:
+def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[Symptom]:
     """Yield kernel settings that lose captured connections."""
 
     def is_on(name: str) -> bool:
@@ -143,7 +135,7 @@ def find_settings(
         yield symptom("no-loopback-ipv6", what=what)
     if not transparent:
         return
-    for name in interfaces():
+    for name in sorted(name for _, name in socket.if_nameindex() if name != "lo"):
         values = {
             setting: {one: int(read(f"/proc/sys/net/ipv4/conf/{one}/{setting}").strip() or 0) for one in ("all", name)}
             for setting in ("src_valid_mark", "accept_local", "rp_filter")
