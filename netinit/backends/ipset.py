@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChains
 
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
@@ -88,9 +87,6 @@ class SetsComparison(XtablesComparison):
         if plainly and not _compare_plainly(self.plan, state).differences:
             return ()  # plain rules without sets capture the same
         return found
-
-    def known_chains(self) -> KnownChains | None:
-        return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:
         live = self.state.sets

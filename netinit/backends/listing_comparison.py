@@ -46,10 +46,8 @@ class XtablesComparison(Comparison):
         return found
 
     def known_chains(self) -> KnownChains | None:
-        return self.count_chains() if self.is_first or not self.differences else None
-
-    def count_chains(self) -> KnownChains:
-        """Return the plan's chains as nf_tables holds them afterwards."""
+        if not self.is_first and self.differences:
+            return None
         return chains_of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
 
     def ours(self) -> dict[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW, read_capabilities
 KUBERNETES, CONTAINER, PERSON = "a container of a pod", "a container", "a person"
 OF_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set by the kubelet in every container
 OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
-_NUMBERS = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW}
+NUMBERS = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW}
 WANTED = (CAP_NET_ADMIN, CAP_NET_RAW)
 CAP_SETPCAP = 8
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: 64 bits in two words
@@ -81,7 +81,7 @@ def advise(*capabilities: str, reading: bool = False) -> str:
     if situation == PERSON:
         return f"this root lacks {names}: run it where root has all rights" if root else "run it as root (sudo)"
     # The capability is in the bounding set but not effective: the program, or its user, does not get it.
-    withheld = not root and all(read_capabilities("CapBnd") >> _NUMBERS[name] & 1 for name in capabilities)
+    withheld = not root and all(read_capabilities("CapBnd") >> NUMBERS[name] & 1 for name in capabilities)
     user = " as user 0" if withheld or (not root and not may_gain()) else ""
     if situation == KUBERNETES and reading:
         return f"give the container securityContext.capabilities.add: [{names}]{user}, as kubectl debug --profile=netadmin does"

@@ -178,8 +178,10 @@ class Tracer:
         try:
             self._traces = opened.enter_context(EventSocket(1 << NFNLGRP_NFTRACE - 1))
             _remove_leftover()
-            before = _read_logger(self._family) if self._older else ""
+            before = ""  # as `_restore_logger` takes it
             if self._older:
+                number = str(self._family.number)
+                before = f"{number}-{(_LOGGERS / number).read_text(encoding='ascii').strip()}"
                 _bind(self._reports, OF_THE_OLDER)
             opened.callback(lambda: _restore_logger(self._before))
             link = opened.enter_context(NfTables())
@@ -337,11 +339,6 @@ def _remove_leftover() -> None:
     except PermissionError:
         raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
     _restore_logger(next((chain.removeprefix(_LOGGER_CHAIN) for chain in chains if chain.startswith(_LOGGER_CHAIN)), ""))
-
-
-def _read_logger(family: Family) -> str:
-    """Return the family's number and logger, as `_restore_logger` takes them."""
-    return f"{family.number}-{(_LOGGERS / str(family.number)).read_text(encoding='ascii').strip()}"
 
 
 def _write_logger(family: Family, logger: str) -> None:

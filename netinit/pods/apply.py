@@ -283,7 +283,8 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     except NotInForceError:
         if not task.options.reconcile or task.options.force_apply:
             raise
-    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), task.forced())
+    forced = task.replace(options=task.options.replace(force_apply=True))
+    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), forced)
 
 
 def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:

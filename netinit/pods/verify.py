@@ -106,7 +106,12 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
 
 def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None) -> Report:
     settled = machine.settle(options)
-    snapshot = _read_snapshot(machine)
+    try:
+        snapshot = machine.read_snapshot()
+    except OSError as error:
+        _refuse_without_admin(machine)
+        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+    snapshot = without_counters(snapshot) if snapshot else None
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None
     survey = Survey(settled, machine=machine, snapshot=whole)
@@ -127,22 +132,12 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     differences = judgement.differences
     if connections:
         differences += tuple(_find_bypassing(settled, plan))
-    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices
-    warnings += judgement.warnings
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
         doubts=judgement.warnings, judgement=judgement if whole else None,
     )  # fmt: skip
-
-
-def _read_snapshot(machine: Machine) -> Snapshot | None:
-    try:
-        snapshot = machine.read_snapshot()
-    except OSError as error:
-        _refuse_without_admin(machine)
-        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
-    return without_counters(snapshot) if snapshot else None
 
 
 def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:

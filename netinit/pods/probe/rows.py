@@ -20,7 +20,7 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NamespaceError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family, join_host
 from netinit.kernel import detect, links, read_text
-from netinit.kernel.capabilities import advise
+from netinit.kernel.capabilities import NUMBERS, advise
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.sockets import creating_as
@@ -112,11 +112,7 @@ def _probe_here(options: Options, warning: str) -> Probes:
 
 
 def _check_privileges() -> None:
-    missing = [
-        name
-        for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("NET_RAW", detect.CAP_NET_RAW))
-        if not detect.has_capability(number)
-    ]
+    missing = [name for name, number in NUMBERS.items() if not detect.has_capability(number)]
     if missing:
         raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing, reading=True)}")
     if read_text(EVENTS).strip() == "0":
