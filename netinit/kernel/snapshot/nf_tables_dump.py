@@ -64,7 +64,7 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
     def dump() -> tuple[dict[str, Any], list[Unknown]]:
         missed: list[Unknown] = []
         with Netlink(NETLINK_NETFILTER) as link:
-            return _Dump(link, missed, family, tables).read(), missed
+            return _dump(link, missed, family, tables), missed
 
     try:
         netlink.read_nft_generation()
@@ -77,47 +77,42 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
     return {"generation": generation, **found}
 
 
-class _Dump:
-    def __init__(self, link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> None:
-        self._link = link
-        self._unknown = unknown
-        self._family = family
-        self._only = only
-        self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
+def _dump(link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> dict[str, Any]:
+    def read_all(kind: int, table: str = "") -> tuple[Any, ...]:
+        named = netlink.attribute(1, nf_tables.name(table)) if table else b""  # NFTA_RULE_TABLE
+        return _decode_objects(kind, nf_tables.dump_objects(link, family, kind, named), unknown)
 
-    def read(self) -> dict[str, Any]:
-        tables = self._read(nf_tables.NFT_MSG_NEWTABLE)
-        if not tables:
-            return {}
-        sets = self._read(nf_tables.NFT_MSG_NEWSET)
-        return {
-            "tables": tables,
-            "chains": self._read(nf_tables.NFT_MSG_NEWCHAIN),
-            "rules": sum([self._read(nf_tables.NFT_MSG_NEWRULE, table) for table in self._only or ("",)], ()),
-            "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
-            "objects": self._read(nf_tables.NFT_MSG_NEWOBJ) + self._read(nf_tables.NFT_MSG_NEWFLOWTABLE),
-        }
+    tables = read_all(nf_tables.NFT_MSG_NEWTABLE)
+    if not tables:
+        return {}
+    sets = [one for one in read_all(nf_tables.NFT_MSG_NEWSET) if not only or one.table in only]
+    chains = read_all(nf_tables.NFT_MSG_NEWCHAIN)
+    rules = sum([read_all(nf_tables.NFT_MSG_NEWRULE, table) for table in only or ("",)], ())
+    left = nf_tables.MAX_ELEMENT_BYTES
+    for index, one in enumerate(sets):
+        sets[index], size = _fill(one, left, unknown)
+        left -= size
+    objects = read_all(nf_tables.NFT_MSG_NEWOBJ) + read_all(nf_tables.NFT_MSG_NEWFLOWTABLE)
+    return {"tables": tables, "chains": chains, "rules": rules, "sets": tuple(sets), "objects": objects}
 
-    def _read(self, kind: int, table: str = "") -> tuple[Any, ...]:
-        only = netlink.attribute(1, nf_tables.name(table)) if table else b""  # NFTA_RULE_TABLE
-        return _decode_objects(kind, nf_tables.dump_objects(self._link, self._family, kind, only), self._unknown)
 
-    def _fill(self, one: NftSet) -> NftSet:
-        place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
-        try:
-            messages = nf_tables.dump_elements(one.family, nf_tables.name(one.table), nf_tables.name(one.name), self._element_bytes)
-        except OSError as error:
-            if error.errno not in TOO_BIG:
-                raise
-            self._unknown.append(Unknown(place=place, reason="it has more elements than are read"))
-            return one.replace(is_complete=False)
-        self._element_bytes -= sum([len(payload) for payload in messages])
-        try:
-            elements = tuple([element for payload in messages for element in _read_elements(payload)])
-        except MISREAD as error:
-            self._unknown.append(_misread(place, error))
-            return one.replace(is_complete=False)
-        return one.replace(elements=elements)
+def _fill(one: NftSet, most: int, unknown: list[Unknown]) -> tuple[NftSet, int]:
+    """Return the set with its elements, and how many bytes they take; at most `most` are read."""
+    place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
+    try:
+        messages = nf_tables.dump_elements(one.family, nf_tables.name(one.table), nf_tables.name(one.name), most)
+    except OSError as error:
+        if error.errno not in TOO_BIG:
+            raise
+        unknown.append(Unknown(place=place, reason="it has more elements than are read"))
+        return one.replace(is_complete=False), 0
+    size = sum([len(payload) for payload in messages])
+    try:
+        elements = tuple([element for payload in messages for element in _read_elements(payload)])
+    except MISREAD as error:
+        unknown.append(_misread(place, error))
+        return one.replace(is_complete=False), size
+    return one.replace(elements=elements), size
 
 
 def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[Unknown]]:
