@@ -282,9 +282,8 @@ def _make_folder() -> bool:
 
 def _what_helps(number: int | None) -> str:
     if number in _REFUSED:
-        from netinit.kernel.capabilities import PERSON, find_situation
-
-        rights = "run it as root (sudo)" if find_situation() == PERSON else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
+        is_person = capabilities.find_situation() == capabilities.PERSON
+        rights = "run it as root (sudo)" if is_person else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
         return f"other users' namespaces are root's to enter: {rights}"
     return "--pid wants a running process, --netns a namespace's path or name"
 

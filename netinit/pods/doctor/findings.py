@@ -21,6 +21,8 @@ from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.options import TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
+from netinit.pods.live import infer_run
+from netinit.pods.verify import verify
 from netinit.simulate.host import describe_node_program
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -106,9 +108,6 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
     """Yield what keeps existing rules from being in force, as `netinit verify` without options does."""
-    from netinit.pods.live import infer_run
-    from netinit.pods.verify import verify
-
     try:
         shown = infer_run(options)
         found = verify(shown[0]).differences if shown else ()
