@@ -21,8 +21,7 @@ from typing import Any, Self
 
 from netinit.base.errors import NetinitError
 from netinit.kernel import namespaces
-from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, creating_as
 from netinit.lab import APP_ID, PROXY_ID, Pod
 from netinit.options import Options
 from netinit.options.interception import AMBIENT, NODE_PROXY_MARK

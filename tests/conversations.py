@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID
 
 SECONDS = 1.0  # until an end that hears nothing counts as cut off

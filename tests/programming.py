@@ -20,7 +20,7 @@ import prefork
 from core import plan
 from lab_state import describe_state, drop_empty_tables, list_rules
 from netinit.base.net import FAMILIES, Family
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import NetworkNamespace, Probe
 from netinit.options import Options
 from netinit.pods import apply as applying

@@ -13,16 +13,19 @@ from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
-from netinit.rules.model import NFT_PREFIXES, Plan
+from netinit.rules.model import BUILTIN_CHAINS, NFT_PREFIXES, Plan, expected_base
+from netinit.rules.targets import format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
 
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
+    from netinit.rules import nft
+    from netinit.rules.iptables.write import Written
     from netinit.rules.model import Difference
 else:
     ABC = object  # as for records: abstract methods are for the type checker
@@ -76,7 +79,7 @@ class Comparison(ABC):
     def find_differences(self) -> tuple[Difference, ...]:
         """Compare everything: see `differences`."""
 
-    def known_chains(self) -> dict[Place, KnownChain] | None:
+    def known_chains(self) -> KnownChains | None:
         """Return the plan's nf_tables chains as the kernel holds them afterwards; None if the rules must be read to know.
 
         A listing may show a rule as planned although the kernel holds another: only a first run knows what it committed.
@@ -91,9 +94,9 @@ class Comparison(ABC):
     def ours(self) -> dict[str, tuple[str, ...]]:
         """Return the rules that a removal deletes, by place (family, table, chain)."""
 
-    @abstractmethod
     def shadows(self) -> tuple[Difference, ...]:
         """Return foreign rules before ours, which may decide first."""
+        return ()
 
     @abstractmethod
     def resumable(self) -> bool:
@@ -167,7 +170,9 @@ class Backend(ABC):
 def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
     """Load a backend by name, for these options and the families that the kernel supports."""
     line = BACKENDS[name]
-    with_sets = line.with_sets and (_has_long_list(options) or _has_sets(line.variant))
+    longest = max(len(options.exclude_outbound_cidrs), len(options.outbound_cidrs))
+    is_long = 0 < options.ipset_threshold < longest
+    with_sets = line.with_sets and ((is_long and run.find("ipset")) or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
@@ -186,22 +191,13 @@ def _may_hold_rules(family: Family, table: str) -> bool:
         return True
 
 
-def _has_long_list(options: Options) -> bool:
-    longest = max([len(networks) for networks in (options.exclude_outbound_cidrs, options.outbound_cidrs)])
-    return 0 < options.ipset_threshold < longest and bool(run.find("ipset"))
-
-
 def owner_of_sets(variant: str) -> str:
     """Return the name prefix of an iptables variant's address sets."""
     return f"netinit-{variant}"
 
 
 def _has_sets(variant: str) -> bool:
-    if not detect.has_address_sets():
-        return False
-    from netinit.kernel.address_sets import owned_sets  # many nodes have no sets
-
-    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in owned_sets())
+    return any(found.startswith(f"{owner_of_sets(variant)}-") for found in detect.owned_sets())
 
 
 def readers(name: str) -> tuple[str, ...]:
@@ -212,7 +208,7 @@ def readers(name: str) -> tuple[str, ...]:
 def is_installed(name: str) -> bool:
     """Whether the backend's programs are installed; True if it needs none."""
     variant = BACKENDS[name].variant
-    return not variant or bool(detect.find_program(variant, IPV4, "restore"))
+    return not variant or bool(detect.find_restore(variant, IPV4))
 
 
 def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
@@ -226,7 +222,7 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if uses > MANY_RULES:
         Log(options.log_level, as_json=options.log_as_json).warn(f"there are some {uses:,} rules: reading them takes seconds")
     found = []
-    of_nf_tables = chains is None or any(chain.family in (IPV4_TABLES, IPV6_TABLES) for chain in chains)
+    of_nf_tables = chains is None or any(chain.family in OF_IPTABLES for chain in chains)
     if of_nf_tables or _has_sets(BACKENDS[FIRST_WITH[NF_TABLES]].variant):
         found.append(NF_TABLES)
     legacy = [(family, detect.legacy_tables(family)) for family in FAMILIES]
@@ -236,3 +232,31 @@ def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
     if chains is not None and any(chain.family == INET and chain.table.startswith(NFT_PREFIXES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)
     return tuple([FIRST_WITH[tables] for tables in found])
+
+
+def chains_of_iptables(written: dict[Family, Written]) -> KnownChains:
+    """Return the chains of iptables-nft as nf_tables holds them once they are programmed."""
+    known = {}
+    for family, tables in written.items():
+        for table, chains in tables.items():
+            targets = {name: [one.rule.target for one in chain.rules] for name, chain in chains.items()}
+            jumps = [target.calls for own in targets.values() for target in own]
+            for name, own in targets.items():
+                known[family.number, table, name] = len(own) + jumps.count(name), *_base_of(table, name)
+    return known
+
+
+def chains_of_tables(tables: dict[str, nft.Steps]) -> KnownChains:
+    """Return the chains of our nft tables as nf_tables holds them once they are programmed."""
+    known = {}
+    for table, chains in tables.items():
+        jumps = [format_chain(step.target.calls) for _, steps in chains.values() for step in steps if step.target.calls]
+        for name, (hook, steps) in chains.items():
+            base = _base_of(table.rpartition("-")[2], name.upper() if hook else name)
+            known[INET, table, name] = len(steps) + jumps.count(name), *base
+    return known
+
+
+def _base_of(table: str, name: str) -> tuple[int, str, int]:
+    """Return hook, kind and priority of a chain, as `HeldChain` has them."""
+    return (BUILTIN_CHAINS.index(name), *expected_base(table, name)) if name in BUILTIN_CHAINS else (-1, "", 0)

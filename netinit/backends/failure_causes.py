@@ -5,6 +5,8 @@ The programs run in the C locale, so messages are those of their sources and of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from netinit.base.errors import (
     ApplyError,
     BackendUnavailableError,
@@ -15,12 +17,8 @@ from netinit.base.errors import (
 )
 from netinit.base.net import IPV4
 from netinit.kernel import read_text
-from netinit.kernel.runtime_environment import advise
+from netinit.kernel.capabilities import advise
 from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"

@@ -12,14 +12,14 @@ from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
 from netinit.rules.iptables.write import KNOWN_TABLES
-from netinit.rules.model import OWNED_CHAINS, TABLES
+from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from netinit.base.netlink_attributes import HeldChain
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
-    from netinit.kernel.netlink import NftChain
     from netinit.rules.iptables.write import Listing
     from netinit.rules.model import Plan
     from netinit.rules.xtables.building import TableEntry
@@ -49,12 +49,11 @@ class HeldFamily(Record):
 
     def decode(self) -> Listing:
         """Decode the tables to iptables syntax."""
-        from netinit.kernel.address_sets import set_names
         from netinit.rules.live_listing import list_snapshot
 
         snapshot = self.snapshot()
         if not snapshot.address_sets:  # rules have their numbers; a backend's own read leaves the names out
-            snapshot = snapshot.replace(address_sets=tuple(set_names().items()))
+            snapshot = snapshot.replace(address_sets=tuple(detect.set_names().items()))
         return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
 
     def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
@@ -77,19 +76,9 @@ class HeldFamily(Record):
         raise NotImplementedError
 
     @property
-    def has_chains_of_ours(self) -> bool:
-        """Whether any chain has one of our names."""
-        return any(place[1] in OWNED_CHAINS for place in self.rules)
-
-    @property
     def size(self) -> int:
         """The number of rules."""
         return sum([len(rules) for rules in self.rules.values()])
-
-    @property
-    def in_use(self) -> bool:
-        """Whether there is any rule, or a policy other than accept."""
-        return bool(self.size) or not self.accepts
 
 
 class HeldNft(HeldFamily):
@@ -141,7 +130,7 @@ def read_nft(families: tuple[Family, ...]) -> Held:
     return netlink.read_unchanged(read)[1]
 
 
-def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
+def _read_family(family: Family, chains: tuple[HeldChain, ...]) -> HeldNft:
     known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
@@ -154,25 +143,19 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> HeldNft:
         place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
-    accepts = all(chain.accepts for chain in known)
-    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(family, known, messages))
+    accepts = all(chain.policy for chain in known)
+    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
 
 
-def _decode(family: Family, chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
+def _decode(chains: tuple[HeldChain, ...], messages: Sequence[bytes]) -> Snapshot:
     """Return what was read as a snapshot. Raises ParseError."""
-    from netinit.base.snapshot import HeldChain, Snapshot
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot.nf_tables_dump import decode_rules
 
     rules, unknown = decode_rules(messages)
     if unknown:
         raise ParseError("; ".join([f"{one.place}: {one.reason}" for one in unknown]))
-    return Snapshot(rules=rules, chains=tuple([
-        HeldChain(
-            family=family.number, table=one.table, name=one.name, kind=one.kind, hook=one.hook, priority=one.priority,
-            policy=int(one.accepts),
-        )
-        for one in chains
-    ]))  # fmt: skip
+    return Snapshot(rules=rules, chains=chains)
 
 
 def hold_nft(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 
 from netinit.backends import Change, owner_of_sets
-from netinit.backends.iptables import XtablesState
+from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.backends.restore import LegacyVariant, NftVariant, RestoreBackend
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
-from netinit.kernel.address_sets import owned_sets
+from netinit.kernel.detect import owned_sets
 from netinit.rules.iptables import sets as set_rules
 from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
 
 PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
@@ -68,6 +66,7 @@ class SetsState(XtablesState):
 class SetsChange(Change):
     """A change with ipset's input before it and the names of the sets to keep after it."""
 
+    before: SetsState
     preparation: str
     kept: tuple[str, ...]
 
@@ -88,9 +87,6 @@ class SetsComparison(XtablesComparison):
         if plainly and not _compare_plainly(self.plan, state).differences:
             return ()  # plain rules without sets capture the same
         return found
-
-    def known_chains(self) -> dict[Place, KnownChain] | None:
-        return None if self.differences and not self.is_first else self.count_chains()
 
     def resumable(self) -> bool:
         live = self.state.sets
@@ -124,9 +120,7 @@ class SetsBackend(RestoreBackend):
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
-    def commit(self, change: Change) -> None:
-        if not isinstance(change, SetsChange):
-            raise TypeError("the change of another backend")
+    def commit(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
         kept = change.kept
         try:
             self._feed_sets(change.preparation)
@@ -138,9 +132,9 @@ class SetsBackend(RestoreBackend):
             kept = ()
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
-    def put_back(self, change: Change) -> None:
+    def put_back(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
         """Restore sets before the rules that use them; destroy new ones after the rules."""
-        before = _state_of(change).sets
+        before = change.before.sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
@@ -148,11 +142,11 @@ class SetsBackend(RestoreBackend):
         if lost:
             raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
-    def _commit_plainly(self, change: Change, error: NetinitError) -> None:
+    def _commit_plainly(self, change: SetsChange, error: NetinitError) -> None:
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.put_back(change)  # the plain rules start from the observed state
-            super().commit(_compare_plainly(change.plan, _state_of(change)).change())
+            super().commit(_compare_plainly(change.plan, change.before).change())
         except NetinitError:
             raise error from None
 
@@ -180,12 +174,6 @@ class SetsBackend(RestoreBackend):
 
 def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
     return XtablesComparison(plan, state, state.listings, comments=state.comments)
-
-
-def _state_of(change: Change) -> SetsState:
-    if not isinstance(change.before, SetsState):
-        raise TypeError("the change of another backend")
-    return change.before
 
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:
@@ -218,7 +206,7 @@ def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
                     yield f"{family.name} {table}", chain, text
 
 
-class NftVariantWithSets(SetsBackend, NftVariant):
+class NftVariantWithSets(SetsBackend, NftVariant):  # type: ignore[misc] # commits its own changes
     """iptables on nf_tables, with sets."""
 
 

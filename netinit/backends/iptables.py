@@ -1,25 +1,31 @@
-"""Common parts of the iptables backends: rules read from the kernel, changes as iptables-restore input."""
+"""The iptables backends: rules read from the kernel, changes as input of iptables-restore, both families at once."""
 
 from __future__ import annotations
 
+import posix
 from abc import abstractmethod
 
-from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, filled
-from netinit.base.errors import ApplyError, NetinitError
+from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled
+from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, Family
-from netinit.kernel import detect
+from netinit.kernel import detect, netlink, run
+from netinit.options import BACKENDS
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
-from netinit.rules.model import Difference, Plan
+from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from netinit.backends.held_rules import Held
     from netinit.backends.listing_comparison import XtablesComparison
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
+    from netinit.kernel.run import Finished
+
+LOCKED_STATUS = 4  # of iptables-restore
+
 
 class XtablesState(State):
     """The rules by family; `held` is empty if no table exists."""
@@ -88,9 +94,6 @@ class FirstComparison(Comparison):
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {}
 
-    def shadows(self) -> tuple[Difference, ...]:
-        return ()
-
     def resumable(self) -> bool:
         return True
 
@@ -105,12 +108,8 @@ class FirstComparison(Comparison):
     def removal(self) -> Change:
         return Change(scripts={}, before=self.state, plan=self.plan)
 
-    def known_chains(self) -> dict[Place, KnownChain]:
-        if not self.state.of_nf_tables:
-            return {}
-        from netinit.backends.known_chains import of_iptables
-
-        return of_iptables(self.written)
+    def known_chains(self) -> KnownChains:
+        return chains_of_iptables(self.written) if self.state.of_nf_tables else {}
 
 
 class PlannedComparison(FirstComparison):
@@ -190,14 +189,14 @@ class XtablesBackend(Backend):
 
     def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> XtablesState:
         held = self.read(families, snapshot)
-        ours, foreign = any(one.has_chains_of_ours for one in held), False
+        ours, foreign = any(place[1] in OWNED_CHAINS for one in held for place in one.rules), False
         if held and not ours:
             from netinit.backends.listing_comparison import find_holders
 
             ours, foreign = find_holders({one.family: one.listing for one in held})
         return XtablesState(
             families=families, held=held, comments=self._comments, of_nf_tables=self.of_nf_tables,
-            in_use=any(one.in_use for one in held), ours=ours, foreign=foreign,
+            in_use=any(one.size or not one.accepts for one in held), ours=ours, foreign=foreign,
             notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
 
@@ -223,9 +222,7 @@ class XtablesBackend(Backend):
         from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
-        before = change.before
-        if not isinstance(before, XtablesState):
-            raise TypeError(f"the state of another dialect: {type(before).__name__}")
+        before: XtablesState = change.before  # type: ignore[assignment] # each backend gets its own changes
         if all(now.listings[family] == before.listings[family] for family in families):
             return []
         scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)
@@ -238,3 +235,115 @@ def notice_size(rules: int, family: Family) -> Iterator[str]:
     """Yield a notice for the operator about very many rules."""
     if rules > MANY_RULES:
         yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
+
+
+class RestoreBackend(XtablesBackend):
+    """Rules through iptables-{nft,legacy}-restore and its IPv6 sibling."""
+
+    variant: str
+
+    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
+        jobs = [(self._find_program(family), script) for family, script in scripts.items()]  # all exist before any is started
+        with self.lock():
+            results = self._run(jobs)
+        return {
+            family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
+            for family, result in zip(scripts, results, strict=True)
+            if isinstance(result, BackendUnavailableError) or result.status
+        }
+
+    def _find_program(self, family: Family) -> str:
+        path = detect.find_restore(self.variant, family)
+        if not path:
+            program = f"{family.program}-{self.variant}-restore"
+            raise BackendUnavailableError(f"{program} is not installed: add the package {BACKENDS[self.name].package} to the image")
+        return path
+
+    def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
+        return run.run_all([(path, ["--noflush"], script) for path, script in jobs])
+
+    def refusal(self, error: OSError) -> NetinitError:
+        from netinit.backends.failure_causes import explain_iptables
+
+        said = posix.strerror(error.errno or 0)
+        message = f"{self.name}: the kernel does not list its rules: {said}"
+        privileged = detect.has_capability(detect.CAP_NET_ADMIN)
+        modules = self.variant if self.variant == detect.NFT else f"{self.variant} IPv4"
+        return explain_iptables(said, message, modules, locked=False, privileged=privileged)
+
+    def _explain(self, result: Finished, family: Family) -> NetinitError:
+        said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
+        from netinit.backends.failure_causes import condense, explain_iptables  # rarely needed
+
+        return explain_iptables(
+            said,
+            f"{result.program}: {condense(said)}",
+            self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}",
+            locked=result.status == LOCKED_STATUS and ("lock" in said or not result.errors),
+            privileged=detect.has_capability(detect.CAP_NET_ADMIN),
+        )
+
+
+class NftVariant(RestoreBackend):
+    """iptables on nf_tables."""
+
+    name = "iptables-nft"
+    variant = detect.NFT
+    of_nf_tables = True
+
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> Held:
+        try:
+            if not (snapshot or any(chain.family in netlink.OF_IPTABLES for chain in netlink.list_nft_chains())):
+                return ()
+            from netinit.backends import held_rules  # not needed on a first run
+
+            return held_rules.hold_nft(snapshot, families) if snapshot else held_rules.read_nft(families)
+        except OSError as error:
+            if error.errno in detect.WITHOUT_NF_TABLES:
+                return ()
+            raise self.refusal(error) from None
+
+    def commit(self, change: Change) -> None:
+        if not change.before.ours:
+            super().commit(change)
+            return
+        from netinit.backends import nft_removal  # not needed on a first run
+
+        parts = nft_removal.find_parts()
+        if isinstance(change, nft_removal.NftRemoval):
+            nft_removal.commit(change, parts)
+        else:
+            super().commit(change)
+        nft_removal.remove_empty(parts)
+
+    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
+        from netinit.backends import nft_removal
+
+        parts = nft_removal.find_parts()
+        lost = super()._return_to(change, families)
+        nft_removal.remove_empty(parts)
+        return lost
+
+
+class LegacyVariant(RestoreBackend):
+    """iptables on the older kernel interface, which has one lock for the whole file system."""
+
+    name = "iptables-legacy"
+    variant = detect.LEGACY
+
+    def lock(self) -> Lock:
+        return self._legacy_lock()
+
+    def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
+        """Run them with a private lock file, since this process holds the real lock.
+
+        Any process may hold a file with a name, even /dev/null, locked for ever.
+        """
+        arguments = ["--noflush", "-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
+        nothing = posix.memfd_create("lock", 0)  # programs inherit it
+        try:
+            environment = {"XTABLES_LOCKFILE": f"/proc/self/fd/{nothing}"}
+            programs = [(path, arguments, script) for path, script in jobs]
+            return run.run_all(programs, environment=environment, waits=self._lock_timeout)
+        finally:
+            posix.close(nothing)

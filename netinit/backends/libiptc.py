@@ -78,7 +78,10 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
 def _load(family: Family) -> Tables:
     """Load the libraries for one family. Raises BackendUnavailableError that says what is missing or incompatible."""
     try:
-        _find_packages()
+        if "site" not in sys.modules:  # in a start by path, which finds no installed packages
+            import site
+
+            site.main()
         _shorten_import()
         from netinit.backends.iptc_tables import Tables  # python-iptables is an optional dependency, and slow to import
 
@@ -94,13 +97,6 @@ def _load(family: Family) -> Tables:
     except Exception as error:  # noqa: BLE001 - its own class, which cannot be named without the import
         cause = f"cannot be imported: {error}; {OTHERWISE}"
     raise BackendUnavailableError(f"python-iptables: {cause}")
-
-
-def _find_packages() -> None:
-    if "site" not in sys.modules:
-        import site
-
-        site.main()
 
 
 def _shorten_import() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.backends import Change, Comparison, State, filled
+from netinit.backends import Change, Comparison, State, chains_of_iptables, filled
 from netinit.base.errors import ApplyError
 from netinit.base.net import Family
 from netinit.base.records import Record
@@ -15,7 +15,7 @@ from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
     from netinit.rules.rule_patterns import LayoutPatterns
 
 
@@ -45,14 +45,10 @@ class XtablesComparison(Comparison):
             found += compare_listing(one.written, one.listing, one.owned, one.family)
         return found
 
-    def known_chains(self) -> dict[Place, KnownChain] | None:
-        return self.count_chains() if self.is_first or not self.differences else None
-
-    def count_chains(self) -> dict[Place, KnownChain]:
-        """Return the plan's chains as nf_tables holds them afterwards."""
-        from netinit.backends.known_chains import of_iptables
-
-        return of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
+    def known_chains(self) -> KnownChains | None:
+        if not self.is_first and self.differences:
+            return None
+        return chains_of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         return {

@@ -12,18 +12,18 @@ from netinit.options import Facts, Options, SettledOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from types import ModuleType
     from typing import TypeVar
 
     from netinit.base.snapshot import Snapshot
-    from netinit.kernel.plain_namespace import KnownChain, Place
+    from netinit.kernel.plain_namespace import KnownChains
 
     Result = TypeVar("Result")
 
 
 class NamespaceLock(Lock):
-    """The lock of this process's network namespace."""
+    """The lock of this process's network namespace for one run; entering it raises LockedError."""
 
     def __init__(self, nanoseconds: int) -> None:
         self._nanoseconds = nanoseconds
@@ -41,26 +41,16 @@ class Machine:
     link: ModuleType = netlink
     stays = False  # whether this process itself enters pods
     cgroup = "", ""  # where cgroups are mounted, and the pod's there; empty: found by its processes
-
-    def has_capability(self, number: int) -> bool:
-        """Whether a capability (capabilities(7)) is effective."""
-        return detect.has_capability(number)
-
-    def refuse_own_namespace(self) -> None:
-        """Raise NamespaceError if this is the machine's own network namespace."""
-        namespaces.refuse_host()
-
-    def lock(self, nanoseconds: int) -> Lock:
-        """Return the namespace's lock for one run; entering it raises LockedError."""
-        return NamespaceLock(nanoseconds)
+    has_capability = staticmethod(detect.has_capability)
+    refuse_own_namespace = staticmethod(namespaces.refuse_host)
+    occupied = staticmethod(backends.populated)
+    load = staticmethod(backends.load)
+    lock = NamespaceLock
 
     def settle(self, options: Options) -> SettledOptions:
         """Return the options settled for this pod's addresses and name servers; with a pid, `inside` has read the latter."""
         addresses, servers = detect.list_addresses, tuple if options.pid else detect.read_name_servers
         return options.settle(Facts(kernel_families=detect.kernel_families(), list_addresses=addresses, read_servers=servers))
-
-    occupied = staticmethod(backends.populated)
-    load = staticmethod(backends.load)
 
     def renamed_loopback(self) -> str:
         """Return the loopback device's name if it is not lo, else ""."""
@@ -87,7 +77,7 @@ class Machine:
         return read_snapshot()
 
     def is_plain(
-        self, known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+        self, known: KnownChains, *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
     ) -> bool:
         """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
         from netinit.kernel import plain_namespace

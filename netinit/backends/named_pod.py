@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from netinit.kernel.open_pod import OpenPod
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.options import Options
+from netinit.options import Options
 
 
 class NamedPod(OpenPod):

@@ -6,7 +6,7 @@ from _struct import pack
 
 from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel import netlink, nf_tables
-from netinit.kernel.nf_tables import name
+from netinit.kernel.nf_tables import Message, name
 from netinit.rules.expressions.native import encode_steps
 from netinit.rules.model import BUILTIN_CHAINS, expected_base
 from netinit.rules.numbers import TYPE_FIB, TYPE_INTERFACE
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from netinit.rules.nft import NftStep, Steps
 
-    Message = tuple[int, int, bytes]
     # A message, and its place: table, chain, number of the rule in it from 1 (0: the chain), and the rule
     Part = tuple[Message, tuple[str, str, int, NftStep | None]]
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import posix
 from _struct import unpack_from
+from itertools import takewhile
 
-from netinit.backends.known_chains import of_own_tables
+from netinit.backends import chains_of_tables
 from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
+from netinit.base.netlink_attributes import HEADER
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
-from netinit.kernel.plain_namespace import KnownChain
 from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
 from netinit.rules.nft import DIALECT, miss_all
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from netinit.backends.nft_messages import Part
+    from netinit.base.netlink_attributes import HeldChain
     from netinit.base.snapshot import Snapshot, Unknown
-    from netinit.kernel.netlink import NftChain
     from netinit.kernel.nf_tables import TableDump
     from netinit.rules.model import Plan
     from netinit.rules.nft import Steps
@@ -47,7 +48,7 @@ OBJECTS = (
 
 
 def compare_held(
-    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...], snapshot: Snapshot | None
+    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...], snapshot: Snapshot | None
 ) -> tuple[Difference, ...]:
     """Return the differences between tables and plan. Raises BackendUnavailableError."""
     if snapshot is None and _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
@@ -60,15 +61,13 @@ def compare_held(
     return table_differences.compare_tables(plan, table_differences.decode_tables(snapshot))
 
 
-def _is_hooked(steps: dict[str, Steps], chains: tuple[NftChain, ...]) -> bool:
+def _is_hooked(steps: dict[str, Steps], chains: tuple[HeldChain, ...]) -> bool:
     """Whether the chains are the plan's, with their hooks, and no policy drops."""
-    return all(one.accepts for one in chains) and of_own_tables(steps) == {
-        (one.family, one.table, one.name): KnownChain(uses=one.uses, hook=one.hook, kind=one.kind, priority=one.priority)
-        for one in chains
-    }
+    found = {(one.family, one.table, one.name): one.facts for one in chains}
+    return all(one.policy for one in chains) and chains_of_tables(steps) == found
 
 
-def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
+def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...]) -> bool:
     """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
     try:
         dump = dump_tables(netlink.INET, tables, whole=False)
@@ -107,8 +106,8 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
 
 def _split(elements: bytes) -> Iterator[bytes]:
     at = 0
-    while at + netlink.NLA_HEADER <= len(elements):
-        length = max(netlink.NLA_HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
+    while at + HEADER <= len(elements):
+        length = max(HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
         yield elements[at : at + length]
         at += length
 
@@ -241,29 +240,16 @@ def _explain(number: int, message: str, asked: str) -> NetinitError:
     from netinit.backends.failure_causes import explain_nft  # rarely needed
     from netinit.options import BACKENDS, FIRST_WITH, TABLES_OF_OUR_OWN
 
-    kernel = _read_numbers(posix.uname().release)
+    kernel = list(takewhile(str.isdigit, posix.uname().release.partition("-")[0].split(".")))  # 6, 1, 0 of 6.1.0-18-amd64
     oldest = BACKENDS[FIRST_WITH[TABLES_OF_OUR_OWN]].oldest_kernel
-    old = f"kernel {_dotted(kernel)} is older than {_dotted(oldest)}" if kernel[:2] < oldest else ""
+    is_old = tuple(map(int, kernel[:2])) < oldest
+    old = f"kernel {'.'.join(kernel)} is older than {'.'.join(map(str, oldest))}" if is_old else ""
     return explain_nft(number, message, asked, old)
 
 
 def _expression_at(attributes: bytes, offset: int) -> str:
-    if not 0 <= offset <= len(attributes) - netlink.NLA_HEADER:
+    if not 0 <= offset <= len(attributes) - HEADER:
         return ""
     length = unpack_from("=H", attributes, offset)[0]
-    found = read_attributes(attributes[offset + netlink.NLA_HEADER : offset + length], 0)
+    found = read_attributes(attributes[offset + HEADER : offset + length], 0)
     return read_name(found.get(netlink.NFTA_EXPR_NAME, b""))
-
-
-def _read_numbers(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: 6, 1, 0 for 6.1.0-18-amd64."""
-    numbers = []
-    for part in text.split("-", maxsplit=1)[0].split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join([str(number) for number in version])

@@ -5,10 +5,10 @@ A second run compares the kernel's tables with the plan byte by byte.
 
 from __future__ import annotations
 
-from netinit.backends import Backend, Change, Comparison, State
+from netinit.backends import Backend, Change, Comparison, State, chains_of_tables
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import detect
-from netinit.kernel.netlink import INET, IPV4_TABLES, IPV6_TABLES
+from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import Interception
 from netinit.options.record import write_record
 from netinit.rules.model import NAT, Difference, Plan
@@ -17,19 +17,17 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_messages import Part
-    from netinit.base.snapshot import HeldChain, Snapshot
-    from netinit.kernel.netlink import NftChain
+    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.snapshot import Snapshot
     from netinit.kernel.nf_tables import TableDump
-    from netinit.kernel.plain_namespace import KnownChain, Place
-
-    Chains = tuple[NftChain, ...] | tuple[HeldChain, ...]
+    from netinit.kernel.plain_namespace import KnownChains
 
 
 class NftState(State):
     """The existing tables of ours and their chains; their content is read on demand."""
 
     tables: tuple[str, ...]
-    chains: tuple[NftChain, ...]
+    chains: tuple[HeldChain, ...]
     comments: bool  # whether rules are written with comments
     snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
@@ -86,13 +84,10 @@ class NftComparison(Comparison):
 
         return list_rules(self.state.tables)
 
-    def shadows(self) -> tuple[Difference, ...]:
-        return ()
-
     def resumable(self) -> bool:
         return not self.state.ours
 
-    def change(self, *, force: bool = False) -> Change:
+    def change(self, *, force: bool = False) -> NftChange:
         wrong = {difference.table for difference in self.differences}
         recording = self.plan.nft_prefix + NAT
         options = self.plan.made_from
@@ -109,15 +104,11 @@ class NftComparison(Comparison):
     def committed(self) -> dict[str, str]:
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
-    def removal(self) -> Change:
+    def removal(self) -> NftChange:
         return self._make_change(self.state.tables, {}, {})
 
-    def known_chains(self) -> dict[Place, KnownChain] | None:
-        if self.state.ours and self.differences:
-            return None
-        from netinit.backends.known_chains import of_own_tables
-
-        return of_own_tables(self.steps)
+    def known_chains(self) -> KnownChains | None:
+        return None if self.state.ours and self.differences else chains_of_tables(self.steps)
 
     def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]) -> NftChange:
         from netinit.backends.nft_messages import delete_tables, write_tables
@@ -149,24 +140,18 @@ class NftablesBackend(Backend):
             raise BackendUnavailableError(
                 "nf_tables cannot be asked: run with NET_ADMIN, on a kernel with nf_tables (module nf_tables)",
             )
-        chains: Chains = snapshot.chains if snapshot else live
+        chains = snapshot.chains if snapshot else live
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
         own = tuple([one for one in live if one.family == INET and one.table in tables])
-        foreign = any(
-            one.table not in tables if one.family == INET else one.family not in (IPV4_TABLES, IPV6_TABLES) for one in chains
-        )
-        return NftState(
-            tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot,
-        )  # fmt: skip
+        foreign = any(one.table not in tables if one.family == INET else one.family not in OF_IPTABLES for one in chains)
+        return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
 
-    def commit(self, change: Change) -> None:
-        if isinstance(change, NftChange) and change.parts:
+    def commit(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
+        if change.parts:
             _commit(change.parts)
 
-    def put_back(self, change: Change) -> None:
-        if not isinstance(change, NftChange):
-            raise TypeError("the change of another backend")
+    def put_back(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
         from netinit.backends.nft_tables import restore
 
         parts = restore(self.observe().tables, change.held, change.unread)
@@ -176,7 +161,7 @@ class NftablesBackend(Backend):
     def check(self, plan: Plan) -> None:
         """Let the kernel validate a plan's tables without creating them. Raises the errors of `commit`."""
         change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
-        if isinstance(change, NftChange) and change.parts:
+        if change.parts:
             _commit(change.parts, check=True)
 
 
@@ -185,7 +170,7 @@ def _commit(parts: tuple[Part, ...], *, check: bool = False) -> None:
 
     try:
         with NfTables() as link:
-            refusals = link.commit(INET, [message for message, _ in parts], check=check)
+            refusals = link.commit([(INET, message) for message, _ in parts], check=check)
     except OSError as error:
         from netinit.backends.nft_tables import explain_socket
 

@@ -1,11 +1,13 @@
-"""Netlink attributes (linux/netlink.h, struct nlattr), read strictly: lengths that do not add up are an error.
+"""Netlink attributes (linux/netlink.h, struct nlattr), and the chain that nf_tables describes with them.
 
-Numbers of nf_tables are in network byte order.
+They are read strictly: lengths that do not add up are an error. Numbers of nf_tables are in network byte order.
 """
 
 from __future__ import annotations
 
 from _struct import pack, unpack_from
+
+from netinit.base.records import Record
 
 HEADER, TYPE_MASK = 4, 0x3FFF
 MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
@@ -13,6 +15,35 @@ MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of
 
 class MalformedError(ValueError):
     """Bytes that are not what they are said to be."""
+
+
+class HeldChain(Record):
+    """A chain of nf_tables; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1.
+
+    `handle` increases with everything created in its table.
+    """
+
+    family: int
+    table: str
+    name: str
+    handle: int = 0
+    flags: int = 0
+    kind: str = ""
+    hook: int = -1
+    priority: int = 0
+    policy: int = 1
+    uses: int = 0  # its rules and the jumps to it, which the kernel counts
+    devices: tuple[str, ...] = ()
+
+    @property
+    def is_base(self) -> bool:
+        """Whether packets enter the chain from a hook."""
+        return self.hook >= 0
+
+    @property
+    def facts(self) -> tuple[int, int, str, int]:
+        """What is compared with a chain of a plan: uses, hook, kind and priority."""
+        return self.uses, self.hook, self.kind, self.priority
 
 
 def split_attributes(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:

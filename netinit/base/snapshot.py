@@ -7,6 +7,7 @@ could not be read is an Unknown, never left out.
 from __future__ import annotations
 
 from netinit.base.net import HostAddress
+from netinit.base.netlink_attributes import HeldChain as HeldChain  # noqa: PLC0414 - a part of snapshots too
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
@@ -41,34 +42,14 @@ class NftTable(Record):
         return f"{FAMILY_NAMES.get(self.family, self.family)} {self.name}"
 
 
-class HeldChain(Record):
-    """A chain; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1."""
-
-    family: int
-    table: str
-    name: str
-    handle: int = 0
-    flags: int = 0
-    kind: str = ""
-    hook: int = -1
-    priority: int = 0
-    policy: int = 1
-    devices: tuple[str, ...] = ()
-
-    @property
-    def is_base(self) -> bool:
-        """Whether packets enter the chain from a hook."""
-        return self.hook >= 0
-
-
 class NftRule(Record):
     """A rule: the payload of NFTA_RULE_EXPRESSIONS, and `userdata` (comments) of the program that made it."""
 
     family: int
     table: str
     chain: str
-    handle: int
-    expressions: bytes
+    handle: int = 0
+    expressions: bytes = b""
     userdata: bytes = b""
 
 
@@ -88,9 +69,9 @@ class NftSet(Record):
     family: int
     table: str
     name: str
-    flags: int
-    key_type: int
-    key_length: int
+    flags: int = 0
+    key_type: int = 0
+    key_length: int = 0
     data_type: int = 0
     elements: tuple[NftElement, ...] = ()
     is_complete: bool = True

@@ -8,18 +8,10 @@ import posix
 def read_text(path: str) -> str:
     """Return the text of a file of /proc or /sys; empty if it cannot be read."""
     try:
-        descriptor = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    parts = []
-    try:
-        while part := posix.read(descriptor, 1 << 16):
-            parts.append(part)
-    except OSError:
-        return ""
-    finally:
-        posix.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 def identify(place: str | int) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ import sys
 
 from netinit.base import errors
 from netinit.base.errors import NetinitError
+from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -66,8 +67,6 @@ def decode_error(data: bytes) -> NetinitError:
 
 
 def _spread(value: object) -> object:
-    from netinit.base.net import Family
-
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -90,8 +89,6 @@ def _spread(value: object) -> object:
 
 
 def _gather(tree: Any) -> Any:
-    from netinit.base.net import FAMILIES
-
     if isinstance(tree, list):
         return tuple([_gather(one) for one in tree])
     if not isinstance(tree, dict):

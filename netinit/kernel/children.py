@@ -112,9 +112,10 @@ class Child:
 
     def poll(self) -> int | None:
         """Return the exit code, the negative number of the signal that ended it, or None while it runs."""
-        if not self.pid:
-            return 0
-        status = run.wait(self.pid, time.monotonic_ns())
+        return self._reap(time.monotonic_ns()) if self.pid else 0
+
+    def _reap(self, deadline: int) -> int | None:
+        status = run.wait(self.pid, deadline)
         if status is None:
             return None
         self.pid = 0
@@ -129,12 +130,9 @@ class Child:
             run.end(pid)
 
     def _explain_end(self) -> ChildLostError:
-        status = run.wait(self.pid, self._deadline)
-        if status is None:  # it closed the pipe but still runs
+        code = self._reap(self._deadline)
+        if code is None:  # it closed the pipe but still runs
             return ChildLostError(f"{self._what}: the process that did it gave no answer")
-        self.pid = 0
-        self._close()
-        code = posix.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         ended_by = 2 if code == INTERRUPTED else max(0, -code)
         return ChildLostError(f"{self._what}: the process that did it {how}", how=how, signal=ended_by)

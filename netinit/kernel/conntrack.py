@@ -7,7 +7,6 @@ the connection.
 from __future__ import annotations
 
 import contextlib
-import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ class Event:
     answered: bool
     original: tuple[int, str, int, str, int]
     reply: tuple[int, str, int, str, int]
-    handle: bytes  # identifies the entry to the kernel
+    handle: bytes  # identifies the entry to the kernel: the body of a request with its original tuple and zone
 
     @property
     def translated(self) -> bool:
@@ -93,12 +92,7 @@ def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destinat
     ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
     nested = attribute(CTA_TUPLE_IP | netlink.NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | netlink.NLA_F_NESTED, ports)
     body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, nested)
-    try:
-        found = [_read(kind, part) for kind, part in link.request(GET, 0, body)]
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
+    found = [_read(kind, part) for kind, part in link.request(GET, 0, body, may_lack=True)]
     return next((event for event in found if event), None)
 
 
@@ -112,26 +106,15 @@ def _read(kind: int, body: bytes) -> Event | None:
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
         return None
-    status = big(attributes.get(STATUS))
-    return Event(
-        destroyed=kind == DELETE,
-        answered=bool(status & SEEN_REPLY), original=original, reply=reply, handle=_handle(body[0], attributes),
-    )  # fmt: skip
+    handle = struct.pack("=BBH", body[0], 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
+    handle += attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else b""
+    answered = bool(big(attributes.get(STATUS)) & SEEN_REPLY)
+    return Event(destroyed=kind == DELETE, answered=answered, original=original, reply=reply, handle=handle)
 
 
 def delete_entry(link: Netlink, event: Event) -> None:
     """Delete a connection's entry, if it still exists. Raises OSError."""
-    try:
-        link.request(DELETE, 0, event.handle)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-
-
-def _handle(family: int, attributes: dict[int, bytes]) -> bytes:
-    """Return the body of a request about an entry: its original tuple and zone."""
-    handle = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
-    return handle + attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else handle
+    link.request(DELETE, 0, event.handle, may_lack=True)
 
 
 def _tuple(data: bytes | None) -> tuple[int, str, int, str, int] | None:

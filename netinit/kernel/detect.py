@@ -1,4 +1,4 @@
-"""Detect addresses, name servers, programs, kernel features and privileges; changes nothing.
+"""Detect addresses, name servers, programs, address sets (ipset(8)), kernel features and privileges; changes nothing.
 
 Uses /proc and netlink: 100 times faster than programs, and opening a legacy table would create it.
 """
@@ -6,9 +6,16 @@ Uses /proc and netlink: 100 times faster than programs, and opening a legacy tab
 from __future__ import annotations
 
 import posix
+from _struct import pack, unpack
 
-from netinit.base.net import FAMILIES, IPV6, Family, parse_address
+from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
+from netinit.base.records import Record
 from netinit.kernel import netlink, read_text, run
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.base.netlink_attributes import HeldChain
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
@@ -18,7 +25,21 @@ WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONO
 _TABLE_NAMES = {family: f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names" for family in FAMILIES}
 _MAX_NAME_BYTES = 4096  # bytes: five tables of at most 31 characters each
 _opened: dict[str, int] = {}  # path -> descriptor
+# linux/netfilter/ipset/ip_set.h
+CMD_LIST = 6 << 8 | 7
+ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
+FLAG_LIST_HEADER = 4
+NEWEST_PROTOCOL, OLDEST_PROTOCOL = 7, 6  # 7 since Linux 4.20; only it reports ids
+OWNED = "netinit-"  # prefix of our sets
 MAX_LINKS = 16  # symbolic links followed from a program's name to the program
+
+
+class AddressSetHeader(Record):
+    """A set's name, number of elements and id, which rules use; -1 if the kernel does not report it."""
+
+    name: str
+    size: int
+    number: int = -1
 
 
 def kernel_families() -> tuple[Family, ...]:
@@ -41,17 +62,9 @@ def read_name_servers() -> list[str]:
 
 def name_servers(text: str) -> list[str]:
     """Return the name servers of a resolv.conf(5) text, without zone indexes and invalid addresses."""
-    found = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) > 1 and words[0] == "nameserver":
-            try:
-                address = parse_address(words[1].partition("%")[0])
-            except ValueError:
-                continue
-            if address not in found:
-                found.append(address)
-    return found
+    lines = [line.split() for line in text.splitlines()]
+    named = [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    return list(dict.fromkeys(read_addresses(named)))
 
 
 def legacy_tables(family: Family) -> tuple[str, ...] | None:
@@ -76,7 +89,7 @@ def open_table_names() -> None:
             _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
-def nft_chains() -> tuple[netlink.NftChain, ...] | None:
+def nft_chains() -> tuple[HeldChain, ...] | None:
     """Return this namespace's nf_tables chains, empty without nf_tables; None if they cannot be read."""
     try:
         return netlink.list_nft_chains()
@@ -87,6 +100,47 @@ def nft_chains() -> tuple[netlink.NftChain, ...] | None:
 def has_address_sets() -> bool:
     """Whether there may be address sets (ipset(8)), without loading the module."""
     return not posix.access(MODULES, posix.F_OK) or posix.access(f"{MODULES}/ip_set", posix.F_OK)
+
+
+def list_address_sets() -> tuple[AddressSetHeader, ...]:
+    """Return all sets, without their elements. Raises OSError without NET_ADMIN or without kernel support."""
+    try:
+        found = _dump_sets(NEWEST_PROTOCOL)
+    except OSError:
+        found = _dump_sets(OLDEST_PROTOCOL)
+    return tuple([_read_set(body) for body in found])
+
+
+def _dump_sets(protocol: int) -> list[bytes]:
+    body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
+    body += attribute(ATTR_FLAGS | netlink.NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
+    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)]
+
+
+def _read_set(body: bytes) -> AddressSetHeader:
+    attributes = read_attributes(body, netlink.NETFILTER_SIZE)
+    size = big(read_attributes(attributes.get(ATTR_DATA, b""), 0).get(ATTR_ELEMENTS))
+    number = unpack(">H", attributes[ATTR_INDEX])[0] if ATTR_INDEX in attributes else -1
+    return AddressSetHeader(name=read_name(attributes[ATTR_SETNAME]), size=size, number=number)
+
+
+def loaded_sets() -> tuple[AddressSetHeader, ...]:
+    """Return all sets; empty if ipset is not loaded (a query would load it) or does not answer."""
+    try:
+        return list_address_sets() if has_address_sets() else ()
+    except OSError:
+        return ()
+
+
+def owned_sets() -> dict[str, int]:
+    """Return our sets with their sizes. A name with characters that netinit does not use is foreign."""
+    ours = [one for one in loaded_sets() if one.name.startswith(OWNED)]
+    return {one.name: one.size for one in ours if one.name.isascii() and one.name.replace("-", "").isalnum()}
+
+
+def set_names() -> dict[int, str]:
+    """Return the names of all sets by id."""
+    return {one.number: one.name for one in loaded_sets() if one.number >= 0}
 
 
 def has_capability(number: int) -> bool:
@@ -100,15 +154,15 @@ def read_capabilities(which: str) -> int:
     return int(lines[0][1], 16) if lines else 0
 
 
-def find_program(variant: str, family: Family, action: str) -> str:
-    """Return the path of the `nft` or `legacy` iptables program for `save` or `restore`; empty if not installed.
+def find_restore(variant: str, family: Family) -> str:
+    """Return the path of the `nft` or `legacy` iptables-restore; empty if not installed.
 
     A name without a variant counts if it links to that variant.
     """
-    path = run.find(f"{family.program}-{variant}-{action}")
+    path = run.find(f"{family.program}-{variant}-restore")
     if path:
         return path
-    path = run.find(f"{family.program}-{action}")
+    path = run.find(f"{family.program}-restore")
     return path if path and _leads_to(path, variant) else ""
 
 

@@ -46,13 +46,7 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
             return posix.open(path, _READING | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW, 0o600)
         except FileExistsError:  # another process has created it meanwhile
             return open_lock_file(path, make=False)
-    try:
-        status = posix.fstat(seen)
-        if status.st_rdev != _NULL:
-            _refuse_others(status.st_mode)
-        return posix.open(f"/proc/self/fd/{seen}", _READING)
-    finally:
-        posix.close(seen)
+    return _reopen(seen, accepted=_NULL)
 
 
 def read_in_root(root: int, path: str) -> str:
@@ -67,11 +61,7 @@ def read_in_root(root: int, path: str) -> str:
         if error.errno in (_MISSING, _NOT_A_FOLDER):
             return ""
         raise
-    try:
-        _refuse_others(posix.fstat(seen).st_mode)
-        descriptor = posix.open(f"/proc/self/fd/{seen}", _READING)
-    finally:
-        posix.close(seen)
+    descriptor = _reopen(seen)
     try:
         data = posix.read(descriptor, MAX_FILE_BYTES + 1)
     finally:
@@ -81,9 +71,16 @@ def read_in_root(root: int, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _refuse_others(mode: int) -> None:
-    if mode & _FORMAT != _REGULAR:
-        raise UnsuitableFileError(f"it is {_KINDS.get(mode & _FORMAT, 'something else')}, not a regular file")
+def _reopen(seen: int, accepted: int = -1) -> int:
+    """Open for reading, and close the O_PATH descriptor of, a regular file, or the device with the number `accepted`."""
+    try:
+        status = posix.fstat(seen)
+        kind = status.st_mode & _FORMAT
+        if kind != _REGULAR and status.st_rdev != accepted:
+            raise UnsuitableFileError(f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
+        return posix.open(f"/proc/self/fd/{seen}", _READING)
+    finally:
+        posix.close(seen)
 
 
 def open_path(folder: int, path: str, resolve: int) -> int:

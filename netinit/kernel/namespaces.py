@@ -16,10 +16,10 @@ import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
+from netinit.kernel import identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Self
 
 OWN = "/proc/self/ns/net"
@@ -34,12 +34,8 @@ _OF_THIS_THREAD = "/proc/thread-self/ns/net"  # a namespace belongs to a thread;
 
 def is_machine() -> bool:
     """Whether this process is in the kernel's initial network namespace."""
-    if posix.access(OF_THE_FIRST, posix.F_OK):
-        return True
-    try:
-        return posix.stat(OWN).st_ino == FIRST
-    except OSError:  # no /proc: `lock` reports it
-        return False
+    found = identify(OWN)  # nothing without /proc, which `lock` reports
+    return posix.access(OF_THE_FIRST, posix.F_OK) or (found is not None and found[1] == FIRST)
 
 
 def refuse_host() -> None:
@@ -50,7 +46,7 @@ def refuse_host() -> None:
 
 
 def _what_is_meant() -> str:
-    from netinit.kernel.runtime_environment import PERSON, find_situation
+    from netinit.kernel.capabilities import PERSON, find_situation
 
     if find_situation() == PERSON:
         return (
@@ -67,7 +63,6 @@ def _what_is_meant() -> str:
     )
 
 
-
 def lock(nanoseconds: int) -> int:
     """Acquire this namespace's lock; return its descriptor. Raises LockedError after `nanoseconds`.
 
@@ -82,13 +77,16 @@ def lock(nanoseconds: int) -> int:
 
 def take(descriptor: int, nanoseconds: int) -> bool:
     """Wait for the flock(2) lock of an open file; return whether it was acquired."""
-    for _ in attempts(nanoseconds):
+    deadline = time.monotonic_ns() + nanoseconds
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            continue
-        return True
-    return False
+            if time.monotonic_ns() >= deadline:
+                return False
+            time.sleep(POLL)
+        else:
+            return True
 
 
 def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) -> None:
@@ -100,15 +98,6 @@ def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) ->
     holders = describe_holders(descriptor)
     posix.close(descriptor)
     raise LockedError(f"{what} {holders}{remedy}")
-
-
-def attempts(nanoseconds: int) -> Iterator[None]:
-    """Yield at once and then every 10 ms until the time is over."""
-    deadline = time.monotonic_ns() + nanoseconds
-    yield
-    while time.monotonic_ns() < deadline:
-        time.sleep(POLL)
-        yield
 
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:

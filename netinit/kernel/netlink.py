@@ -11,6 +11,7 @@ from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FULL_MASK, HostAddress
+from netinit.base.netlink_attributes import HEADER, TYPE_MASK, HeldChain, name, number, signed, write_attribute
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -26,8 +27,8 @@ MSG_TRUNC = 0x20
 # linux/netlink.h: flags and types of messages, and the headers of messages and attributes
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
 NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLMSG_HEADER, NLA_HEADER = 16, 4
-NLA_TYPE_MASK, NLA_F_NET_BYTEORDER, NLA_F_NESTED = 0x3FFF, 0x4000, 0x8000
+NLMSG_HEADER = 16
+NLA_F_NET_BYTEORDER, NLA_F_NESTED = 0x4000, 0x8000
 # linux/rtnetlink.h, if_addr.h, fib_rules.h
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
@@ -40,7 +41,7 @@ FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PRO
 _PLAIN = {FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL}  # prefix length: -1, unused
 _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # default RTA_PRIORITY by family
-INET, IPV4_TABLES, IPV6_TABLES = 1, 2, 10  # families of nf_tables; iptables-nft keeps its rules in the last two
+INET, OF_IPTABLES = 1, (2, 10)  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h: the subsystem's number, then the message's
 NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
 NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
@@ -59,6 +60,7 @@ LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
 DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must show the same generation
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
+attribute, big, read_name = write_attribute, number, name
 
 
 class PolicyRule(Record):
@@ -80,24 +82,6 @@ class LocalRoute(Record):
     table: int
     protocol: int
     plain: bool = True  # no other attributes: no metric, no source
-
-
-class NftChain(Record):
-    """A chain of nf_tables: the family's number (1 inet, 2 IPv4, 10 IPv6), table and name.
-
-    `uses`: its rules and the jumps to it, which the kernel counts.
-    """
-
-    family: int
-    table: str
-    name: str
-    hooked: bool  # a base chain
-    hook: int = -1  # its number in linux/netfilter.h, or for other families in linux/netfilter_netdev.h and so on
-    kind: str = ""  # filter, nat or route
-    priority: int = 0
-    uses: int = 0
-    handle: int = 0  # increases with everything created in its table
-    accepts: bool = True  # the policy of a base chain is accept
 
 
 class Netlink:
@@ -137,11 +121,19 @@ class Netlink:
                 return found
         raise OSError(EINTR, posix.strerror(EINTR))
 
-    def request(self, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload)."""
+    def request(self, kind: int, flags: int, body: bytes, *, may_lack: bool = False) -> list[tuple[int, bytes]]:
+        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload).
+
+        `may_lack`: that the object does not exist is no error.
+        """
         self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
         self._truncated = False
-        found = [*self._receive()]
+        try:
+            found = [*self._receive()]
+        except FileNotFoundError:
+            if not may_lack:
+                raise
+            return []
         if self._truncated:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
@@ -216,8 +208,8 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
     Priority 0: when adding the kernel chooses it, when deleting any matches.
     """
     body = _header(rule.family, kind=FR_ACT_TO_TBL)
-    for kind, number in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
-        body += attribute(kind, pack("=I", number))
+    for kind, value in ((FRA_FWMARK, rule.mark), (FRA_FWMASK, rule.mask), (FRA_TABLE, rule.table)):
+        body += attribute(kind, pack("=I", value))
     body += attribute(FRA_PROTOCOL, bytes((rule.protocol,)))
     if rule.priority:
         body += attribute(FRA_PRIORITY, pack("=I", rule.priority))
@@ -246,22 +238,19 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
-def list_nft_chains() -> tuple[NftChain, ...]:
-    """Return all nf_tables chains. Raises OSError without NET_ADMIN or nf_tables."""
+def list_nft_chains() -> tuple[HeldChain, ...]:
+    """Return all nf_tables chains, without their devices. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
     for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
         attributes = read_attributes(body, NETFILTER_SIZE)
-        table, name = read_name(attributes[NFTA_CHAIN_TABLE]), read_name(attributes[NFTA_CHAIN_NAME])
-        uses = big(attributes.get(NFTA_CHAIN_USE))
         hook = read_attributes(attributes.get(NFTA_CHAIN_HOOK, b""), 0)
         found.append(
-            NftChain(
-                family=body[0], table=table, name=name, hooked=bool(hook), uses=uses,
+            HeldChain(
+                family=body[0], table=read_name(attributes[NFTA_CHAIN_TABLE]), name=read_name(attributes[NFTA_CHAIN_NAME]),
+                handle=big(attributes.get(NFTA_CHAIN_HANDLE)), kind=read_name(attributes.get(NFTA_CHAIN_TYPE, b"")),
                 hook=big(hook[NFTA_HOOK_HOOKNUM]) if NFTA_HOOK_HOOKNUM in hook else -1,
-                kind=read_name(attributes.get(NFTA_CHAIN_TYPE, b"")),
-                priority=int.from_bytes(hook.get(NFTA_HOOK_PRIORITY, b""), "big", signed=True),
-                handle=big(attributes.get(NFTA_CHAIN_HANDLE)),
-                accepts=big(attributes.get(NFTA_CHAIN_POLICY, b"\1")) == NF_ACCEPT,
+                priority=signed(hook.get(NFTA_HOOK_PRIORITY)), policy=big(attributes.get(NFTA_CHAIN_POLICY), NF_ACCEPT),
+                uses=big(attributes.get(NFTA_CHAIN_USE)),
             )
         )  # fmt: skip
     return tuple(found)
@@ -338,33 +327,18 @@ def split(data: bytes) -> list[tuple[int, bytes]]:
     return [one[:2] for one in split_messages(data)]
 
 
-def attribute(kind: int, value: bytes) -> bytes:
-    """Return an encoded attribute."""
-    return pack("=HH", NLA_HEADER + len(value), kind) + value + b"\0" * (-len(value) % 4)
-
-
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
     """Return the attributes from an offset on, by type; the last one if there are several of a type."""
     found = {}
-    while offset + NLA_HEADER <= len(body):
+    while offset + HEADER <= len(body):
         length, kind = unpack_from("=HH", body, offset)
-        if length < NLA_HEADER:  # shorter than its own header: the rest is invalid
+        if length < HEADER:  # shorter than its own header: the rest is invalid
             break
-        found[kind & NLA_TYPE_MASK] = body[offset + NLA_HEADER : offset + length]
+        found[kind & TYPE_MASK] = body[offset + HEADER : offset + length]
         offset += length + 3 & ~3
     return found
-
-
-def big(value: bytes | None) -> int:
-    """Decode a number in network byte order, as in nf_tables; 0 if missing."""
-    return int.from_bytes(value or b"", "big")
 
 
 def native(value: bytes | None, default: int = 0) -> int:
     """Decode an unsigned number in the machine's byte order, as in rtnetlink."""
     return unpack_from("=I", value)[0] if value else default
-
-
-def read_name(value: bytes) -> str:
-    """Decode a name; bytes that are not UTF-8 become lone surrogates."""
-    return value.rstrip(b"\0").decode("utf-8", "surrogateescape")

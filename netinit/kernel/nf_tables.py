@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    Message = tuple[int, int, bytes]  # type, flags, attributes
     TableDump = dict[int, tuple[bytes, ...]]  # attributes of each object in the kernel's order, by the message that creates it
 
+Message = tuple[int, int, bytes]  # type, flags, attributes
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
@@ -55,15 +55,11 @@ class NfTables(Netlink):
         for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
 
-    def commit(self, family: int, messages: Sequence[Message], *, check: bool = False) -> tuple[Refusal, ...]:
-        """Commit all changes to a family, or none; return the errors. `check`: only validate them.
+    def commit(self, messages: Sequence[tuple[int, Message]], *, check: bool = False) -> tuple[Refusal, ...]:
+        """Commit all changes, each to its family, or none; return the errors. `check`: only validate them.
 
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
-        return self.commit_all([(family, one) for one in messages], check=check)
-
-    def commit_all(self, messages: Sequence[tuple[int, Message]], *, check: bool = False) -> tuple[Refusal, ...]:
-        """Commit all changes, each to its family, or none; otherwise as `commit`."""
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
         parts = [self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)]
         first = self._sequence + 1
@@ -113,12 +109,6 @@ def _read_answer(body: bytes, first: int) -> Refusal:
     return Refusal(number=-unpack_from("=i", body)[0], message=max(-1, sequence - first), offset=offset, text=text)
 
 
-def commit(family: int, messages: Sequence[Message]) -> None:
-    """Commit all changes or none. Raises OSError with the first error."""
-    with NfTables() as link:
-        raise_first(link.commit(family, messages))
-
-
 def raise_first(refusals: Iterable[Refusal]) -> None:
     """Raise OSError with the first error, if any."""
     for one in refusals:
@@ -128,7 +118,8 @@ def raise_first(refusals: Iterable[Refusal]) -> None:
 def set_dormant(family: int, table: str, *, dormant: bool) -> None:
     """Set or clear the dormant flag of a table. Raises OSError."""
     flags = attribute(netlink.NFTA_TABLE_FLAGS, pack(">I", netlink.NFT_TABLE_F_DORMANT if dormant else 0))
-    commit(family, [(NFT_MSG_NEWTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(table)) + flags)])
+    with NfTables() as link:
+        raise_first(link.commit([(family, (NFT_MSG_NEWTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(table)) + flags))]))
 
 
 def create_chain(table: str, chain: str, base: tuple[str, int, int] | None) -> Message:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
@@ -34,26 +34,24 @@ def subscribe(wanted: Mapping[int, Sequence[int]] = CHANGES) -> list[socket.sock
     found: list[socket.socket] = []
     try:
         for protocol, groups in wanted.items():
-            try:
+            with _if_supported(protocol):
                 made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-            except OSError as error:
-                if error.errno in _OPTIONAL.get(protocol, ()):
-                    continue
-                raise
-            found.append(made)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
-            made.bind((0, 0))  # without a port id of its own it would count as the kernel's, which gets no notifications
-            for group in groups:
-                _join(made, protocol, group)
+                found.append(made)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
+                made.bind((0, 0))  # without a port id of its own it would count as the kernel's, which gets no notifications
+                for group in groups:
+                    with _if_supported(protocol):
+                        made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
     except BaseException:
         close(found)
         raise
     return found
 
 
-def _join(made: socket.socket, protocol: int, group: int) -> None:
+@contextlib.contextmanager
+def _if_supported(protocol: int) -> Iterator[None]:
     try:
-        made.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        yield
     except OSError as error:
         if error.errno not in _OPTIONAL.get(protocol, ()):
             raise

@@ -18,7 +18,7 @@ from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Self, TypeVar
 
     Result = TypeVar("Result")
@@ -201,7 +201,7 @@ class OpenPod:
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
             detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map
-            _seal(_list_programs())
+            _seal()
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
@@ -282,9 +282,8 @@ def _make_folder() -> bool:
 
 def _what_helps(number: int | None) -> str:
     if number in _REFUSED:
-        from netinit.kernel.runtime_environment import PERSON, find_situation
-
-        rights = "run it as root (sudo)" if find_situation() == PERSON else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
+        is_person = capabilities.find_situation() == capabilities.PERSON
+        rights = "run it as root (sudo)" if is_person else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
         return f"other users' namespaces are root's to enter: {rights}"
     return "--pid wants a running process, --netns a namespace's path or name"
 
@@ -320,12 +319,6 @@ def _read_confined(root: int) -> str:
     return files.read_in_root(root, detect.RESOLV_CONF)
 
 
-def _list_programs() -> list[str]:
-    kinds = [(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
-    paths = [detect.find_program(*kind, action) for kind in kinds for action in ("save", "restore")]
-    return [path for path in (*paths, run.find("ipset")) if path]
-
-
 def _become_root_inside(path: str) -> None:
     try:
         posix.setresgid(0, 0, 0)
@@ -345,14 +338,15 @@ def _take_group_of_root_inside() -> None:
         return
 
 
-def _seal(paths: Sequence[str]) -> None:
-    """Allow only these programs to be started, from memory files that can be executed but not read.
+def _seal() -> None:
+    """Allow only the programs that change rules to be started, from memory files that can be executed but not read.
 
     Root of the user namespace that this process joins could trace its programs. The kernel forbids that for a program that
     may not read its own file (would_dump of fs/exec.c), and the copies belong to this user namespace.
     """
     images: dict[tuple[int, int], int] = {}
-    for path in paths:
+    paths = [detect.find_restore(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
+    for path in filter(None, (*paths, run.find("ipset"))):
         status = posix.stat(path)
         if (status.st_dev, status.st_ino) not in images:  # the programs of a variant are one file
             images[status.st_dev, status.st_ino] = _copy_to_memfd(path)

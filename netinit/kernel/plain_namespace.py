@@ -10,13 +10,15 @@ from _socket import if_indextoname, if_nametoindex, inet_pton
 from _struct import pack, unpack_from
 
 from netinit.base.net import FAMILIES, Family
-from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import LOOPBACK_INDEX, NETLINK_ROUTE, Netlink, read_attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
+
+    # Expected chains by family, table and name: see `HeldChain.facts`
+    KnownChains = dict[tuple[int, str, str], tuple[int, int, str, int]]
 
 # linux/rtnetlink.h, if_link.h, pkt_sched.h
 RTM_GETLINK, RTM_GETQDISC = 18, 38
@@ -29,20 +31,8 @@ _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
 
 
-class KnownChain(Record):
-    """An expected nf_tables chain: its rules and the jumps to it and, for a base chain, hook, type and priority."""
-
-    uses: int
-    hook: int = -1
-    kind: str = ""
-    priority: int = 0
-
-
-Place = tuple[int, str, str]  # family, table, chain
-
-
 def is_plain(
-    known: Mapping[Place, KnownChain], *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+    known: KnownChains, *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
 ) -> bool:
     """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
 
@@ -57,18 +47,18 @@ def is_plain(
     )
 
 
-def _holds_only(known: Mapping[Place, KnownChain]) -> bool:
+def _holds_only(known: KnownChains) -> bool:
     missing = set(known)
     for chain in detect.nft_chains() or ():
         place = (chain.family, chain.table, chain.name)
         wanted = known.get(place)
         if wanted:
             missing.discard(place)
-            if (chain.uses, chain.hook, chain.kind, chain.priority) != (wanted.uses, wanted.hook, wanted.kind, wanted.priority):
+            if chain.facts != wanted:
                 return False
-        elif chain.hooked and chain.uses:
+        elif chain.is_base and chain.uses:
             return False
-        if not chain.accepts:
+        if not chain.policy:
             return False
     own = {place[:2] for place in known}
     return not missing and not (own and own.intersection(netlink.list_dormant_tables()))

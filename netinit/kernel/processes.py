@@ -48,11 +48,7 @@ def find_groups(inodes: frozenset[int]) -> dict[int, int]:
             break
         if namespace_of(pid) != own:
             continue
-        try:
-            opened = [posix.readlink(f"/proc/{pid}/fd/{number}") for number in posix.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue  # gone meanwhile, or not ours to look into
-        numbers = [int(link[len("socket:[") : -1]) for link in opened if link.startswith("socket:[")]
+        numbers = [int(link[len("socket:[") : -1]) for link in _list_opened(pid).values() if link.startswith("socket:[")]
         held = inodes.intersection(numbers)
         if held:
             found.update(dict.fromkeys(held, _group_of(pid)))
@@ -92,14 +88,18 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
     name = posix.readlink(f"/proc/self/fd/{descriptor}")
     found = []
     for pid in [str(one) for one in list_processes() if one != posix.getpid()]:
-        try:
-            numbers = [one for one in posix.listdir(f"/proc/{pid}/fd") if posix.readlink(f"/proc/{pid}/fd/{one}") == name]
-        except OSError:
-            continue  # exited meanwhile, or not accessible
-        notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number in numbers]
+        notes = [read_text(f"/proc/{pid}/fdinfo/{number}") for number, link in _list_opened(pid).items() if link == name]
         if any("FLOCK" in note and wanted in note for note in notes):
             found.append(pid)
     return found
+
+
+def _list_opened(pid: int | str) -> dict[str, str]:
+    """Return the links of a process's descriptors; empty if it has ended or may not be looked into."""
+    try:
+        return {number: posix.readlink(f"/proc/{pid}/fd/{number}") for number in posix.listdir(f"/proc/{pid}/fd")}
+    except OSError:
+        return {}
 
 
 def _command(pid: str) -> str:

@@ -53,10 +53,6 @@ class Running(Record):
     seconds: float  # the timeout, for messages
 
 
-if TYPE_CHECKING:
-    Begun = Running | BackendUnavailableError  # a program, or why it could not be started
-
-
 class Finished(Record):
     """How a program ended: exit status (negative: the signal) and output, with lone surrogates for bytes that are not UTF-8."""
 
@@ -172,21 +168,16 @@ def finish(running: Running) -> Finished:
     return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 
-def start_all(
+def run_all(
     jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
-) -> list[Begun]:
-    """Start programs (path, arguments, input) at once; an error replaces a program that cannot be started."""
-    begun: list[Begun] = []
+) -> list[Finished | BackendUnavailableError]:
+    """Run programs (path, arguments, input) at once; an error takes the place of one that cannot be started."""
+    begun: list[Running | BackendUnavailableError] = []
     for path, arguments, text in jobs:
         try:
             begun.append(start(path, arguments, stdin=text, environment=environment, waits=waits))
         except BackendUnavailableError as error:
             begun.append(error)
-    return begun
-
-
-def finish_all(begun: Sequence[Begun]) -> list[Finished | BackendUnavailableError]:
-    """Wait for all started programs; errors of starting are passed through."""
     return [finish(one) if isinstance(one, Running) else one for one in begun]
 
 

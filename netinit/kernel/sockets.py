@@ -1,15 +1,21 @@
-"""Listening sockets, and socket options for transparent proxying."""
+"""Listening sockets, socket options for transparent proxying, and sockets of another user, whom a child may become."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import socket
 import struct
+from collections.abc import Iterator, Sequence
 
 from netinit.base.net import IPV4, IPV6, Family
 
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 _TRANSPARENT = {IPV4: (socket.SOL_IP, IP_TRANSPARENT), IPV6: (socket.IPPROTO_IPV6, IPV6_TRANSPARENT)}
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 _BACKLOG = 1024  # a SYN beyond it is dropped and sent again after a second
 
 
@@ -43,3 +49,36 @@ def original_destination(connection: socket.socket, family: Family) -> tuple[str
         return socket.inet_ntop(socket.AF_INET, data[4:8]), struct.unpack("!H", data[2:4])[0]
     data = connection.getsockopt(socket.IPPROTO_IPV6, SO_ORIGINAL_DST, 28)
     return socket.inet_ntop(socket.AF_INET6, data[8:24]), struct.unpack("!H", data[2:4])[0]
+
+
+@contextlib.contextmanager
+def creating_as(uid: int | None, gid: int | None, groups: Sequence[int] | None = None) -> Iterator[None]:
+    """Create sockets in the block as this user and group, with all capabilities; `groups`: supplementary ones, of all threads.
+
+    setfsuid(2) changes the identity that the kernel stores in new files, which the owner match compares. Unlike seteuid it
+    keeps the network capabilities, so ports below 1024 and IP_TRANSPARENT work.
+    """
+    old_groups = os.getgroups()
+    other_groups = groups is not None and set(groups) != set(old_groups)
+    if other_groups:
+        os.setgroups(groups or ())
+    old_gid = _libc.setfsgid(gid) if gid is not None else None
+    old_uid = _libc.setfsuid(uid) if uid is not None else None
+    try:
+        yield
+    finally:
+        if old_uid is not None:
+            _libc.setfsuid(old_uid)
+        if old_gid is not None:
+            _libc.setfsgid(old_gid)
+        if other_groups:
+            os.setgroups(old_groups)
+
+
+def become(uid: int | None, gid: int | None, groups: Sequence[int] = ()) -> None:
+    """Switch to these ids for good; None keeps one. Supplementary groups are always set."""
+    os.setgroups(list(groups))
+    if gid is not None:
+        os.setresgid(gid, gid, gid)
+    if uid is not None:
+        os.setresuid(uid, uid, uid)

@@ -1,8 +1,12 @@
-"""Read the kernel's trace of packets in this network namespace.
+"""Let the kernel trace packets of one connection in this network namespace, and read what it reports.
 
 nf_tables, and with it iptables-nft, reports each rule that a traced packet reaches (NFT_MSG_TRACE of
 linux/netfilter/nf_tables.h); legacy iptables reports them as texts (trace_packet of net/ipv4/netfilter/ip_tables.c), which
 nfnetlink_log delivers. An NFLOG group reports each packet's sender.
+
+An nf_tables table starts the trace, and decides nothing about packets. One rule, before all others, marks the connection's
+first packets for tracing and reports their sender; chains after all others show where a path ends. The kernel deletes the
+table when the socket that owns it is closed (NFT_TABLE_F_OWNER, Linux 5.12). Before 5.12, the next run deletes a leftover.
 """
 
 from __future__ import annotations
@@ -19,12 +23,20 @@ from typing import Self
 
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.base.net import Family
-from netinit.kernel import detect, netlink
+from netinit.kernel import detect, netlink, nf_tables
+from netinit.kernel.capabilities import advise
 from netinit.kernel.conntrack import EventSocket
 from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
-from netinit.kernel.runtime_environment import advise
-from netinit.kernel.trace_table import TABLE, delete_table, make_table, remove_leftover
+from netinit.kernel.nf_tables import Message, NfTables, create_chain, name, raise_first
 
+TABLE = "netinit-trace"
+BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), before raw (-300)
+ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains after all others, and their hooks
+BEGINNING = "beginning"
+_LOGGER_CHAIN = "logger-"  # prefix of the chain that stores a logger's name
+_OWNER = 2  # NFT_TABLE_F_OWNER
+ENOENT = 2
+NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: errors of kernels that do not know the flag
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
 OF_THE_OLDER = 0  # NFLOG group of legacy iptables' texts
 NFNLGRP_NFTRACE = 9
@@ -166,12 +178,15 @@ class Tracer:
         try:
             self._traces = opened.enter_context(EventSocket(1 << NFNLGRP_NFTRACE - 1))
             _remove_leftover()
-            before = _read_logger(self._family) if self._older else ""
+            before = ""  # as `_restore_logger` takes it
             if self._older:
+                number = str(self._family.number)
+                before = f"{number}-{(_LOGGERS / number).read_text(encoding='ascii').strip()}"
                 _bind(self._reports, OF_THE_OLDER)
             opened.callback(lambda: _restore_logger(self._before))
-            table = opened.enter_context(make_table(self._rule, inbound=self._inbound, logger=before))
-            opened.callback(delete_table, table)
+            link = opened.enter_context(NfTables())
+            self._create_table(link, before)
+            opened.callback(_delete_table, link)
             if before:
                 _write_logger(self._family, _LOGGER)
                 self._before = before
@@ -182,6 +197,23 @@ class Tracer:
                     " (ulogd?): end that while you trace"
                 ) from None
             raise _unavailable("the trace of nf_tables", error) from None
+
+    def _create_table(self, link: NfTables, logger: str) -> None:
+        """Create the table, which the socket owns and in which the name `logger`, if any, is stored. Raises OSError."""
+        messages = [create_chain(TABLE, BEGINNING, ("filter", 0 if self._inbound else 3, BEFORE_ALL))]
+        messages += [create_chain(TABLE, end, ("filter", hook, BEHIND_ALL)) for end, hook in ENDS.items()]
+        messages += [create_chain(TABLE, _LOGGER_CHAIN + logger, None)] if logger else []
+        rule = attribute(netlink.NFTA_RULE_TABLE, name(TABLE)) + attribute(netlink.NFTA_RULE_CHAIN, name(BEGINNING))
+        rule += attribute(netlink.NFTA_RULE_EXPRESSIONS, self._rule)
+        messages.append((nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE, rule))
+        for flags in (0,) if logger else (_OWNER, 0):
+            try:
+                _commit(link, [_write_table(flags), *messages])
+            except OSError as error:
+                if not flags or error.errno not in NO_OWNERS:
+                    raise
+            else:
+                return
 
     def _drain(self, held: EventSocket) -> Iterator[tuple[int, bytes]]:
         while True:
@@ -200,7 +232,7 @@ def list_hooks() -> dict[tuple[int, str, str], str]:
     return {
         (chain.family, chain.table, chain.name): HOOKS[chain.hook]
         for chain in list_nft_chains()
-        if chain.hooked and 0 <= chain.hook < len(HOOKS)
+        if 0 <= chain.hook < len(HOOKS)
     }
 
 
@@ -208,7 +240,7 @@ def list_handles() -> Handles:
     """Return the nf_tables rules by the handles of trace events, without the trace's own. Raises OSError, BackendUnavailableError."""
     require_admin()
     found: Handles = {}
-    for family in (netlink.INET, netlink.IPV4_TABLES, netlink.IPV6_TABLES):
+    for family in (netlink.INET, *netlink.OF_IPTABLES):
         for body in list_nft_rules(family):
             rule = read_attributes(body, netlink.NETFILTER_SIZE)
             place = family, read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])
@@ -250,14 +282,14 @@ def _read_report(body: bytes) -> Begun | MetOlder | None:
 def _read_trace(body: bytes) -> Met:
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     verdict = read_attributes(attributes.get(NFTA_TRACE_VERDICT, b""), 0)
-    kind = big(attributes.get(NFTA_TRACE_TYPE))
+    event = big(attributes.get(NFTA_TRACE_TYPE))
     said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
-    headers = [attributes.get(name, b"") for name in (NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER)]
+    headers = [attributes.get(kind, b"") for kind in (NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER)]
     return Met(
         packet=big(attributes.get(NFTA_TRACE_ID)), family=body[0], table=read_name(attributes.get(NFTA_TRACE_TABLE, b"")),
-        chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")), policy=kind == POLICY,
-        handle=big(attributes.get(NFTA_TRACE_RULE_HANDLE)) if kind == RULE else 0,
-        code=big(attributes.get(NFTA_TRACE_POLICY)) if kind == POLICY else said,
+        chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")), policy=event == POLICY,
+        handle=big(attributes.get(NFTA_TRACE_RULE_HANDLE)) if event == RULE else 0,
+        code=big(attributes.get(NFTA_TRACE_POLICY)) if event == POLICY else said,
         target=read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")), headers=read_headers(*headers),
         out_device=big(attributes.get(NFTA_TRACE_OIF)),
     )  # fmt: skip
@@ -280,27 +312,43 @@ def read_headers(network: bytes, transport: bytes) -> Headers | None:
     return Headers(protocol, big(source), big(destination), ports[0], ports[1], sequence)
 
 
-def _read_logger(family: Family) -> str:
-    """Return the family's number and logger, as `_restore_logger` takes them."""
-    return f"{family.number}-{(_LOGGERS / str(family.number)).read_text(encoding='ascii').strip()}"
+def _commit(link: NfTables, messages: list[Message]) -> None:
+    raise_first(link.commit([(netlink.INET, one) for one in messages]))
 
 
-def _write_logger(family: Family, name: str) -> None:
+def _write_table(flags: int) -> Message:
+    body = attribute(netlink.NFTA_TABLE_NAME, name(TABLE)) + attribute(netlink.NFTA_TABLE_FLAGS, pack(">I", flags))
+    return nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE | netlink.NLM_F_EXCL, body
+
+
+def _delete_table(link: NfTables) -> None:
+    """Delete the table, if it exists. Raises OSError: EPERM if another socket owns it."""
     try:
-        (_LOGGERS / str(family.number)).write_text(name, encoding="ascii")
+        _commit(link, [(nf_tables.NFT_MSG_DELTABLE, 0, attribute(netlink.NFTA_TABLE_NAME, name(TABLE)))])
+    except OSError as error:
+        if error.errno != ENOENT:
+            raise
+
+
+def _remove_leftover() -> None:
+    """Delete the table of a killed run and restore the logger that it stores. Raises OSError; LockedError while that run is alive."""
+    chains = [chain.name for chain in list_nft_chains() if (chain.family, chain.table) == (netlink.INET, TABLE)]
+    try:
+        with NfTables() as link:
+            _delete_table(link)
+    except PermissionError:
+        raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
+    _restore_logger(next((chain.removeprefix(_LOGGER_CHAIN) for chain in chains if chain.startswith(_LOGGER_CHAIN)), ""))
+
+
+def _write_logger(family: Family, logger: str) -> None:
+    try:
+        (_LOGGERS / str(family.number)).write_text(logger, encoding="ascii")
     except OSError as error:
         raise BackendUnavailableError(
             f"the rules of iptables-legacy cannot be traced here: {error.filename} cannot be written: {error.strerror};"
             " trace from the node (--pid), where /proc/sys is not read-only"
         ) from None
-
-
-def _remove_leftover() -> None:
-    try:
-        logger = remove_leftover()
-    except PermissionError:
-        raise LockedError("a table netinit-trace is here that belongs to another program, which is still alive: end it") from None
-    _restore_logger(logger)
 
 
 def _restore_logger(logger: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.isolated_namespace import IsolatedNamespace
-from netinit.kernel.switch_user import become
+from netinit.kernel.sockets import become
 from netinit.lab.probes import Arrival, Probe, send_probes
 from netinit.lab.servers import Listener, Server
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netinit.base.net import join_host
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096

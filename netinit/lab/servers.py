@@ -23,8 +23,7 @@ from typing import Self
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import listen, original_destination
-from netinit.kernel.switch_user import become, creating_as
+from netinit.kernel.sockets import become, creating_as, listen, original_destination
 from netinit.lab.probes import ANSWER, render_address
 
 IP_PKTINFO = 8  # linux/in.h

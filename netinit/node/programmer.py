@@ -8,7 +8,7 @@ those that maintain them. A job that times out gets SIGTERM, so that it rolls ba
 a memory file under the job's number.
 
 What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
-something has changed (netinit.pods.judgement). A child's judgement is used for its own pod alone, and only its text
+something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
 is held here.
 
 This process itself enters no namespace. A child refuses the machine's namespace and this process's, checking the same
@@ -45,8 +45,7 @@ from netinit.node.jobs import (
 )
 from netinit.options import Options
 from netinit.pods import child_jobs, host_probe_rules
-from netinit.pods.judgement import Judgement
-from netinit.pods.verify import find_bypassing
+from netinit.pods.verify import Judgement, find_bypassing
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096

@@ -68,11 +68,11 @@ BACKENDS = {
     line.name: line
     for line in (
         BackendLine(
-            name=IPTABLES_NFT, module="netinit.backends.restore", made_by="NftVariant", with_sets="NftVariantWithSets",
+            name=IPTABLES_NFT, module="netinit.backends.iptables", made_by="NftVariant", with_sets="NftVariantWithSets",
             tables=NF_TABLES, variant="nft", package="iptables",
         ),
         BackendLine(
-            name=IPTABLES_LEGACY, module="netinit.backends.restore", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
+            name=IPTABLES_LEGACY, module="netinit.backends.iptables", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
             tables=LEGACY_TABLES, variant="legacy", package="iptables", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(

@@ -1,13 +1,16 @@
 """Make a network namespace match the options, changing only what differs, or remove everything of ours.
 
-Every value is checked before the first change; after an error everything is rolled back.
+Every value is checked before the first change; after an error everything is rolled back. Before success is reported, the
+rules are checked to be in force and to capture what they should: in most pods netinit.kernel.plain_namespace proves that in
+1 ms; otherwise a snapshot is analysed as in `verify`. If the check fails the rules stay: they capture what they can, and the
+error keeps the pod from starting.
 """
 
 from __future__ import annotations
 
 import time
 
-from netinit.backends import Comparison, Lock, routes
+from netinit.backends import BACKENDS, Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import (
     AS_BEFORE,
@@ -18,19 +21,18 @@ from netinit.base.errors import (
     LockedError,
     NetinitError,
     OptionError,
+    TooManyPartsError,
     ended_by,
 )
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import Options, SettledOptions
-from netinit.pods import self_check
+from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
-from netinit.pods.self_check import NotInForceError
 from netinit.pods.transaction import Task, Transaction, activate, commit, route, routes_towards, run_steps
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, TABLES, Difference, Plan
+from netinit.rules.model import EMPTY_PLAN, INACTIVE, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,10 +40,18 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from netinit.base.logs import Log
+    from netinit.simulate.in_force import Departures
 
     Result = TypeVar("Result")
 
 NFT_DIALECT = "nft"
+MAX_NAMED = 10  # differences per message
+STAY = "the rules are programmed and stay"
+NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
+
+
+class NotInForceError(ApplyError):
+    """The rules are in the kernel but not in force."""
 
 
 class Outcome(Record):
@@ -273,7 +283,8 @@ def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> O
     except NotInForceError:
         if not task.options.reconcile or task.options.force_apply:
             raise
-    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), task.forced())
+    forced = task.replace(options=task.options.replace(force_apply=True))
+    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), forced)
 
 
 def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
@@ -284,28 +295,24 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
     steps = routes_towards(plan, task)
     if not differs and not steps and not _dormant(task) and not task.options.force_apply:
         rules = (comparison.committed() or state.describe()) if task.final else {}
-        outcome = Outcome(backend=backend.name, changed=False, rules=rules, warnings=state.notices)
-        return _check(outcome, chosen, comparison, comparison, task)
-    if differs and not task.options.reconcile:
-        _refuse_to_replace(chosen, leftovers, comparison)
-    warnings: tuple[str, ...] = ()
+        warnings = state.notices + _check(backend.name, comparison, comparison.shadows(), task)
+        return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
+    if differs and not task.options.reconcile and (leftovers or (state.ours and not comparison.resumable())):
+        from netinit.pods.refusals import refuse_to_replace
+
+        raise refuse_to_replace(leftovers + (comparison.differences if state.ours else ()))
+    warnings = state.notices
     with Transaction(task.signals) as run:
         for dormant in _dormant(task):
             warnings += activate(run, task.machine, *dormant)
         warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
-    outcome, after = _report(chosen, task, comparison, state.notices + warnings)
-    return _check(outcome, chosen, comparison, after, task)
+    outcome, after = _report(chosen, task, comparison, warnings)
+    found = _check(backend.name, comparison, after.shadows() if after else (), task)
+    return outcome.replace(warnings=outcome.warnings + found)
 
 
 def _dormant(task: Task) -> list[tuple[int, str]]:
     return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
-
-
-def _refuse_to_replace(chosen: Observed, leftovers: tuple[Difference, ...], comparison: Comparison) -> None:
-    if leftovers or (chosen.state.ours and not comparison.resumable()):
-        from netinit.pods.refusals import refuse_to_replace
-
-        raise refuse_to_replace(leftovers + (comparison.differences if chosen.state.ours else ()))
 
 
 def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> tuple[Outcome, Comparison | None]:
@@ -327,7 +334,46 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
     return Outcome(backend=backend.name, changed=True, rules=rules, committed=committed, warnings=warnings), after
 
 
-def _check(outcome: Outcome, chosen: Observed, before: Comparison, after: Comparison | None, task: Task) -> Outcome:
-    shadows = after.shadows() if after else ()
-    found = self_check.check(task.machine, task.plan, chosen.backend.name, before, shadows, required=task.options.require_capture)
-    return outcome.replace(warnings=outcome.warnings + found)
+def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...], task: Task) -> tuple[str, ...]:
+    """Return warnings about what diverts captured packets, or may.
+
+    `comparison`: what the rules were computed from. `shadows`: foreign rules before ours in a chain. Raises
+    NotInForceError; with --require-capture, ApplyError if captured packets may bypass the proxy.
+    """
+    required = task.options.require_capture
+    try:
+        found = None if _is_plain(backend, comparison, task) else _judge(backend, shadows, task)
+    except (OSError, TooManyPartsError) as error:
+        why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
+        if required:
+            raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
+        return (*[one.describe() for one in shadows], why)
+    idle = [one for one in found.differences if one.kind == INACTIVE] if found else []
+    if idle:
+        from netinit.pods.refusals import list_differences
+
+        raise NotInForceError(list_differences(f"{STAY}, but are not in force:", tuple(idle), MAX_NAMED))
+    escaping = (*shadows, *[one for one in found.differences if one.kind != INACTIVE]) if found else shadows
+    if escaping and required:
+        from netinit.pods.refusals import list_differences
+
+        what = f"{STAY}, but --require-capture is set, and packets that they should capture may escape:"
+        raise ApplyError(list_differences(what, escaping, MAX_NAMED))
+    return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
+
+
+def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
+    known = comparison.known_chains()
+    return known is not None and task.machine.is_plain(
+        known, tables=tuple([route.table for route in task.plan.routes]), excluded=task.plan.excluded_interfaces(),
+        own_legacy=BACKENDS[backend].tables == LEGACY_TABLES and comparison.is_whole, sure=task.options.require_capture,
+    )  # fmt: skip
+
+
+def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Departures | None:
+    snapshot = task.machine.read_snapshot()
+    if snapshot is None:
+        return None
+    from netinit.simulate.in_force import find_departures  # imports the prover: 150 ms
+
+    return find_departures(snapshot, task.plan, backend, shadows)

@@ -72,15 +72,12 @@ class Survey:
         then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
-        for name in (wanted,) if wanted != AUTO else self._preference():
+        used = [observed.backend.name for observed in self.holders() if observed.state.in_use]
+        foreign = [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
+        for name in (wanted,) if wanted != AUTO else dict.fromkeys((*used, *foreign, *AUTO_ORDER)):
             observed = self._observed.get(name) or self._look(name)
             if observed:
                 yield observed
-
-    def _preference(self) -> tuple[str, ...]:
-        holding = [observed.backend.name for observed in self.holders() if observed.state.in_use]
-        foreign = [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
-        return tuple(dict.fromkeys((*holding, *foreign, *AUTO_ORDER)))
 
     def _look(self, name: str) -> Observed | None:
         if name in self._failures:

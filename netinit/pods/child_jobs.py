@@ -10,8 +10,7 @@ from netinit.kernel import notifications
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.apply import Outcome, apply, remove
-from netinit.pods.judgement import Judgement
-from netinit.pods.verify import Report, verify
+from netinit.pods.verify import Judgement, Report, verify
 from netinit.rules.model import EMPTY_PLAN
 
 

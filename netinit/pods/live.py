@@ -13,7 +13,7 @@ from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, INET, Snapshot
 from netinit.kernel import detect, netlink, tcp_sockets
-from netinit.kernel.runtime_environment import advise
+from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
 from netinit.options import (
     AUTO,

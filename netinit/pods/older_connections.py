@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
@@ -17,7 +18,7 @@ from netinit.kernel.tcp_sockets import IPPROTO_TCP, LISTEN, NETLINK_SOCK_DIAG, S
 from netinit.options import DNS_LISTENER, DNS_PORT, Options
 from netinit.pods.live import read_surroundings
 from netinit.rules.model import Plan
-from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan
@@ -97,7 +98,7 @@ class _Questions:
     def __init__(self, plan: Plan, groups: dict[int, int]) -> None:
         self._groups = groups
         self._rules = {family: load_plan(plan, family) for family in FAMILIES}
-        self._around: dict[Family, Surroundings] = {}
+        self._surroundings = cache(read_surroundings)
         self._captured: dict[tuple[Any, ...], bool] = {}
 
     def is_captured(self, one: TcpSocket, inbound: bool) -> bool:
@@ -117,11 +118,6 @@ class _Questions:
     def _ask(self, packet: Packet, *, picks_up: bool) -> str:
         around = self._surroundings(packet.family).replace(picks_up=picks_up)
         return simulate(packet, self._rules[packet.family], around).verdict
-
-    def _surroundings(self, family: Family) -> Surroundings:
-        if family not in self._around:
-            self._around[family] = read_surroundings(family)
-        return self._around[family]
 
     def _packet(self, one: TcpSocket, inbound: bool) -> Packet:
         family = _family(one.local)

@@ -16,7 +16,7 @@ from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, LOOPBACK_INDEX
 from netinit.kernel.run import Signals
-from netinit.kernel.trace_table import ENDS, TABLE
+from netinit.kernel.trace_messages import ENDS, TABLE
 from netinit.options import FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
 from netinit.rules.matches.context import BARE_SYN, Limit
 from netinit.rules.matches.packet import Destination, Port, Source

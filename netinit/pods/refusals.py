@@ -6,9 +6,10 @@ import posix
 
 from netinit.backends import BACKENDS
 from netinit.backends.machine import Machine
-from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NoBackendError
 from netinit.base.sanitize import quote
 from netinit.kernel import detect
+from netinit.kernel.capabilities import advise, may_gain
 from netinit.rules.model import Difference
 
 MAX_REPORTED = 20  # differences per message
@@ -38,21 +39,14 @@ def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine
     """Return the error that no backend works, with each one's reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):
-        from netinit.kernel.capabilities import may_gain
-        from netinit.kernel.runtime_environment import advise
-
         who = f"uid {uid}{', under allowPrivilegeEscalation: false' if uid and not may_gain() else ''}"
         return BackendUnavailableError(f"NET_ADMIN is missing ({who}): {advise('NET_ADMIN')}")
     if not machine.has_capability(detect.CAP_NET_RAW) and all(BACKENDS[name].wants_net_raw for name in failures):
-        from netinit.kernel.runtime_environment import advise
-
         others = " and ".join([name for name, line in BACKENDS.items() if not line.wants_net_raw])
         return BackendUnavailableError(
             f"NET_RAW is missing (uid {uid}), which legacy iptables needs: {advise('NET_ADMIN', 'NET_RAW')};"
             f" --backend {others} do with NET_ADMIN"
         )
-    from netinit.base.errors import KernelFeatureError, NoBackendError
-
     of_kernel = any(isinstance(error, KernelFeatureError) for error in failures.values())
     lines = [f"  {name}: {reason}" for name, reason in failures.items()]
     return NoBackendError("\n".join(["no backend works here:", *lines]), of_kernel=of_kernel)

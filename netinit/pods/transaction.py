@@ -125,10 +125,6 @@ class Task(Record):
         options = self.options.on(backend)
         return self if options is self.options else self.replace(options=options, plan=plan_for(options))
 
-    def forced(self) -> Task:
-        """Return the task with --force-apply."""
-        return self.replace(options=self.options.replace(force_apply=True))
-
 
 def run_steps(
     run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,

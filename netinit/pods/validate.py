@@ -19,8 +19,7 @@ from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
-from netinit.kernel.sockets import listen, original_destination
-from netinit.kernel.switch_user import become
+from netinit.kernel.sockets import become, listen, original_destination
 from netinit.options import Options
 from netinit.options.kinds import ALL
 

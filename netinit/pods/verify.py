@@ -1,8 +1,17 @@
-"""Compare a namespace with its plan; changes nothing."""
+"""Compare a namespace with its plan; changes nothing.
+
+A judgement of an earlier look is used again where nothing has changed: it follows from values that were read, without the
+counters of rules, and from nothing else, and is made from exactly the values whose digest it carries. The digest covers every
+field of every record, so that a new field counts without being listed here. Handles and generations decide nothing, but
+change with the rules alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from io import BytesIO
 
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
@@ -11,18 +20,28 @@ from netinit.base.errors import BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
+from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
-from netinit.kernel.runtime_environment import advise
 from netinit.options import AUTO, LAYOUTS, Interception, Options
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
-from netinit.pods.judgement import Found, Judgement, judge, without_counters
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
+from netinit.rules.rule_builder import settle
+from netinit.rules.xtables.decoded_tables import clear_counters
 from netinit.simulate.in_force import find_departures
 
 Differences = tuple[Difference, ...]
+Found = tuple[Differences, tuple[str, ...]]  # and warnings
 LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit.kernel.snapshot.legacy_tables
+
+
+class Judgement(Record):
+    """Differences from the plan and warnings, and the digest of all that they follow from."""
+
+    digest: str
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
 
 
 class Report(Record):
@@ -87,7 +106,12 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
 
 def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None) -> Report:
     settled = machine.settle(options)
-    snapshot = _read_snapshot(machine)
+    try:
+        snapshot = machine.read_snapshot()
+    except OSError as error:
+        _refuse_without_admin(machine)
+        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+    snapshot = without_counters(snapshot) if snapshot else None
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None
     survey = Survey(settled, machine=machine, snapshot=whole)
@@ -108,22 +132,12 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     differences = judgement.differences
     if connections:
         differences += tuple(_find_bypassing(settled, plan))
-    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices
-    warnings += judgement.warnings
+    warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
     warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
         doubts=judgement.warnings, judgement=judgement if whole else None,
     )  # fmt: skip
-
-
-def _read_snapshot(machine: Machine) -> Snapshot | None:
-    try:
-        snapshot = machine.read_snapshot()
-    except OSError as error:
-        _refuse_without_admin(machine)
-        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
-    return without_counters(snapshot) if snapshot else None
 
 
 def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
@@ -172,3 +186,33 @@ def _unreadable(survey: Survey, machine: Machine) -> BackendUnavailableError:
 def _refuse_without_admin(machine: Machine) -> None:
     if not machine.has_capability(CAP_NET_ADMIN):
         raise BackendUnavailableError(f"the rules cannot be read: NET_ADMIN is missing: {advise('NET_ADMIN', reading=True)}")
+
+
+def judge(decide: Callable[[], Found], *values: object, known: Judgement | None) -> Judgement:
+    """Return `known` if it is about exactly these values, else what `decide` finds from them alone, whose errors are raised."""
+    digest = digest_of(values)
+    if known is not None and known.digest == digest:
+        return known
+    differences, warnings = decide()
+    return Judgement(digest=digest, differences=differences, warnings=warnings)
+
+
+def digest_of(value: object) -> str:
+    """Return the digest of a value of records and plain data.
+
+    Pickle writes every field of every record, whatever the record prints; it is never read back. `fast` leaves out
+    references to equal objects, which say how a value was built and not what it is.
+    """
+    written = BytesIO()
+    pickler = pickle.Pickler(written)
+    pickler.fast = True
+    pickler.dump(value)
+    return blake2b(written.getbuffer(), digest_size=32).hexdigest()
+
+
+def without_counters(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the counters of all rules at zero."""
+    return snapshot.replace(
+        rules=tuple([one.replace(expressions=settle(one.expressions)) for one in snapshot.rules]),
+        legacy=tuple([clear_counters(one) for one in snapshot.legacy]),
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from names import ask, serve_names
 from netinit.kernel import children, namespaces
-from netinit.kernel.switch_user import become, creating_as
+from netinit.kernel.sockets import become, creating_as
 from netinit.lab import APP_ID, PROXY_ID, Listener, NetworkNamespace, Pod
 from sidecar import STREAM_PORT, Envoy, start_envoy
 

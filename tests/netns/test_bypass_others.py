@@ -39,7 +39,7 @@ from bypass_world import (
     SERVER_PORT,
     World,
 )
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID
 from programming import needs
 from segments import ACK, FIN, PEER, PSH, RST, SYN, find_hardware_address, make_packet, make_segment, read_segment

@@ -11,7 +11,7 @@ import pytest
 
 from lab_state import describe_state
 from netinit.base.net import IPV4
-from netinit.kernel.runtime_environment import PERSON, find_situation
+from netinit.kernel.capabilities import PERSON, find_situation
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine

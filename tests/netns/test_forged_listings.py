@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from netinit import backends
 from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel.address_sets import list_address_sets, owned_sets
+from netinit.kernel.detect import list_address_sets, owned_sets
 from netinit.kernel.netlink import list_nft_chains
 from netinit.lab import NetworkNamespace
 from netinit.options import Options

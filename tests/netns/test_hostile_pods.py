@@ -14,7 +14,7 @@ from hostile import stranger, tool
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import open_pod
-from netinit.kernel.address_sets import list_address_sets, owned_sets
+from netinit.kernel.detect import list_address_sets, owned_sets
 from netinit.kernel.snapshot import reader
 from netinit.lab import NetworkNamespace
 from netinit.pods import live

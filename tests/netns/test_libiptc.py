@@ -24,8 +24,8 @@ from legacy import (
     listings,
     tables_of,
 )
+from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.lab import Pod

@@ -19,8 +19,8 @@ import pytest
 
 from hostile import stranger, tool
 from netinit.backends import lock
+from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.backends.restore import LegacyVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
 from netinit.kernel import namespaces, open_pod, read_text, run

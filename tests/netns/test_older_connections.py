@@ -14,7 +14,7 @@ import pytest
 from conversations import converse, make_socket, track
 from netinit.kernel import conntrack, tcp_sockets
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK

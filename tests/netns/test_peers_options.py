@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool

@@ -232,7 +232,7 @@ def test_queries_of_app_and_resolver_from_one_port_stay_apart(pod):
 
 def _ask_twice(server):
     """Answers to the app and to the proxy, whose datagrams both leave from port 5353."""
-    from netinit.kernel.switch_user import creating_as
+    from netinit.kernel.sockets import creating_as
 
     sockets = []
     for user in (APP_ID, PROXY_ID):

@@ -324,8 +324,8 @@ def test_native_tables_whose_transaction_was_made_and_never_acknowledged_are_put
     made = []
     commit = NfTables.commit
 
-    def unheard(link, family, messages, **more):
-        found = commit(link, family, messages, **more)
+    def unheard(link, messages, **more):
+        found = commit(link, messages, **more)
         if not made:
             made.append(pod.run(["nft", "list", "ruleset"], check=True).stdout)
             raise OSError(105, "No buffer space available")
@@ -351,14 +351,14 @@ def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, 
         apply(options_of("iptables-nft", "TPROXY"))
     before = everything(pod)
 
-    commit_all = NfTables.commit_all
+    commit = NfTables.commit
 
     def refuse_tables(self, messages):
         """Refuse every transaction that deletes a table."""
         deletes = any(kind == NFT_MSG_DELTABLE for _, (kind, _, _) in messages)
-        return (Refusal(number=105, message=0),) if deletes else commit_all(self, messages)
+        return (Refusal(number=105, message=0),) if deletes else commit(self, messages)
 
-    monkeypatch.setattr(NfTables, "commit_all", refuse_tables)
+    monkeypatch.setattr(NfTables, "commit", refuse_tables)
     with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):
         remove(Options())
     check_same(everything(pod), before, "a removal that failed at its end")

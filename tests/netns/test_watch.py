@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 from hostile_texts import commands
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
 from netinit.simulate.verdict_counters import NOTHING_CAPTURES

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
-from netinit.backends.restore import NftVariant
+from netinit.backends.iptables import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.lab import NetworkNamespace

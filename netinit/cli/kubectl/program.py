@@ -41,7 +41,7 @@ class Kubectl:
     def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[run.Finished]:
         """Run several kubectl commands concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
-        found = run.finish_all(run.start_all(jobs, environment=self.environ, waits=int(extra * 10**9)))
+        found = run.run_all(jobs, environment=self.environ, waits=int(extra * 10**9))
         for one in found:
             if isinstance(one, NetinitError):
                 raise one

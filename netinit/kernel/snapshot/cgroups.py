@@ -141,57 +141,46 @@ def _find_mount() -> str | None:
 
 
 def _read(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found:
-    cgroups = _Cgroups(mount, top_is_shared=top_is_shared)
+    """Return the programs of several cgroups, each with the topmost cgroup where it is attached."""
+    attached: dict[tuple[str, int], tuple[int, ...]] = {}
+    programs: dict[AttachedProgram, None] = {}
+    unknown: dict[Unknown, None] = {}
+
+    def list_attached(path: str, kind: int) -> tuple[int, ...]:
+        if (path, kind) not in attached:
+            attached[path, kind] = _query(mount + path, kind)
+        return attached[path, kind]
+
     for path in sorted(paths)[:MAX_CGROUPS]:
-        cgroups.read(path)
-    if len([*paths]) > MAX_CGROUPS:
-        cgroups.unknown[Unknown(place=PLACE, reason=f"the pod has more than {MAX_CGROUPS} cgroups")] = None
-    return tuple(cgroups.programs), tuple(cgroups.unknown)
-
-
-class _Cgroups:
-    """The programs of several cgroups, each with the topmost cgroup where it is attached."""
-
-    def __init__(self, mount: str, *, top_is_shared: bool) -> None:
-        self._mount = mount
-        self._top_is_shared = top_is_shared
-        self._attached: dict[tuple[str, int], tuple[int, ...]] = {}
-        self.programs: dict[AttachedProgram, None] = {}
-        self.unknown: dict[Unknown, None] = {}
-
-    def read(self, path: str) -> None:
         for kind, label in KINDS.items():
             try:
-                numbers = self._query(path, kind, EFFECTIVE)
-                places = [(above, self._directly(above, kind)) for above in _and_above(path)] if numbers else []
+                numbers = _query(mount + path, kind, EFFECTIVE)
+                places = [(above, list_attached(above, kind)) for above in _and_above(path)] if numbers else []
             except OSError as error:
                 if error.errno in GONE:
-                    return
+                    break
                 forbidden = error.errno in bpf.FORBIDDEN
                 place = PLACE if forbidden else f"{label} of the cgroup {path}"
-                self.unknown[Unknown(place=place, reason=f"bpf(2): {error.strerror}", is_forbidden=forbidden)] = None
+                unknown[Unknown(place=place, reason=f"bpf(2): {error.strerror}", is_forbidden=forbidden)] = None
                 if forbidden:
-                    return
+                    break
                 continue
             for number in numbers:
-                self._add(number, label, next((above for above, direct in places if number in direct), ""))
+                place = next((above for above, held in places if number in held), "")
+                shared = not place or (place == "/" and top_is_shared)
+                where = f"{label} of the cgroup {place}" if place else f"{label} of a cgroup above those that are visible here"
+                programs[AttachedProgram(where=where, number=number, name=bpf.name_of(number), is_of_node=shared)] = None
+    if len([*paths]) > MAX_CGROUPS:
+        unknown[Unknown(place=PLACE, reason=f"the pod has more than {MAX_CGROUPS} cgroups")] = None
+    return tuple(programs), tuple(unknown)
 
-    def _add(self, number: int, label: str, place: str) -> None:
-        shared = not place or (place == "/" and self._top_is_shared)
-        where = f"{label} of the cgroup {place}" if place else f"{label} of a cgroup above those that are visible here"
-        self.programs[AttachedProgram(where=where, number=number, name=bpf.name_of(number), is_of_node=shared)] = None
 
-    def _directly(self, path: str, kind: int) -> tuple[int, ...]:
-        if (path, kind) not in self._attached:
-            self._attached[path, kind] = self._query(path, kind, 0)
-        return self._attached[path, kind]
-
-    def _query(self, path: str, kind: int, flags: int) -> tuple[int, ...]:
-        descriptor = posix.open(self._mount + path, _FOLDER)
-        try:
-            return bpf.query(descriptor, kind, flags)
-        finally:
-            posix.close(descriptor)
+def _query(path: str, kind: int, flags: int = 0) -> tuple[int, ...]:
+    descriptor = posix.open(path, _FOLDER)
+    try:
+        return bpf.query(descriptor, kind, flags)
+    finally:
+        posix.close(descriptor)
 
 
 def _and_above(path: str) -> list[str]:

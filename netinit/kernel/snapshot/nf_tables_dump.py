@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink, nf_tables
@@ -10,12 +12,47 @@ from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import Any, TypeVar
 
     Read = TypeVar("Read")
+    Fields = Mapping[int, tuple[str, Callable[[bytes], Any]]]  # by an attribute's number: the record's field, and what reads it
 
 TOO_BIG = (27, 90)  # EFBIG, EMSGSIZE
+MISREAD = (MalformedError, LookupError, TypeError, struct.error)  # from a message that is cut off, or lacks what a record needs
+
+
+def _read_hook(value: bytes) -> dict[str, Any]:
+    found = attributes_of(value)
+    devices = dict.fromkeys([one for _, one in split_attributes(found.get(4, b""))] or [found.get(3, b"")])  # NFTA_HOOK_DEVS, _DEV
+    return {"hook": number(found[1]), "priority": signed(found[2]), "devices": tuple([name(one) for one in devices if one])}
+
+
+def _read_flow_table_hook(value: bytes) -> dict[str, Any]:
+    found = attributes_of(value)
+    return {"priority": signed(found.get(2)), "devices": tuple([name(one) for _, one in split_attributes(found.get(3, b""))])}
+
+
+_OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message; the attributes of a field without a name are fields themselves
+    nf_tables.NFT_MSG_NEWTABLE: ("table", NftTable, {
+        1: ("name", name), 2: ("flags", number), 4: ("handle", number), 6: ("userdata", bytes),
+    }),
+    nf_tables.NFT_MSG_NEWCHAIN: ("chain", HeldChain, {
+        1: ("table", name), 2: ("handle", number), 3: ("name", name), 4: ("", _read_hook), 5: ("policy", number), 6: ("uses", number),
+        7: ("kind", name), 10: ("flags", number),
+    }),
+    nf_tables.NFT_MSG_NEWRULE: ("rule", NftRule, {
+        1: ("table", name), 2: ("chain", name), 3: ("handle", number), 4: ("expressions", bytes), 7: ("userdata", bytes),
+    }),
+    nf_tables.NFT_MSG_NEWSET: ("set", NftSet, {
+        1: ("table", name), 2: ("name", name), 3: ("flags", number), 4: ("key_type", number), 5: ("key_length", number),
+        6: ("data_type", number),
+    }),
+    nf_tables.NFT_MSG_NEWOBJ: ("object", NftObject, {
+        1: ("table", name), 2: ("name", name), 3: ("kind", lambda value: str(number(value))),
+    }),
+    nf_tables.NFT_MSG_NEWFLOWTABLE: ("flow table", NftObject, {1: ("table", name), 2: ("name", name), 3: ("", _read_flow_table_hook)}),
+}  # fmt: skip
 
 
 def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
@@ -27,7 +64,7 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
     def dump() -> tuple[dict[str, Any], list[Unknown]]:
         missed: list[Unknown] = []
         with Netlink(NETLINK_NETFILTER) as link:
-            return _Dump(link, missed, family, tables).read(), missed
+            return _dump(link, missed, family, tables), missed
 
     try:
         netlink.read_nft_generation()
@@ -40,107 +77,85 @@ def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = (
     return {"generation": generation, **found}
 
 
-class _Dump:
-    def __init__(self, link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> None:
-        self._link = link
-        self._unknown = unknown
-        self._family = family
-        self._only = only
-        self._element_bytes = nf_tables.MAX_ELEMENT_BYTES
+def _dump(link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> dict[str, Any]:
+    def read_all(kind: int, table: str = "") -> tuple[Any, ...]:
+        named = netlink.attribute(1, nf_tables.name(table)) if table else b""  # NFTA_RULE_TABLE
+        return _decode_objects(kind, nf_tables.dump_objects(link, family, kind, named), unknown)
 
-    def read(self) -> dict[str, Any]:
-        tables = self._read(nf_tables.NFT_MSG_NEWTABLE, "table", _read_table)
-        if not tables:
-            return {}
-        sets = self._read(nf_tables.NFT_MSG_NEWSET, "set", _read_set)
-        return {
-            "tables": tables,
-            "chains": self._read(nf_tables.NFT_MSG_NEWCHAIN, "chain", _read_chain),
-            "rules": sum([self._read(nf_tables.NFT_MSG_NEWRULE, "rule", _read_rule, table) for table in self._only or ("",)], ()),
-            "sets": tuple([self._fill(one) for one in sets if not self._only or one.table in self._only]),
-            "objects": (
-                *self._read(nf_tables.NFT_MSG_NEWOBJ, "object", _read_object),
-                *self._read(nf_tables.NFT_MSG_NEWFLOWTABLE, "flow table", _read_flowtable),
-            ),
-        }
+    tables = read_all(nf_tables.NFT_MSG_NEWTABLE)
+    if not tables:
+        return {}
+    sets = [one for one in read_all(nf_tables.NFT_MSG_NEWSET) if not only or one.table in only]
+    chains = read_all(nf_tables.NFT_MSG_NEWCHAIN)
+    rules = sum([read_all(nf_tables.NFT_MSG_NEWRULE, table) for table in only or ("",)], ())
+    left = nf_tables.MAX_ELEMENT_BYTES
+    for index, one in enumerate(sets):
+        sets[index], size = _fill(one, left, unknown)
+        left -= size
+    objects = read_all(nf_tables.NFT_MSG_NEWOBJ) + read_all(nf_tables.NFT_MSG_NEWFLOWTABLE)
+    return {"tables": tables, "chains": chains, "rules": rules, "sets": tuple(sets), "objects": objects}
 
-    def _read(self, kind: int, what: str, reader: Callable[[int, dict[int, bytes]], Read], table: str = "") -> tuple[Read, ...]:
-        only = netlink.attribute(1, nf_tables.name(table)) if table else b""  # NFTA_RULE_TABLE
-        return _decode(nf_tables.dump_objects(self._link, self._family, kind, only), what, reader, self._unknown)
 
-    def _fill(self, one: NftSet) -> NftSet:
-        place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
-        try:
-            messages = nf_tables.dump_elements(one.family, nf_tables.name(one.table), nf_tables.name(one.name), self._element_bytes)
-        except OSError as error:
-            if error.errno not in TOO_BIG:
-                raise
-            self._unknown.append(Unknown(place=place, reason="it has more elements than are read"))
-            return one.replace(is_complete=False)
-        self._element_bytes -= sum([len(payload) for payload in messages])
-        try:
-            elements = tuple([element for payload in messages for element in _read_elements(payload)])
-        except (MalformedError, KeyError) as error:
-            self._unknown.append(_misread(place, error))
-            return one.replace(is_complete=False)
-        return one.replace(elements=elements)
+def _fill(one: NftSet, most: int, unknown: list[Unknown]) -> tuple[NftSet, int]:
+    """Return the set with its elements, and how many bytes they take; at most `most` are read."""
+    place = f"set {one.name} of table {FAMILY_NAMES.get(one.family)} {one.table}"
+    try:
+        messages = nf_tables.dump_elements(one.family, nf_tables.name(one.table), nf_tables.name(one.name), most)
+    except OSError as error:
+        if error.errno not in TOO_BIG:
+            raise
+        unknown.append(Unknown(place=place, reason="it has more elements than are read"))
+        return one.replace(is_complete=False), 0
+    size = sum([len(payload) for payload in messages])
+    try:
+        elements = tuple([element for payload in messages for element in _read_elements(payload)])
+    except MISREAD as error:
+        unknown.append(_misread(place, error))
+        return one.replace(is_complete=False), size
+    return one.replace(elements=elements), size
 
 
 def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[Unknown]]:
     """Return the rules of messages that were read before, and what is not understood."""
     unknown: list[Unknown] = []
-    return _decode(messages, "rule", _read_rule, unknown), unknown
+    return _decode_objects(nf_tables.NFT_MSG_NEWRULE, messages, unknown), unknown
 
 
-def _decode(
-    messages: Iterable[bytes], what: str, reader: Callable[[int, dict[int, bytes]], Read], unknown: list[Unknown]
+def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]) -> tuple[Any, ...]:
+    what, record, fields = _OBJECTS[kind]
+    places = {family: f"a {what} of {label}" for family, label in FAMILY_NAMES.items()}
+
+    def read(body: bytes) -> Any:
+        return record(family=body[0], **fields_of(attributes_of(body, NETFILTER_SIZE), fields))
+
+    return decode(messages, read, places, unknown)
+
+
+def decode(
+    messages: Iterable[bytes], read: Callable[[bytes], Read], places: Mapping[int, str], unknown: list[Unknown]
 ) -> tuple[Read, ...]:
+    """Return what `read` makes of the kernel's messages; others are `unknown`, in the place of their family."""
     found = []
     for body in messages:
         try:
-            found.append(reader(body[0], attributes_of(body, NETFILTER_SIZE)))
-        except (MalformedError, KeyError, IndexError) as error:
-            unknown.append(_misread(f"a {what} of {FAMILY_NAMES.get(body[0] if body else 0, 'an unknown family')}", error))
+            found.append(read(body))
+        except MISREAD as error:
+            unknown.append(_misread(places.get(body[0] if body else -1, "an object of an unknown family"), error))
     return tuple(found)
+
+
+def fields_of(found: Mapping[int, bytes], fields: Fields) -> dict[str, Any]:
+    """Return the fields of a record by its attributes; those without an attribute are left out."""
+    values: dict[str, Any] = {}
+    for kind, (field, read) in fields.items():
+        if kind in found:
+            value = read(found[kind])
+            values.update({field: value} if field else value)
+    return values
 
 
 def _misread(place: str, error: Exception) -> Unknown:
     return Unknown(place=place, reason=f"the kernel's message is not understood: {error}")
-
-
-def _read_table(family: int, found: dict[int, bytes]) -> NftTable:
-    return NftTable(
-        family=family, name=name(found[1]), flags=number(found.get(2)), handle=number(found.get(4)), userdata=found.get(6, b"")
-    )
-
-
-def _read_chain(family: int, found: dict[int, bytes]) -> HeldChain:
-    chain = HeldChain(
-        family=family, table=name(found[1]), handle=number(found.get(2)), name=name(found[3]), flags=number(found.get(10))
-    )
-    if 4 not in found:  # NFTA_CHAIN_HOOK  # noqa: PLR2004
-        return chain
-    hook = attributes_of(found[4])
-    devices = [name(hook[3])] if 3 in hook else []  # NFTA_HOOK_DEV, NFTA_HOOK_DEVS  # noqa: PLR2004
-    devices += [name(device) for _, device in split_attributes(hook.get(4, b""))]
-    return chain.replace(
-        kind=name(found[7]), hook=number(hook[1]), priority=signed(hook[2]), policy=number(found.get(5), 1),
-        devices=tuple(dict.fromkeys(devices)),
-    )  # fmt: skip
-
-
-def _read_rule(family: int, found: dict[int, bytes]) -> NftRule:
-    return NftRule(
-        family=family, table=name(found[1]), chain=name(found[2]), handle=number(found.get(3)),
-        expressions=found.get(4, b""), userdata=found.get(7, b""),
-    )  # fmt: skip
-
-
-def _read_set(family: int, found: dict[int, bytes]) -> NftSet:
-    return NftSet(
-        family=family, table=name(found[1]), name=name(found[2]), flags=number(found.get(3)),
-        key_type=number(found.get(4)), key_length=number(found.get(5)), data_type=number(found.get(6)),
-    )  # fmt: skip
 
 
 def _read_elements(payload: bytes) -> Iterator[NftElement]:
@@ -153,15 +168,3 @@ def _read_elements(payload: bytes) -> Iterator[NftElement]:
             key=key.get(1, b""), key_end=end.get(1, b""), value=data.get(1, b""), verdict=data.get(2, b""),
             flags=number(found.get(3)),
         )  # fmt: skip
-
-
-def _read_object(family: int, found: dict[int, bytes]) -> NftObject:
-    return NftObject(family=family, table=name(found[1]), name=name(found[2]), kind=str(number(found.get(3))))
-
-
-def _read_flowtable(family: int, found: dict[int, bytes]) -> NftObject:
-    hook = attributes_of(found.get(3, b""))
-    devices = tuple([name(device) for _, device in split_attributes(hook.get(3, b""))])
-    return NftObject(
-        family=family, table=name(found[1]), name=name(found[2]), kind="flowtable", priority=signed(hook.get(2)), devices=devices
-    )

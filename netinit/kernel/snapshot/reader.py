@@ -7,31 +7,26 @@ becomes an Unknown; only those that interception needs (nf_tables, legacy tables
 from __future__ import annotations
 
 import posix
-import struct
 from _socket import inet_ntop
-from struct import pack, unpack_from
+from operator import itemgetter
+from struct import Struct, pack, unpack_from
 
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
-from netinit.base.snapshot import (
-    AttachedProgram,
-    Device,
-    Hop,
-    RoutingRule,
-    Snapshot,
-    TableRoute,
-    TrafficControl,
-    Unknown,
-)
+from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
 from netinit.kernel import netlink, read_text
-from netinit.kernel.address_sets import set_names
+from netinit.kernel.detect import set_names
 from netinit.kernel.netlink import RTA_OIF, RTA_PRIORITY, RTA_TABLE, Netlink, native, read_attributes
 from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
+from netinit.kernel.snapshot.nf_tables_dump import decode, fields_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeVar
+
+    from netinit.base.snapshot import AttachedProgram
+    from netinit.kernel.snapshot.nf_tables_dump import Fields
 
     Read = TypeVar("Read")
 
@@ -47,19 +42,19 @@ CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
 WITHOUT_HANDLES = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
-FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW = 1, 2, 3, 4, 6, 10, 11
-FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_OIFNAME, FRA_PAD = 14, 15, 16, 17, 18
-FRA_L3MDEV, FRA_UID_RANGE, FRA_PROTOCOL, FRA_IP_PROTO, FRA_SPORT_RANGE, FRA_DPORT_RANGE = 19, 20, 21, 22, 23, 24
-_KNOWN_OF_RULES = frozenset((
-    FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_GOTO, FRA_PRIORITY, FRA_FWMARK, FRA_FLOW, *range(FRA_SUPPRESS_PREFIXLEN, FRA_DPORT_RANGE + 1),
-))  # fmt: skip
+FRA_DST, FRA_SRC = 1, 2
+_PORTS = Struct("=HH")
+OF_RULES: Fields = {  # FRA_*, by which a rule's fields are known
+    3: ("in_interface", name), 4: ("goes_to", native), 6: ("priority", native), 10: ("mark", native),
+    14: ("suppresses_length", lambda value: unpack_from("=i", value)[0]), 15: ("table", native), 16: ("mask", native),
+    17: ("out_interface", name), 19: ("is_l3mdev", any), 20: ("users", Struct("=II").unpack_from), 21: ("protocol", itemgetter(0)),
+    22: ("ip_protocol", itemgetter(0)), 23: ("source_ports", _PORTS.unpack_from), 24: ("destination_ports", _PORTS.unpack_from),
+}  # fmt: skip
+KNOWN_OF_RULES = {*OF_RULES, FRA_DST, FRA_SRC, 11, 18}  # FRA_FLOW, FRA_PAD
 FIB_RULE_INVERT = 2
-RTA_DST, RTA_SRC, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH = 1, 2, 5, 7, 8, 9
-RTA_FLOW, RTA_CACHEINFO, RTA_VIA, RTA_PREF, RTA_NH_ID = 11, 12, 18, 20, 30
-_KNOWN_OF_ROUTES = frozenset((
-    RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_FLOW, RTA_CACHEINFO,
-    RTA_TABLE, RTA_VIA, RTA_PREF, RTA_NH_ID,
-))  # fmt: skip
+RTA_DST, RTA_SRC, RTA_PREFSRC, RTA_MULTIPATH = 1, 2, 7, 9
+# RTA_GATEWAY, RTA_METRICS, RTA_FLOW, RTA_CACHEINFO, RTA_VIA, RTA_PREF and RTA_NH_ID besides
+KNOWN_OF_ROUTES = {RTA_DST, RTA_SRC, RTA_OIF, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE, 5, 8, 11, 12, 18, 20, 30}
 RTM_F_CLONED = 0x200
 MAX_BYTES = 1 << 26  # of a dump: some 500,000 routes
 # Documentation/networking/ip-sysctl.rst
@@ -104,40 +99,28 @@ def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
     unknown = [] if unknown is None else unknown
     with Netlink(netlink.NETLINK_ROUTE) as link:
         found = [body for kind, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE), MAX_BYTES) if kind == RTM_NEWLINK]
-        links = tuple(sorted(_decode(found, "a device", _read_link, unknown), key=lambda one: one.index))
+        links = tuple(sorted(decode(found, _read_link, {0: "a device"}, unknown), key=lambda one: one.index))
         return Snapshot(
             links=links,
             addresses=netlink.list_addresses(link),
             traffic_control=_read_traffic_control(link, links, unknown),
             routing_rules=_read_both(link, netlink.RTM_GETRULE, netlink.RTM_NEWRULE, "policy rule", _read_rule, unknown),
-            routes=_read_both(link, netlink.RTM_GETROUTE, netlink.RTM_NEWROUTE, "route", _read_route, unknown),
+            routes=tuple(filter(None, _read_both(link, netlink.RTM_GETROUTE, netlink.RTM_NEWROUTE, "route", _read_route, unknown))),
             settings=_read_settings([one.name for one in links]),
             unknown=tuple(unknown),
         )
 
 
 def _read_both(  # noqa: PLR0917 - a dump and its reader
-    link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes], Read | None], unknown: list[Unknown]
+    link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes], Read], unknown: list[Unknown]
 ) -> tuple[Read, ...]:
     """Return the objects of both families in the kernel's order."""
     found: tuple[Read, ...] = ()
     for family in FAMILIES:
         messages = link.dump(kind, pack(_ROUTE, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES)
         bodies = [body for got, body in messages if got == wanted and body[:1] == bytes((family.number,))]  # all where IPv6 is missing
-        found += _decode(bodies, f"a {what} of {family.name}", reader, unknown)
+        found += decode(bodies, reader, {family.number: f"a {what} of {family.name}"}, unknown)
     return found
-
-
-def _decode(bodies: Iterable[bytes], place: str, reader: Callable[[bytes], Read | None], unknown: list[Unknown]) -> tuple[Read, ...]:
-    found = []
-    for body in bodies:
-        try:
-            one = reader(body)
-        except (MalformedError, KeyError, struct.error) as error:
-            unknown.append(Unknown(place=place, reason=f"the kernel's message is not understood: {error}"))
-        else:
-            found += [] if one is None else [one]
-    return tuple(found)
 
 
 def _read_link(body: bytes) -> Device:
@@ -183,17 +166,11 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
 def _read_rule(body: bytes) -> RoutingRule:
     found = attributes_of(body, _ROUTE_SIZE)
     family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(_ROUTE, body)
-    mark = native(found.get(FRA_FWMARK))
+    fields = {"table": table, **fields_of(found, OF_RULES)}
     return RoutingRule(
-        family=family, priority=native(found.get(FRA_PRIORITY)), action=action, table=native(found.get(FRA_TABLE), table),
-        source=_prefix(found.get(FRA_SRC), from_length), destination=_prefix(found.get(FRA_DST), to_length), tos=tos, mark=mark,
-        mask=native(found.get(FRA_FWMASK), FULL_MASK if mark else 0),
-        in_interface=name(found.get(FRA_IIFNAME, b"")), out_interface=name(found.get(FRA_OIFNAME, b"")),
-        users=_pair(found.get(FRA_UID_RANGE), "=II"), is_inverted=bool(flags & FIB_RULE_INVERT),
-        is_l3mdev=bool(found.get(FRA_L3MDEV, b"\0")[0]), goes_to=native(found.get(FRA_GOTO)),
-        suppresses_length=_signed(found.get(FRA_SUPPRESS_PREFIXLEN)), protocol=found.get(FRA_PROTOCOL, b"\0")[0],
-        ip_protocol=found.get(FRA_IP_PROTO, b"\0")[0], source_ports=_pair(found.get(FRA_SPORT_RANGE), "=HH"),
-        destination_ports=_pair(found.get(FRA_DPORT_RANGE), "=HH"), others=tuple(sorted(set(found) - _KNOWN_OF_RULES)),
+        family=family, action=action, source=_prefix(found.get(FRA_SRC), from_length),
+        destination=_prefix(found.get(FRA_DST), to_length), tos=tos, is_inverted=bool(flags & FIB_RULE_INVERT),
+        others=tuple(sorted(found.keys() - KNOWN_OF_RULES)), **{"mask": FULL_MASK if fields.get("mark") else 0, **fields},
     )  # fmt: skip
 
 
@@ -211,7 +188,7 @@ def _read_route(body: bytes) -> TableRoute | None:
         destination=_prefix(found.get(RTA_DST), to_length) or (0, to_length),
         source=_prefix(found.get(RTA_SRC), from_length) or (0, from_length), tos=tos, scope=scope, protocol=protocol,
         metric=native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
-        others=tuple(sorted(set(found) - _KNOWN_OF_ROUTES)),
+        others=tuple(sorted(found.keys() - KNOWN_OF_ROUTES)),
     )  # fmt: skip
 
 
@@ -229,17 +206,6 @@ def _read_hops(data: bytes) -> tuple[Hop, ...]:
 
 def _prefix(value: bytes | None, length: int) -> tuple[int, int] | None:
     return (int.from_bytes(value, "big"), length) if value is not None else None
-
-
-def _pair(value: bytes | None, form: str) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    first, last = unpack_from(form, value)
-    return first, last
-
-
-def _signed(value: bytes | None) -> int:
-    return unpack_from("=i", value)[0] if value else -1
 
 
 def _read_settings(devices: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -35,7 +35,7 @@ def _lines(*, of_kernel: bool) -> list[str]:
             "NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
-    have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_program(name, IPV4, "restore")]
+    have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_restore(name, IPV4)]
     if not have:
         bare = next(name for name, line in backends.BACKENDS.items() if not line.package)
         lines.append(f"iptables is not installed: add its package to the image, or use --backend {bare}, which needs no program")

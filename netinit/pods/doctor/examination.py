@@ -9,8 +9,7 @@ from netinit.backends.machine import HERE
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import detect, read_text
-from netinit.kernel.capabilities import CAP_SETPCAP, confine
-from netinit.kernel.runtime_environment import PERSON, advise, find_situation
+from netinit.kernel.capabilities import CAP_SETPCAP, PERSON, advise, confine, find_situation
 from netinit.kernel.snapshot import cgroups
 from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, SettledOptions
 from netinit.pods.backend_choice import Survey

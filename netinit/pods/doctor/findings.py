@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,15 @@ from netinit import backends
 from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
+from netinit.kernel.capabilities import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
-from netinit.kernel.runtime_environment import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.options import TPROXY, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
+from netinit.pods.live import infer_run
+from netinit.pods.verify import verify
 from netinit.simulate.host import describe_node_program
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -105,9 +108,6 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
     """Yield what keeps existing rules from being in force, as `netinit verify` without options does."""
-    from netinit.pods.live import infer_run
-    from netinit.pods.verify import verify
-
     try:
         shown = infer_run(options)
         found = verify(shown[0]).differences if shown else ()
@@ -121,16 +121,7 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
         yield symptom("not-in-force", first=found[0].describe(), more=more)
 
 
-def list_interfaces() -> list[str]:
-    """Return the interfaces of this namespace except lo."""
-    folder = Path("/proc/sys/net/ipv4/conf")
-    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    return [name for name in names if name not in ("all", "default", "lo")]
-
-
-def find_settings(
-    options: SettledOptions, read: Read = read_text, interfaces: Callable[[], list[str]] = list_interfaces
-) -> Iterator[Symptom]:
+def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[Symptom]:
     """Yield kernel settings that lose captured connections."""
 
     def is_on(name: str) -> bool:
@@ -143,7 +134,7 @@ def find_settings(
         yield symptom("no-loopback-ipv6", what=what)
     if not transparent:
         return
-    for name in interfaces():
+    for name in sorted(name for _, name in socket.if_nameindex() if name != "lo"):
         values = {
             setting: {one: int(read(f"/proc/sys/net/ipv4/conf/{one}/{setting}").strip() or 0) for one in ("all", name)}
             for setting in ("src_valid_mark", "accept_local", "rp_filter")

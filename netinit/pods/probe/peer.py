@@ -16,8 +16,8 @@ from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links, find_obstacle
 from netinit.kernel.namespaces import Visit
 from netinit.kernel.sockets import listen
+from netinit.kernel.tcp_sockets import LISTEN, list_tcp
 
-LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp has it
 PREFIX_LENGTH = {4: 30, 6: 126}
 POD_END = {4: "192.0.2.202", 6: "2001:db8:ffff::2"}
 PEER_END = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
@@ -90,15 +90,9 @@ def can_make_peers() -> str:
 
 
 def listening_ports(family: Family) -> frozenset[int]:
-    """Return the TCP ports with a listener; IPv6 sockets may accept IPv4 too."""
-    found = set()
-    for name in ("tcp", "tcp6") if family is IPV4 else ("tcp6",):
-        path = Path("/proc/thread-self/net") / name
-        for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            words = line.split()
-            if words[3] == LISTENING:
-                found.add(int(words[1].rpartition(":")[2], 16))
-    return frozenset(found)
+    """Return the TCP ports with a listener; IPv6 sockets may accept IPv4 too. Raises OSError if the kernel does not list them."""
+    listening = [one for one in list_tcp() if one.state == LISTEN]
+    return frozenset(one.local[1] for one in listening if family is IPV4 or len(one.local[0]) * 8 == family.bits)
 
 
 def open_transparent(family: Family, port: int) -> contextlib.AbstractContextManager[object]:

@@ -20,10 +20,10 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NamespaceError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family, join_host
 from netinit.kernel import detect, links, read_text
+from netinit.kernel.capabilities import NUMBERS, advise
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
-from netinit.kernel.runtime_environment import advise
-from netinit.kernel.switch_user import creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.live import read_surroundings, settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
@@ -111,11 +111,7 @@ def _probe_here(options: Options, warning: str) -> Probes:
 
 
 def _check_privileges() -> None:
-    missing = [
-        name
-        for name, number in (("NET_ADMIN", detect.CAP_NET_ADMIN), ("NET_RAW", detect.CAP_NET_RAW))
-        if not detect.has_capability(number)
-    ]
+    missing = [name for name, number in NUMBERS.items() if not detect.has_capability(number)]
     if missing:
         raise BackendUnavailableError(f"probing needs {' and '.join(missing)}: {advise(*missing, reading=True)}")
     if read_text(EVENTS).strip() == "0":

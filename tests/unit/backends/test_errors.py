@@ -19,7 +19,7 @@ from netinit.backends.failure_causes import (
     explain_nft,
     explain_number,
 )
-from netinit.backends.restore import LegacyVariant, NftVariant
+from netinit.backends.iptables import LegacyVariant, NftVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
 from netinit.base.net import FAMILIES
 
@@ -152,6 +152,6 @@ def test_each_words_stand_once():
     (NftVariant, errno.EINVAL, "iptables-nft: the kernel does not list its rules: Invalid argument"),
 ])  # fmt: skip
 def test_a_kernel_that_does_not_list_its_rules_is_named_with_the_modules_of_the_variant(kind, number, text, monkeypatch):
-    monkeypatch.setattr("netinit.backends.restore.detect.has_capability", lambda _: True)
+    monkeypatch.setattr("netinit.backends.iptables.detect.has_capability", lambda _: True)
     made = kind(comments=False, families=FAMILIES, lock_timeout=1, own_files=True)
     assert str(made.refusal(OSError(number, "x"))) == text

@@ -65,7 +65,7 @@ def test_tables_that_cannot_be_read_are_shown_as_one_line_that_says_so(unknown, 
 )
 def test_address_sets_count_by_their_owner_and_only_where_the_kernel_has_any(known, names, own, monkeypatch):
     monkeypatch.setattr(backends.detect, "has_address_sets", lambda: known)
-    monkeypatch.setattr("netinit.kernel.address_sets.owned_sets", lambda: names)
+    monkeypatch.setattr(backends.detect, "list_address_sets", lambda: tuple(backends.detect.AddressSetHeader(name=name, size=1) for name in names))
     assert backends._has_sets("nft") is own
 
 

@@ -54,5 +54,5 @@ def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypa
         return "" if folder == "" else f"/sbin/{program}"
 
     monkeypatch.setattr(backends.run, "find", find)
-    monkeypatch.setattr(backends.detect, "find_program", lambda variant, *_: find(variant))
+    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, *_: find(variant))
     assert tuple(name for name in BACKENDS if not backends.is_installed(name)) == missing

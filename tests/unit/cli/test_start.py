@@ -26,10 +26,10 @@ CHEAP = frozenset(
 OWN = frozenset(
     """
     netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
-    netinit.pods.self_check netinit.backends.known_chains netinit.kernel.plain_namespace
-    netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.restore netinit.backends.routes netinit.backends.iptables
+    netinit.base.netlink_attributes netinit.kernel.plain_namespace
+    netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.init_container netinit.cli.start netinit.cli.imports
-    netinit.kernel netinit.kernel.address_sets netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
+    netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.run
     netinit.rules netinit.rules.numbers netinit.rules.structs netinit.rules.model netinit.base.net netinit.rules.targets
     netinit.rules.iptables.write
     netinit.rules.layouts netinit.rules.layouts.builder netinit.rules.layouts.current

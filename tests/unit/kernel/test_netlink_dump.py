@@ -9,6 +9,7 @@ import pytest
 from netinit.backends import held_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
+from netinit.base.netlink_attributes import HeldChain
 from netinit.kernel.netlink import (
     DUMP_ATTEMPTS,
     MSG_TRUNC,
@@ -16,7 +17,6 @@ from netinit.kernel.netlink import (
     NLMSG_DONE,
     RECEIVE_SIZE,
     Netlink,
-    NftChain,
     attribute,
     list_addresses,
     list_local_routes,
@@ -87,15 +87,15 @@ def kernel(monkeypatch):
 
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(kernel):
-    kernel["chains"] = [NftChain(family=2, table="nat", name=name, hooked=False, uses=held_rules.MAX_RULES // 2) for name in ("A", "B")]
+    kernel["chains"] = [HeldChain(family=2, table="nat", name=name, uses=held_rules.MAX_RULES // 2) for name in ("A", "B")]
     assert [one.size for one in held_rules.read_nft((IPV4,))] == [0]
-    kernel["chains"].append(NftChain(family=2, table="raw", name="C", hooked=False, uses=1))
+    kernel["chains"].append(HeldChain(family=2, table="raw", name="C", uses=1))
     with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that are not needed"):
         held_rules.read_nft((IPV4,))
 
 
 def test_a_rule_that_is_not_understood_is_an_error_where_rules_are_decoded(kernel):
-    kernel["chains"] = [NftChain(family=2, table="nat", name="A", hooked=False, uses=1)]
+    kernel["chains"] = [HeldChain(family=2, table="nat", name="A", uses=1)]
     kernel["rules"] = [b"\2\0\0\0" + attribute(1, b"nat\0") + attribute(2, b"A\0") + attribute(2, b"A\0")]
     (held,) = held_rules.read_nft((IPV4,))
     assert held.size == 1

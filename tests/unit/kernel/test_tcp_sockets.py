@@ -71,9 +71,14 @@ def test_a_kernel_without_ipv6_has_no_such_sockets(monkeypatch):
 
 @pytest.mark.parametrize(("code", "raises"), [(2, False), (95, True), (1, True)])
 def test_a_socket_that_is_gone_already_has_ended(code, raises):
-    class Refusing:
-        def request(self, kind, flags, body):
+    class Refusing(tcp_sockets.Netlink):
+        def __init__(self):
+            """Open no socket."""
+
+        def _send(self, kind, flags, body):
             assert (kind, len(body)) == (tcp_sockets.SOCK_DESTROY, 56)
+
+        def _receive(self):
             raise OSError(code, "no")
 
     (found,) = [tcp_sockets._read(answer(AF_INET, ("10.77.0.2", 1), ("10.77.0.1", 2)))]

@@ -23,7 +23,7 @@ from netinit.base.snapshot import (
     TrafficControl,
     Unknown,
 )
-from netinit.pods.judgement import digest_of, judge, without_counters
+from netinit.pods.verify import digest_of, judge, without_counters
 from netinit.rules.model import Difference
 
 ELEMENT = NftElement(key=b"\x0a\0\0\1")

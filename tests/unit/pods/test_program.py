@@ -247,8 +247,8 @@ def test_at_most_twenty_differences_are_named():
 )  # fmt: skip
 def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
     monkeypatch.setattr(refusals.posix, "geteuid", lambda: uid)
-    monkeypatch.setattr("netinit.kernel.capabilities.may_gain", lambda: False)
-    monkeypatch.setattr("netinit.kernel.runtime_environment.advise", lambda *names: f"give {', '.join(names)}")
+    monkeypatch.setattr("netinit.pods.refusals.may_gain", lambda: False)
+    monkeypatch.setattr("netinit.pods.refusals.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
     error = refusals.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError

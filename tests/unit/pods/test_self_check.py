@@ -8,8 +8,7 @@ from memory_machine import MemoryMachine
 from netinit.base.errors import ApplyError
 from netinit.base.snapshot import DORMANT, IP, AttachedProgram, Device, NftTable, Snapshot
 from netinit.options import Options
-from netinit.pods.apply import apply
-from netinit.pods.self_check import NotInForceError
+from netinit.pods.apply import NotInForceError, apply
 
 LOOPBACK = Device(index=1, name="lo", flags=9)
 DORMANT_NAT = Snapshot(links=(LOOPBACK,), tables=(NftTable(family=IP, name="nat", flags=DORMANT),))

@@ -7,7 +7,7 @@ import posix
 import pytest
 
 from netinit.kernel import capabilities, detect
-from netinit.kernel.runtime_environment import advise
+from netinit.kernel.capabilities import advise
 
 ALL, NONE = "CapBnd:\t000001ffffffffff\n", "CapBnd:\t0000000000000000\n"
 
