@@ -206,11 +206,10 @@ class Client:
         return ClusterError(f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}")
 
 
-async def write_event(
-    client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
-) -> str:
+async def write_event(client: Client, involved: Tree, *, reason: str, message: str, component: str, kind: str = "Warning") -> str:
     """Create an event on the object that `involved` refers to. Return why it cannot be written; empty if it was."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    namespace = string(involved.get("namespace")) or "default"  # as for nodes, which have none
     event = {
         "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},
         "involvedObject": involved,

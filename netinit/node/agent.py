@@ -11,11 +11,11 @@ from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.kernel import identify
-from netinit.node.attachments import Attachment, Attachments
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
+from netinit.node.pod_records import Attachment, Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
 from netinit.node.settings import AgentSettings

@@ -8,31 +8,20 @@ from dataclasses import dataclass
 
 from netinit.base.net import read_addresses
 from netinit.inject.pod_options import REDIRECTION
-from netinit.kube.client import Client, write_event
 from netinit.node.decision import NodePod, is_own_pod
 from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
-from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
-from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.node.settings import PROGRAM, SECOND
+from netinit.node.sweep import NodeCheck
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
-from netinit.serving.event_log import EventLog
 
-_COMPONENT = "netinit-node"
 _JOB_SECONDS = 30.0
 _NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
 
 
 @dataclass(slots=True)
-class HostProbeCheck:
+class HostProbeCheck(NodeCheck):
     """Checks periodically, while the node has ambient pods; reports each problem once."""
 
-    settings: AgentSettings
-    client: Client
-    pod_cache: PodCache
-    programmer: ProgrammerClient
-    metrics: NodeMetrics
-    log: EventLog
     _reported: str = ""
 
     async def run(self) -> None:
@@ -54,7 +43,7 @@ class HostProbeCheck:
         if lines:
             text = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
             if self._log_once("warn", text):
-                await self._send_event("HostProbesCaptured", text)
+                await self.send_event("HostProbesCaptured", text)
         elif reasons:
             self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
         else:
@@ -90,18 +79,7 @@ class HostProbeCheck:
             self.log.event("error", f"the node's rules for probes of ambient pods cannot be repaired: {problem}")
             return
         self._reported = ""
-        await self._send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
-
-    async def _send_event(self, reason: str, message: str, *, kind: str = "Warning") -> None:
-        if self.settings.repair == NOTHING:  # the chart then gives no right to create events
-            return
-        node = self.settings.node
-        involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
-        error = await write_event(
-            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace="default", kind=kind
-        )
-        if error:
-            self.log.event("error", f"an event cannot be written: {error}")
+        await self.send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
 
 
 def _is_ambient(pod: NodePod) -> bool:

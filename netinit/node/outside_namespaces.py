@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Webhook, parse_injectors
 from netinit.kube.cache import Cache
 from netinit.kube.client import NAMESPACES, WEBHOOK_CONFIGURATIONS, Client
+from netinit.node.installer import replace_file
 from netinit.node.pod_cache import PodCache
 from netinit.serving.event_log import EventLog
 
@@ -57,12 +57,8 @@ def format_names(names: Iterable[str]) -> str:
 
 def replace_list(path: Path, text: str) -> None:
     """Replace the file. Raises OSError, and removes it then: an old list may name a namespace that has joined the mesh."""
-    new = path.with_name(f".{path.name}")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        new.rename(path)
+        replace_file(path, text.encode(), durable=False)
     except OSError:
         path.unlink(missing_ok=True)
         raise

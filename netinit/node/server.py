@@ -19,12 +19,13 @@ from netinit.kernel import capabilities, identify
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
-from netinit.node.attachments import Attachments
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
 from netinit.node.host_probe_check import HostProbeCheck
+from netinit.node.installer import replace_file
 from netinit.node.metrics import NodeMetrics
 from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_cache import PodCache
+from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import Sweeper
@@ -160,9 +161,7 @@ class AgentServer:
                 "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
                 "pods": sum(1 for _ in self.agent.pod_cache), "lastErrors": self.agent.last_errors,
             }  # fmt: skip
-            new = self.folder / f".{STATUS_FILE}"
-            new.write_text(json.dumps(tree))
-            new.rename(self.folder / STATUS_FILE)
+            replace_file(self.folder / STATUS_FILE, json.dumps(tree).encode(), mode=0o644, durable=False)
             await asyncio.sleep(_STATUS_SECONDS)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature

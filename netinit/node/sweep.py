@@ -1,7 +1,7 @@
 """Check running pods: find those whose live rules differ from the plan, and report or repair them.
 
 A sweep compares the live rules of each captured pod on the node with its plan, as `netinit verify` does. Namespaces of
-pods come from the runtime's own record (`pod_namespaces`). A pod whose istio-validation has just exited with 126 is
+pods come from the runtime's own record (`pod_records`). A pod whose istio-validation has just exited with 126 is
 checked at once.
 """
 
@@ -18,12 +18,11 @@ from weakref import WeakValueDictionary
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
-from netinit.node.attachments import Attachments
 from netinit.node.decision import UNCAPTURED, NodePod, decide
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
-from netinit.node.pod_namespaces import find_cgroups, find_namespaces
+from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
 from netinit.node.watcher import Look, PodWatcher
@@ -50,16 +49,34 @@ class SweptPod:
 
 
 @dataclass(slots=True)
-class Sweeper:
-    """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
+class NodeCheck:
+    """What a check of the node or of its pods needs, and the events that report what it finds."""
 
     settings: AgentSettings
     client: Client
     pod_cache: PodCache
     programmer: ProgrammerClient
-    attachments: Attachments
     metrics: NodeMetrics
     log: EventLog
+
+    async def send_event(self, reason: str, message: str, *, kind: str = "Warning", pod: NodePod | None = None) -> None:
+        """Write an event on the pod or the node; not with --repair none, since the chart then gives no right to create events."""
+        if self.settings.repair == NOTHING:
+            return
+        node = self.settings.node
+        involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
+        if pod:
+            involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        error = await write_event(self.client, involved, reason=reason, message=message, component=_COMPONENT, kind=kind)
+        if error:
+            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label if pod else "")
+
+
+@dataclass(slots=True)
+class Sweeper(NodeCheck):
+    """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
+
+    attachments: Attachments
     is_busy: Callable[[str], bool]
     watchers: Sequence[PodWatcher] = ()
     # By uid: a lock, so that a pod has one check at a time; the last message; when connections were last reported
@@ -136,8 +153,7 @@ class Sweeper:
             self._bypassing[pod.uid] = now
             text = f"{len(bypassing)} open connections of the pod bypass the proxy, such as {bypassing[0]}"
             self.log.event("warn", text, pod=pod.label)
-            if self.settings.repair != NOTHING:
-                await self._send_event(pod, "InterceptionBypassed", text)
+            await self.send_event("InterceptionBypassed", text, pod=pod)
         return False
 
     async def watch(self, watcher: PodWatcher, look: Look) -> None:
@@ -221,9 +237,8 @@ class Sweeper:
         if not again:
             what = "runs without its interception rules" if state == BARE else "has other rules than planned"
             self.log.event("warn", f"the pod {what}: {finding.detail}", pod=pod.label)
-            if repair != NOTHING:
-                reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
-                await self._send_event(pod, reason, f"the pod {what}: {finding.detail}")
+            reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
+            await self.send_event(reason, f"the pod {what}: {finding.detail}", pod=pod)
         if repair == PROGRAM and finding.options is not None:
             await self._program(finding, finding.options)
         elif repair in (LABEL, DELETE) and state == BARE:
@@ -240,7 +255,7 @@ class Sweeper:
         for warning in done.warnings:
             self.log.event("warn", warning, pod=pod.label)
         said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
-        await self._send_event(pod, "InterceptionRepaired", said, kind="Normal")
+        await self.send_event("InterceptionRepaired", said, kind="Normal", pod=pod)
 
     async def _change(self, pod: NodePod, repair: str) -> None:
         """Label or delete exactly the pod that was checked."""
@@ -259,14 +274,6 @@ class Sweeper:
             self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=pod.label)
             return
         self.metrics.repairs.labels(repair, "success").inc()
-
-    async def _send_event(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
-        involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        error = await write_event(
-            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
-        )
-        if error:
-            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label)
 
 
 async def _by_uid(pods: Iterable[NodePod], find: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:

@@ -184,7 +184,7 @@ class WatchedCluster:
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         error = await write_event(
             self._client, {"kind": "ConfigMap", "apiVersion": "v1", **own}, reason="InvalidConfiguration",
-            message=f"{stays}: {problem}", component=_COMPONENT, namespace=self._namespace,
+            message=f"{stays}: {problem}", component=_COMPONENT,
         )  # fmt: skip
         self._problems.note("event", error)
 

@@ -13,10 +13,10 @@ import pytest
 from memory_machine import MemoryMachine
 from netinit.base.errors import CniError, NetinitError, ParseError
 from netinit.node.agent import Agent
-from netinit.node.attachments import Attachments
 from netinit.node.decision import read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_records import Attachments
 from netinit.node.protocol import parse_request
 from netinit.node.settings import AgentSettings
 from netinit.options import Options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_list_that_cannot_be_replaced_is_removed_so_that_pods_wait(tmp_path):
     path = tmp_path / "list"
     replace_list(path, "old\n")
     assert path.read_text() == "old\n"
-    (tmp_path / ".list").mkdir()
+    (tmp_path / f".list.netinit-{os.getpid()}").mkdir()
     with pytest.raises(OSError, match="Is a directory"):
         replace_list(path, "new\n")
     assert not path.exists()

@@ -13,7 +13,7 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
-from netinit.node import host_probe_check, watcher
+from netinit.node import host_probe_check, sweep, watcher
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
 from netinit.node.host_probe_check import HostProbeCheck
@@ -165,11 +165,13 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
         return JobResult(error=error, backend="nftables")
 
     async def write_event(client, involved, **event):
-        assert (event["kind"] == "Normal") is (event["reason"] == "HostProbesRepaired")
+        assert involved == {"kind": "Node", "apiVersion": "v1", "name": "n", "uid": "n"}
+        assert event["component"] == "netinit-node"
+        assert event["kind"] == ("Normal" if event["reason"] == "HostProbesRepaired" else "Warning")
         sent.append((event["reason"], event["message"]))
         return ""
 
-    monkeypatch.setattr(host_probe_check, "write_event", write_event)
+    monkeypatch.setattr(sweep, "write_event", write_event)
     answers = list(found)
     settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
     metrics = NodeMetrics()
