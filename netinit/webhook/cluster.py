@@ -30,11 +30,18 @@ from netinit.kube.client import (
     Resource,
     write_event,
 )
-from netinit.webhook.certificate_loader import CertificateLoader
-from netinit.webhook.certificates import make_pair, service_names
-from netinit.webhook.config_loader import ConfigLoader, read_files
+from netinit.webhook.certificates import (
+    CertificateState,
+    RenewalPlan,
+    bundle_patch,
+    from_secret,
+    make_pair,
+    next_state,
+    service_names,
+    to_data,
+)
 from netinit.webhook.configuration import Texts
-from netinit.webhook.renewal import CertificateState, RenewalPlan, bundle_patch, from_secret, next_state, to_data
+from netinit.webhook.loaders import CertificateLoader, ConfigLoader, read_files
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -131,13 +138,11 @@ class WatchedCluster:
 
     async def _take(self, texts: Texts | str, about: list[Tree]) -> None:
         """Load the texts, or note why there are none; report a new problem on the ConfigMaps that changed."""
-        is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
-        problem = self._state.configuration_problem
+        problem = await self._config.offer(texts)
         if self._settings.last_good_map:
             await self._restore_or_save()
-        if is_new and problem:
-            for tree in about:
-                await self._write_event(tree, problem)
+        for tree in about if problem else ():
+            await self._write_event(tree, problem)
 
     async def _restore_or_save(self) -> None:
         """After a restart use the last good configuration if the newest is invalid; save a valid one."""

@@ -17,23 +17,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
     CertificateInfo,
-    check,
-    describe,
-    find_missing_name,
-    leads_to,
-    make_context,
-    make_pair,
-    service_names,
-)
-from netinit.webhook.renewal import (
     CertificateState,
     RenewalPlan,
     bundle_patch,
+    check,
+    describe,
+    find_missing_name,
     from_secret,
     is_ours,
+    leads_to,
+    make_pair,
     next_state,
+    service_names,
     to_data,
 )
+from netinit.webhook.loaders import make_context
 
 NOW = 1_800_000_000.0
 DAY = 86400.0

@@ -14,9 +14,9 @@ from netinit.inject.pod import Settings
 from netinit.serving import client_connections
 from netinit.serving.event_log import EventLog
 from netinit.serving.listener import HttpListener
-from netinit.webhook.application import Application
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.review import ReviewAnswer
+from netinit.webhook.server import Application
 from netinit.webhook.serving_state import Metrics, ServingState
 from webhook_server import make_pod, make_review
 

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.kube.access import Access, find_service_account
-from netinit.webhook.certificates import make_pair
+from netinit.webhook.certificates import RenewalPlan, from_secret, make_pair
 from netinit.webhook.cluster import WatchedCluster
-from netinit.webhook.renewal import RenewalPlan, from_secret
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 
