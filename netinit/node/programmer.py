@@ -43,7 +43,6 @@ from netinit.node.jobs import (
     Job,
     JobResult,
 )
-from netinit.options import Options
 from netinit.pods import child_jobs, host_probe_rules
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
@@ -60,15 +59,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True)
 class _AcceptedJob:
-    """An accepted job: it waits, or its child runs until `due`."""
+    """An accepted job: it waits, or its child runs, until `due`."""
 
     number: bytes
     job: Job
     namespace: int  # a descriptor; -1 if the job names a path; for a subscription, the Unix socket
     due: float
-    child: Child | None = None
     stopped: bool = False
-    result: JobResult | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +76,7 @@ class Programmer:
     most: int
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
-    running: list[_AcceptedJob] = field(default_factory=list)
+    running: dict[Child, _AcceptedJob] = field(default_factory=dict)
     known: dict[tuple[object, ...], str] = field(default_factory=dict)  # judgements, the oldest first
     open: bool = True
 
@@ -88,31 +85,29 @@ class Programmer:
         poller = select.poll()
         if self.open and len(self.waiting) + len(self.maintenance) < MAX_WAITING:
             poller.register(self.agent, select.POLLIN)
-        for accepted in self.running:
-            if accepted.child is not None:
-                poller.register(accepted.child, select.POLLIN)
-        soonest = min((accepted.due for accepted in self.running), default=time.monotonic() + seconds)
+        for child in self.running:
+            poller.register(child, select.POLLIN)
+        soonest = min((accepted.due for accepted in self.running.values()), default=time.monotonic() + seconds)
         wait = max(0.0, min(seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
-        for accepted in list(self.running):
-            if accepted.child is not None and accepted.child.fileno() in ready:
-                self._finish(accepted)
+        for child, accepted in list(self.running.items()):
+            if child.fileno() in ready:
+                self._finish(child, accepted)
             elif time.monotonic() >= accepted.due:
-                self._stop_late(accepted)
+                self._stop_late(child, accepted)
         self._start()
 
     def end(self) -> None:
         """Stop: running jobs are asked to roll back, and no process is left."""
-        for accepted in self.running:
-            self._stop_late(accepted)
+        for child, accepted in list(self.running.items()):
+            self._stop_late(child, accepted)
         end = time.monotonic() + _GRACE
         while self.running and time.monotonic() < end:
             self.serve(0.05)
-        for accepted in self.running:
-            if accepted.child is not None:
-                accepted.child.end()
+        for child in self.running:
+            child.end()
 
     def _take(self) -> None:
         """Receive one job from the agent's other process; also notices when that process has exited."""
@@ -143,11 +138,9 @@ class Programmer:
                 self._answer(accepted, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                accepted.child = self._fork(accepted, left)
+                self.running[self._fork(accepted, left)] = accepted
             except OSError as error:
                 self._answer(accepted, JobResult(error=f"no child process can be made: {error.strerror}"))
-                continue
-            self.running.append(accepted)
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
@@ -155,16 +148,14 @@ class Programmer:
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
-    def _finish(self, accepted: _AcceptedJob) -> None:
-        child = accepted.child
-        assert child is not None  # noqa: S101 - it runs
+    def _finish(self, child: Child, accepted: _AcceptedJob) -> None:
         try:
             result = JobResult.decode(child.receive().encode())
         except ChildLostError as error:
             result = JobResult(error=str(error), late=accepted.stopped or error.late)
         except (ChildError, NetinitError, OSError, AttributeError) as error:
             result = JobResult(error=f"{type(error).__name__}: {error}")
-        self.running.remove(accepted)
+        del self.running[child]
         child.end()
         self._remember(accepted.job, result.judgement)
         self._answer(accepted, replace(result, judgement=""))
@@ -178,12 +169,10 @@ class Programmer:
         while len(self.known) > MAX_KNOWN:
             del self.known[next(iter(self.known))]
 
-    def _stop_late(self, accepted: _AcceptedJob) -> None:
+    def _stop_late(self, child: Child, accepted: _AcceptedJob) -> None:
         """Ask a job that timed out to roll back, and kill it if it does not."""
-        child = accepted.child
-        assert child is not None  # noqa: S101 - it runs
         if accepted.stopped:
-            self.running.remove(accepted)
+            del self.running[child]
             child.end()
             self._answer(accepted, JobResult(error="it was not done in time and was killed", late=True))
             return
@@ -192,11 +181,12 @@ class Programmer:
         if child.poll() is None:
             os.kill(child.pid, signal.SIGTERM)
         else:  # it exited without a readable answer
-            self.running.remove(accepted)
+            del self.running[child]
             self._answer(accepted, JobResult(error="the process that did it ended without an answer"))
 
     def _answer(self, accepted: _AcceptedJob, result: JobResult) -> None:
-        _close([accepted.namespace] if accepted.namespace >= 0 else [])
+        if accepted.namespace >= 0:
+            os.close(accepted.namespace)
         self._send(accepted.number, result)
 
     def _send(self, number: bytes, result: JobResult) -> None:
@@ -232,7 +222,9 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
     try:
         options = job.options(netns)
         if job.kind in (APPLY, REMOVE):
-            return _program(options)
+            done = child_jobs.program(options)
+            said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
+            return JobResult(backend=done.backend, changed=done.changed, warnings=said)
         if job.kind == VERIFY:
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
@@ -246,19 +238,10 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             groups = notifications.CHANGES if job.kind == SUBSCRIBE else notifications.CONNECTIONS
             child_jobs.subscribe(options, groups, channel)
             return JobResult()
-    except NamespaceError as error:
-        return JobResult(error=str(error), gone=True)
-    except ChildLostError as error:
-        return JobResult(error=str(error), late=error.late)
     except (NetinitError, KeyboardInterrupt) as error:
-        return JobResult(error=str(error))
+        late = isinstance(error, ChildLostError) and error.late
+        return JobResult(error=str(error), gone=isinstance(error, NamespaceError), late=late)
     raise ValueError(job.kind)
-
-
-def _program(options: Options) -> JobResult:
-    done = child_jobs.program(options)
-    said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
-    return JobResult(backend=done.backend, changed=done.changed, warnings=said)
 
 
 def _work_on_node(job: Job) -> JobResult:
