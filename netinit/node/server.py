@@ -31,9 +31,9 @@ from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STA
 from netinit.node.sweep import Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.node.watcher import PodWatcher
-from netinit.serving.background import reply_monitoring, run_forever
 from netinit.serving.event_log import EventLog, adopt_library_logs
-from netinit.serving.listener import HttpListener
+from netinit.serving.listener import HttpListener, reply_monitoring
+from netinit.serving.server_process import run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 listener: uvicorn's protocol with time and size limits for request heads, which uvicorn lacks.
+"""An HTTP/1.1 listener: uvicorn's protocol with limits of time and size for heads, which it lacks; answers about health and metrics.
 
 HTTP/2 is not offered: it depends on an unstable library, and API servers support both.
 """
@@ -26,7 +26,12 @@ _ACCEPTS = 64  # per turn of the event loop
 _ACCEPT_PAUSE_SECONDS = 0.1  # after `accept` failed, for example without free descriptors
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 _log = logging.getLogger(__name__)
+
+ReportCallback = Callable[[bool], tuple[bool, str]]
+"""Returns whether the server is ready, and the text of /readyz, with details if the argument is true."""
 
 
 class _JoiningTransport:
@@ -62,6 +67,28 @@ async def reply(
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def reply_health(scope: Any, send: Any, report: ReportCallback, *, readiness: str = "/readyz", close: bool = False) -> bool:
+    """Answer a health request; return False for other paths."""
+    if scope["path"] in {"/livez", "/healthz"}:
+        await reply(send, 200, b"ok\n", close=close)
+    elif scope["path"] == readiness:
+        is_ready, text = report(b"verbose" in scope["query_string"])
+        await reply(send, 200 if is_ready else 503, text.encode(), close=close)
+    else:
+        return False
+    return True
+
+
+async def reply_monitoring(
+    scope: Any, send: Any, metrics: Callable[[], bytes], report: ReportCallback, *, readiness: str = "/readyz", close: bool = False
+) -> None:
+    """Answer a request to the port without TLS: metrics and health."""
+    if scope["path"] == "/metrics":
+        await reply(send, 200, metrics(), _METRICS_TYPE)
+    elif not await reply_health(scope, send, report, readiness=readiness, close=close):
+        await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
 
 
 class _BoundedProtocol(HttpToolsProtocol):

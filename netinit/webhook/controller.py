@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.serving.background import run_forever
 from netinit.serving.event_log import EventLog
+from netinit.serving.server_process import run_forever
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, config_files, read_files
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState

@@ -20,10 +20,9 @@ from typing import Any
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
 from netinit.kernel import children
-from netinit.serving.background import reply_health, reply_monitoring
 from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
-from netinit.serving.listener import HttpListener, reply
-from netinit.serving.resources import allow_descriptors, listen, memory_limit
+from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
+from netinit.serving.server_process import allow_descriptors, listen, memory_limit
 from netinit.webhook import review
 from netinit.webhook.controller import Controller
 from netinit.webhook.loaders import CertificateLoader
