@@ -8,16 +8,19 @@ from collections.abc import Iterator, Sequence
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.options import BACKENDS
-from netinit.webhook.installation_findings import (
+from netinit.webhook.linting import (
     HOOKS,
     ByKind,
     InstallationFinding,
+    arguments_of,
+    find_missing,
     finding,
+    join_some,
     labels_of,
+    lint,
     name_of,
     sort_findings,
 )
-from netinit.webhook.linting import arguments_of, find_missing, join_some, lint
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
