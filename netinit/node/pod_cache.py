@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 
 from netinit.base.errors import ClusterError, CniError
-from netinit.kube.cache import Cache
-from netinit.kube.client import NOT_FOUND, PODS, Client
+from netinit.kube.client import NOT_FOUND, PODS, Cache, Client
 from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.protocol import CniCode
 

@@ -15,7 +15,6 @@ from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube.access import find_service_account
-from netinit.kube.cache import Cache, follow
 from netinit.kube.client import (
     CONFIG_MAPS,
     CONFLICT,
@@ -26,8 +25,10 @@ from netinit.kube.client import (
     PROXY_CONFIGS,
     SECRETS,
     WEBHOOK_CONFIGURATIONS,
+    Cache,
     Client,
     Resource,
+    follow,
     write_event,
 )
 from netinit.webhook.certificates import (

@@ -15,10 +15,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.kube import cache as cache_module
+from netinit.kube import client as cache_module
 from netinit.kube.access import Access
-from netinit.kube.cache import Cache
-from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Client, write_event
+from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Cache, Client, write_event
 from netinit.webhook.certificates import make_pair
 
 

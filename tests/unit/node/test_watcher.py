@@ -13,13 +13,13 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
-from netinit.node import host_probe_check, sweep, watcher
+from netinit.node import sweep, watcher
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
-from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.jobs import CHECK_PROBES, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
+from netinit.node.sweep import HostProbeCheck
 from netinit.node.watcher import PodWatcher
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
@@ -224,7 +224,7 @@ def test_pods_that_are_not_ambient_or_over_are_not_asked_about(ends, monkeypatch
 def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypatch):
     pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
     asked, sent, log, metrics = check_probes(monkeypatch, pods, ("broken 10.0.0.1 x",), mode=PROGRAM, repair=repair, error=error)
-    assert asked == [CHECK_PROBES, host_probe_check.REPAIR_PROBES]
+    assert asked == [CHECK_PROBES, sweep.REPAIR_PROBES]
     assert [reason for reason, _ in sent] == events
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
