@@ -130,14 +130,13 @@ class Client:
     async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
-        following = ""
+        query = {**_selector(fields), "limit": str(_PAGE)}
         while True:
-            more = {"continue": following} if following else {}
-            page = await self._ask("GET", resource.path(namespace), {**_selector(fields), "limit": str(_PAGE), **more})
+            page = await self._ask("GET", resource.path(namespace), query)
             found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
             metadata = mapping(page.get("metadata"))
-            following = string(metadata.get("continue"))
-            if not following:
+            query["continue"] = string(metadata.get("continue"))
+            if not query["continue"]:
                 return found, string(metadata.get("resourceVersion"))
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
@@ -200,9 +199,8 @@ class Client:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind or "application/json"} if content is not None else {}
         try:
-            async with self._http.stream(
-                method, path, params=dict(query or {}), content=content, headers=headers, extensions=self._extensions
-            ) as response:
+            request = self._http.stream(method, path, params=query, content=content, headers=headers, extensions=self._extensions)
+            async with request as response:
                 data = await _read(response)
         except httpx2.HTTPError as error:
             raise self._away(method, path, error) from error

@@ -144,10 +144,7 @@ class Agent:
     async def _check(self, request: Request, namespace: int, deadline: float) -> str:
         """Handle CHECK: the first rule that differs is the error."""
         known = self.attachments.get(request.container, request.interface)
-        options = known.options if known else None
-        if options is None:
-            decision, _ = await self._decide(request, deadline)
-            options = decision.options
+        options = (known.options if known else None) or (await self._decide(request, deadline))[0].options
         if options is None:
             return LEFT_ALONE
         done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), namespace)

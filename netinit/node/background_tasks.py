@@ -226,7 +226,10 @@ class OutsideNamespaces:
                 await asyncio.sleep(_LOOK)
 
     def _update(self) -> None:
-        self._note(self._namespaces.error or self._webhooks.error)
+        error = self._namespaces.error or self._webhooks.error
+        if error and error != self._error:
+            self._log.event("warn", f"which namespaces are outside of the mesh is not known: {error}")
+        self._error = error
         if not (self._namespaces.synced and self._webhooks.synced and self._pod_cache.synced):
             return
         if self._changed.is_set():
@@ -238,8 +241,3 @@ class OutsideNamespaces:
             self._written = None
             replace_list(self._path, text)
             self._written = text
-
-    def _note(self, error: str) -> None:
-        if error and error != self._error:
-            self._log.event("warn", f"which namespaces are outside of the mesh is not known: {error}")
-        self._error = error

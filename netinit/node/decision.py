@@ -100,12 +100,10 @@ def _number(value: object) -> int | None:
 
 def _exit_code(status: Tree) -> int | None:
     """Return istio-validation's exit code, of the current or the last run."""
-    for item in named(status.get("initContainerStatuses")):
-        if item.get("name") == VALIDATION:
-            for state in (mapping(item.get("state")), mapping(item.get("lastState"))):
-                if (code := _number(mapping(state.get("terminated")).get("exitCode"))) is not None:
-                    return code
-    return None
+    found = [item for item in named(status.get("initContainerStatuses")) if item.get("name") == VALIDATION]
+    states = [mapping(item.get(key)) for item in found for key in ("state", "lastState")]
+    codes = [_number(mapping(state.get("terminated")).get("exitCode")) for state in states]
+    return next((code for code in codes if code is not None), None)
 
 
 def is_own_pod(namespace: str, name: str, own_namespace: str, daemon_set: str) -> bool:

@@ -139,14 +139,9 @@ def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
                 tree = json.loads(file.read(_MAX_RECORD_BYTES))
         except (OSError, ValueError, RecursionError):  # incomplete, deleted, or of another program
             continue
-        uid = _find_uid(mapping(tree))
-        if uid:
+        pairs = [pair for pair in sequence(mapping(tree).get("cniArgs")) if isinstance(pair, list) and len(pair) == 2]  # noqa: PLR2004
+        if uid := next((string(value) for key, value in pairs if key == _UID), ""):
             yield from ((uid, Path(netns).name) for netns in _find_paths(mapping(tree)) if Path(netns).name)
-
-
-def _find_uid(tree: Tree) -> str:
-    pairs = [pair for pair in sequence(tree.get("cniArgs")) if isinstance(pair, list) and len(pair) == 2]  # noqa: PLR2004
-    return next((string(value) for key, value in pairs if key == _UID), "")
 
 
 def _find_paths(tree: Tree) -> set[str]:

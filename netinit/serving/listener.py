@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -212,7 +213,7 @@ class HttpListener:
         )
         self._config.load()
         self._state = ServerState()
-        self._max_connections, self._dropped = max_connections, dropped
+        self._table = ClientTable(max_connections, dropped, time.monotonic)  # the event loop's clock
         self._listening: socket.socket | None = None
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
@@ -220,12 +221,11 @@ class HttpListener:
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(self._table) if self._listening is not None else 0
+        return len(self._table)
 
     async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
         """Start accepting connections; `context` returns the TLS context for each."""
         self._loop = asyncio.get_running_loop()
-        self._table = ClientTable(self._max_connections, self._dropped, self._loop.time)
         self._listening, self._context = listening, context
         listening.setblocking(False)  # noqa: FBT003 - its signature
         self._listen()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
@@ -102,23 +103,20 @@ class WatchedCluster:
         caches = {name: self._watch(CONFIG_MAPS, name, changed, self._namespace) for name in names}
 
         async def react() -> None:
+            current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
             for name, cache in caches.items():
-                self._problems.note(self._config_map(name), cache.error)
-            if all(cache.synced for cache in caches.values()):
-                await self._offer(caches)
+                missing = "it does not exist" if cache.synced and not current[name] else ""
+                self._problems.note(self._config_map(name), cache.error or missing)
+            if all(current.values()):
+                await self._offer(current)
 
         await follow(caches.values(), changed, react, seconds=_RESYNC_SECONDS)
 
     def _config_map(self, name: str) -> str:
         return f"ConfigMap {self._namespace}/{name}"
 
-    async def _offer(self, caches: dict[str, Cache]) -> None:
-        """Load the configuration of the ConfigMaps, and of files for what they lack."""
-        current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
-        for name, tree in current.items():
-            self._problems.note(self._config_map(name), "" if tree else "it does not exist")
-        if not all(current.values()):
-            return
+    async def _offer(self, current: dict[str, Tree]) -> None:
+        """Load the configuration of the ConfigMaps, by name, and of files for what they lack."""
         texts = read_files(self._settings)
         versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in current.items()}
         changed = [tree for name, tree in current.items() if versions[name] != self._versions.get(name)]
@@ -157,17 +155,14 @@ class WatchedCluster:
                     await self._config.restore(Texts(**{key: stored.get(key) for key in _TEXTS}, origin=origin))
             served = self._state.served
             if served and not served.is_restored and served.texts != self._saved:
-                await self._save(served.texts)
+                target = asdict(served.texts)
+                found = mapping((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+                if any(found.get(key) != value for key, value in target.items()):
+                    await self._client.patch(CONFIG_MAPS, name, {"data": target}, self._namespace)
+                self._saved = served.texts
                 self._problems.note(label, "")
         except ClusterError as error:
             self._problems.note(label, f"the last good configuration is not kept: {error}")
-
-    async def _save(self, texts: Texts) -> None:
-        name, target = self._settings.last_good_map, {**{key: getattr(texts, key) for key in _TEXTS}, "origin": texts.origin}
-        found = mapping((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
-        if any(found.get(key) != value for key, value in target.items()):
-            await self._client.patch(CONFIG_MAPS, name, {"data": target}, self._namespace)
-        self._saved = texts
 
     async def _report_rejections(self, rejections: asyncio.Queue[str]) -> None:
         """Write an event for each problem of the files, which are mounted from a ConfigMap."""
@@ -185,7 +180,7 @@ class WatchedCluster:
         served = self._state.served
         stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
         if served and served.is_restored:
-            stays = f"the webhook was restarted, and goes on with {served.origin}"
+            stays = f"the webhook was restarted, and goes on with {served.texts.origin}"
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         error = await write_event(

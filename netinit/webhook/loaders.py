@@ -79,7 +79,7 @@ class ConfigLoader:
         self._state.configuration_problem = ""
         if served.generation == 1:
             gc.freeze()  # startup objects live on: exclude them from collections
-        self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.origin}")
+        self._log("info", f"configuration {served.generation} is in use: version {served.version}, of {served.texts.origin}")
         for warning in served.warnings:
             self._log("warn", f"configuration {served.generation}: {warning}")
 

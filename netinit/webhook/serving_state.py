@@ -77,7 +77,7 @@ class ServingState:
     def _checks(self) -> list[tuple[str, bool, str]]:
         """Return name, result and detail of each check."""
         served, expires = self.served, self.certificate_expires
-        configuration = f"generation {served.generation}, version {served.version}, of {served.origin}" if served else "none yet"
+        configuration = f"generation {served.generation}, version {served.version}, of {served.texts.origin}" if served else "none yet"
         return [
             ("serving", not self.draining, "draining: it is stopping" if self.draining else "ok"),
             ("configuration", served is not None, configuration),
