@@ -14,17 +14,8 @@ from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Webhook, parse_injectors
-from netinit.kube.client import (
-    CONFLICT,
-    DAEMON_SETS,
-    JSON_PATCH,
-    NAMESPACES,
-    NODES,
-    NOT_FOUND,
-    WEBHOOK_CONFIGURATIONS,
-    Cache,
-    Client,
-)
+from netinit.kube import client as api
+from netinit.kube.client import Cache, Client
 from netinit.node.installer import Installer, replace_file
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_cache import PodCache
@@ -52,8 +43,9 @@ class InstallationKeeper:
         self._log = log
         name = f"metadata.name={settings.daemon_set}"
         self.daemon_set = Cache(
-            client, DAEMON_SETS, settings.namespace, fields=name, keep=lambda tree: not _is_deleted(tree), changed=self._note_deletion
-        )
+            client, api.DAEMON_SETS, settings.namespace, fields=name, changed=self._note_deletion,
+            keep=lambda tree: not _is_deleted(tree),
+        )  # fmt: skip
         self._has_seen_deletion = False
 
     def _note_deletion(self) -> None:
@@ -118,9 +110,9 @@ class InstallationKeeper:
             return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
-                return _is_deleted(await self._client.get(DAEMON_SETS, name, namespace))
+                return _is_deleted(await self._client.get(api.DAEMON_SETS, name, namespace))
         except ClusterError as error:
-            return error.status == NOT_FOUND
+            return error.status == api.NOT_FOUND
         except TimeoutError:
             return False
 
@@ -134,7 +126,7 @@ async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callab
     wanted = dict(zip(("key", "value", "effect"), split_taint(settings.taint), strict=True))
     while True:
         if is_ready():
-            node = await client.get(NODES, settings.node)
+            node = await client.get(api.NODES, settings.node)
             taints = sequence(mapping(node.get("spec")).get("taints"))
             kept = [one for one in taints if any(text and string(mapping(one).get(key)) != text for key, text in wanted.items())]
             if kept == taints:
@@ -142,10 +134,10 @@ async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callab
                 continue
             patch = [{"op": "test", "path": "/spec/taints", "value": taints}, {"op": "replace", "path": "/spec/taints", "value": kept}]
             try:
-                await client.patch(NODES, settings.node, patch, kind=JSON_PATCH)
+                await client.patch(api.NODES, settings.node, patch, kind=api.JSON_PATCH)
                 log.event("info", f"the taint {settings.taint} was taken off the node")
             except ClusterError as error:
-                if error.status not in (CONFLICT, 422):  # the taints were changed meanwhile: retry
+                if error.status not in (api.CONFLICT, 422):  # the taints were changed meanwhile: retry
                     raise
         await asyncio.sleep(_LOOK)
 
@@ -209,9 +201,9 @@ class OutsideNamespaces:
         self._log = log
         self._changed = asyncio.Event()
         self._namespaces = Cache(
-            client, NAMESPACES, keep=lambda tree: strings(mapping(tree.get("metadata")).get("labels")), changed=self._changed.set
+            client, api.NAMESPACES, keep=lambda tree: strings(mapping(tree.get("metadata")).get("labels")), changed=self._changed.set
         )
-        self._webhooks = Cache(client, WEBHOOK_CONFIGURATIONS, keep=_read_webhooks, changed=self._changed.set)
+        self._webhooks = Cache(client, api.WEBHOOK_CONFIGURATIONS, keep=_read_webhooks, changed=self._changed.set)
         self._found: set[str] = set()
         self._written: str | None = None
         self._error = ""

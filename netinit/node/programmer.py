@@ -30,19 +30,8 @@ from dataclasses import dataclass, field, replace
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
-from netinit.node.jobs import (
-    APPLY,
-    CHECK_PROBES,
-    JUDGE_CONNECTIONS,
-    MAX_DIFFERENCES,
-    OF_THE_NODE,
-    REMOVE,
-    SUBSCRIBE,
-    SUBSCRIPTIONS,
-    VERIFY,
-    Job,
-    JobResult,
-)
+from netinit.node import jobs
+from netinit.node.jobs import Job, JobResult
 from netinit.pods import child_jobs, host_probe_rules
 from netinit.pods.judgement import Judgement
 from netinit.pods.verify import find_bypassing
@@ -128,7 +117,7 @@ class Programmer:
             return
         namespace = descriptors[1] if len(descriptors) > 1 else -1
         accepted = _AcceptedJob(number, job, namespace, time.monotonic() + job.seconds)
-        (self.waiting if job.kind == APPLY else self.maintenance).append(accepted)
+        (self.waiting if job.kind == jobs.APPLY else self.maintenance).append(accepted)
 
     def _start(self) -> None:
         while len(self.running) < self.most and (self.waiting or self.maintenance):
@@ -161,7 +150,7 @@ class Programmer:
         self._answer(accepted, replace(result, judgement=""))
 
     def _remember(self, job: Job, judgement: str) -> None:
-        if job.kind != VERIFY:
+        if job.kind != jobs.VERIFY:
             return
         self.known.pop(_subject(job), None)
         if 0 < len(judgement) <= _MAX_JUDGEMENT_LENGTH:
@@ -206,7 +195,7 @@ def _work(job: Job, namespace: int = -1, known: str = "") -> str:
     """In the child: run the job and return its result as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in SUBSCRIPTIONS else job.path
+    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in jobs.SUBSCRIPTIONS else job.path
     return perform(job, netns, namespace, known).encode().decode()
 
 
@@ -215,27 +204,27 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
 
     `known`: the judgement of the last look at the pod; empty if there is none.
     """
-    if job.kind in OF_THE_NODE:
+    if job.kind in jobs.OF_THE_NODE:
         return _work_on_node(job)
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:
         options = job.options(netns)
-        if job.kind in (APPLY, REMOVE):
+        if job.kind in (jobs.APPLY, jobs.REMOVE):
             done = child_jobs.program(options)
             said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
             return JobResult(backend=done.backend, changed=done.changed, warnings=said)
-        if job.kind == VERIFY:
+        if job.kind == jobs.VERIFY:
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
-            found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
+            found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
                 backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement
             )
-        if job.kind == JUDGE_CONNECTIONS:
-            return JobResult(differences=find_bypassing(options)[:MAX_DIFFERENCES])
-        if job.kind in SUBSCRIPTIONS:
-            groups = notifications.CHANGES if job.kind == SUBSCRIBE else notifications.CONNECTIONS
+        if job.kind == jobs.JUDGE_CONNECTIONS:
+            return JobResult(differences=find_bypassing(options)[:jobs.MAX_DIFFERENCES])
+        if job.kind in jobs.SUBSCRIPTIONS:
+            groups = notifications.CHANGES if job.kind == jobs.SUBSCRIBE else notifications.CONNECTIONS
             child_jobs.subscribe(options, groups, channel)
             return JobResult()
     except (NetinitError, KeyboardInterrupt) as error:
@@ -248,7 +237,7 @@ def _work_on_node(job: Job) -> JobResult:
     """Check or repair the node's rules for probes. A difference is a finding's state, address and detail."""
     backend = ""
     try:
-        if job.kind == CHECK_PROBES:
+        if job.kind == jobs.CHECK_PROBES:
             found = host_probe_rules.check_host_probes(tuple(job.uids))
         else:
             backend, found = host_probe_rules.repair_host_probes(job.uids)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,10 +194,10 @@ class CertificateState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalPlan:
-    """The lifetime in seconds, and a function of time and lifetime that creates a pair."""
+    """The lifetime in seconds, and the names, of the certificates to create."""
 
     lifetime: float
-    make: Callable[[float, float], Pair]
+    names: tuple[str, ...]
 
     @property
     def overlap(self) -> float:
@@ -214,14 +213,14 @@ def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *,
     if state is None or _is_unusable(state.current, now):
         if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):
             return _promote(state, state.next_pair, now)
-        return CertificateState(current=plan.make(now, plan.lifetime))
+        return CertificateState(current=make_pair(plan.names, now=now, seconds=plan.lifetime))
     if state.next_pair is not None:
         if _is_unusable(state.next_pair, now):
             return replace(state, next_pair=None, waiting_since=0.0)
         due = announced and now - state.waiting_since >= plan.overlap
         return _promote(state, state.next_pair, now) if due else state
     if now >= describe(state.current.certificate).until - plan.lifetime / 3:
-        return replace(state, next_pair=plan.make(now, plan.lifetime), waiting_since=now)
+        return replace(state, next_pair=make_pair(plan.names, now=now, seconds=plan.lifetime), waiting_since=now)
     return state
 
 

@@ -15,29 +15,14 @@ from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
+from netinit.kube import client as api
 from netinit.kube.access import find_service_account
-from netinit.kube.client import (
-    CONFIG_MAPS,
-    CONFLICT,
-    JSON_PATCH,
-    NAMESPACES,
-    NODES,
-    NOT_FOUND,
-    PROXY_CONFIGS,
-    SECRETS,
-    WEBHOOK_CONFIGURATIONS,
-    Cache,
-    Client,
-    Resource,
-    follow,
-    write_event,
-)
+from netinit.kube.client import Cache, Client, Resource, follow, write_event
 from netinit.webhook.certificates import (
     CertificateState,
     RenewalPlan,
     bundle_patch,
     from_secret,
-    make_pair,
     next_state,
     service_names,
     to_data,
@@ -100,7 +85,7 @@ class WatchedCluster:
     async def _follow_config_maps(self) -> None:
         changed = asyncio.Event()
         names = filter(None, (self._settings.config_map, self._settings.mesh_map))
-        caches = {name: self._watch(CONFIG_MAPS, name, changed, self._namespace) for name in names}
+        caches = {name: self._watch(api.CONFIG_MAPS, name, changed, self._namespace) for name in names}
 
         async def react() -> None:
             current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
@@ -149,16 +134,16 @@ class WatchedCluster:
         label = self._config_map(name)
         try:
             if self._state.configuration_problem and not self._state.served:
-                stored = strings((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+                stored = strings((await self._client.get(api.CONFIG_MAPS, name, self._namespace)).get("data"))
                 if stored:
                     origin = f"{label}, the last good one of {stored.get('origin')}"
                     await self._config.restore(Texts(**{key: stored.get(key) for key in _TEXTS}, origin=origin))
             served = self._state.served
             if served and not served.is_restored and served.texts != self._saved:
                 target = asdict(served.texts)
-                found = mapping((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+                found = mapping((await self._client.get(api.CONFIG_MAPS, name, self._namespace)).get("data"))
                 if any(found.get(key) != value for key, value in target.items()):
-                    await self._client.patch(CONFIG_MAPS, name, {"data": target}, self._namespace)
+                    await self._client.patch(api.CONFIG_MAPS, name, {"data": target}, self._namespace)
                 self._saved = served.texts
                 self._problems.note(label, "")
         except ClusterError as error:
@@ -170,7 +155,7 @@ class WatchedCluster:
         while True:
             problem = await rejections.get()
             try:
-                about = await self._client.get(CONFIG_MAPS, name, self._namespace)
+                about = await self._client.get(api.CONFIG_MAPS, name, self._namespace)
             except ClusterError:
                 about = {"metadata": {"name": name, "namespace": self._namespace}}
             await self._write_event(about, problem)
@@ -202,7 +187,7 @@ class WatchedCluster:
         def publish(items: dict[str, Any]) -> None:
             self._state.namespaces = items
 
-        await self._follow("namespaces", NAMESPACES, keep, publish)
+        await self._follow("namespaces", api.NAMESPACES, keep, publish)
 
     async def _follow_nodes(self) -> None:
         """Publish for each node whether its kubelet supports native sidecars."""
@@ -214,7 +199,7 @@ class WatchedCluster:
             self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
             self._state.awaited.discard(AWAITED_NODES)
 
-        await self._follow("nodes", NODES, runs_native_sidecars, publish)
+        await self._follow("nodes", api.NODES, runs_native_sidecars, publish)
 
     async def _follow_proxy_configs(self) -> None:
         """Publish the ProxyConfig resources; none if the cluster lacks the CRD."""
@@ -233,7 +218,7 @@ class WatchedCluster:
             self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
             self._state.awaited.discard(AWAITED_CONFIGS)
 
-        await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, publish, is_namespaced=True)
+        await self._follow("ProxyConfig resources", api.PROXY_CONFIGS, keep, publish, is_namespaced=True)
 
     async def _follow(
         self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,
@@ -263,12 +248,9 @@ class WatchedCluster:
         """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self._settings.certificate_secret
         names = service_names(self._settings.service, self._namespace)
-        plan = RenewalPlan(
-            lifetime=self._settings.certificate_lifetime / SECOND,
-            make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
-        )
+        plan = RenewalPlan(lifetime=self._settings.certificate_lifetime / SECOND, names=names)
         changed = asyncio.Event()
-        cache = self._watch(SECRETS, name, changed, self._namespace)
+        cache = self._watch(api.SECRETS, name, changed, self._namespace)
 
         async def react() -> None:
             self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
@@ -286,7 +268,7 @@ class WatchedCluster:
             try:
                 await self._write_secret(secret, target)
             except ClusterError as error:
-                if error.status not in {CONFLICT, NOT_FOUND}:  # else another replica was faster
+                if error.status not in {api.CONFLICT, api.NOT_FOUND}:  # else another replica was faster
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
@@ -299,11 +281,11 @@ class WatchedCluster:
         if secret is None:
             owner = find_service_account(self._client.access)
             metadata = {"name": name, "namespace": self._namespace, "ownerReferences": [owner] if owner else []}
-            await self._client.create(SECRETS, {"type": "Opaque", "data": to_data(target), "metadata": metadata}, self._namespace)
+            await self._client.create(api.SECRETS, {"type": "Opaque", "data": to_data(target), "metadata": metadata}, self._namespace)
             return
         metadata = {key: value for key, value in mapping(secret.get("metadata")).items() if key != "managedFields"}
         body = {"type": secret.get("type") or "Opaque", "data": to_data(target), "metadata": metadata}
-        await self._client.replace(SECRETS, body, name, self._namespace)
+        await self._client.replace(api.SECRETS, body, name, self._namespace)
 
     # ---- caBundles
 
@@ -323,7 +305,7 @@ class WatchedCluster:
     async def _keep_bundles(self) -> None:
         """Patch the caBundle of our webhooks whenever it differs."""
         names = [name.strip() for name in self._settings.webhook_config.split(",") if name.strip()]
-        caches = {name: self._watch(WEBHOOK_CONFIGURATIONS, name, self._wake) for name in names}
+        caches = {name: self._watch(api.WEBHOOK_CONFIGURATIONS, name, self._wake) for name in names}
 
         async def react() -> None:
             if bundle := self.bundle:
@@ -344,10 +326,10 @@ class WatchedCluster:
         patch = bundle_patch(tree, bundle, service=settings.service, namespace=self._namespace, name=settings.webhook_name)
         try:
             if patch:
-                await self._client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
+                await self._client.patch(api.WEBHOOK_CONFIGURATIONS, name, patch, kind=api.JSON_PATCH)
         except ClusterError as error:
             # conflict or 422: the object changed, and the watch delivers it
-            self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
+            self._problems.note(label, "" if error.status in {api.CONFLICT, 422} else str(error))
             return False
         self._problems.note(label, "")
         return not patch

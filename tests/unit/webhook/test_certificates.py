@@ -39,7 +39,7 @@ NAMES = service_names("netinit-webhook", "mesh")
 
 
 def plan(lifetime=90 * DAY):
-    return RenewalPlan(lifetime=lifetime, make=lambda now, seconds: make_pair(NAMES, now=now, seconds=seconds))
+    return RenewalPlan(lifetime=lifetime, names=NAMES)
 
 
 PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)
