@@ -300,11 +300,14 @@ def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
 
 
 async def follow(
-    caches: Iterable[Cache], changed: asyncio.Event, react: Callable[[], Awaitable[None]], *, seconds: float | None = None
-) -> None:
-    """Run the caches, and call `react` after `changed` is set, at least every `seconds`, until cancelled."""
+    caches: Iterable[Cache], react: Callable[[], Awaitable[None]], *, changed: asyncio.Event | None = None,
+    seconds: float | None = None,
+) -> None:  # fmt: skip
+    """Run the caches, and call `react` after a change or when `changed` is set, at least every `seconds`, until cancelled."""
+    changed = changed or asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for cache in caches:
+            cache.changed = changed.set
             group.create_task(cache.run())
         while True:
             with contextlib.suppress(TimeoutError):

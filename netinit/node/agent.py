@@ -14,12 +14,11 @@ from netinit.kernel import identify
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import PodCache, PodWatcher
 from netinit.node.pod_records import Attachment, Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
 from netinit.node.settings import AgentSettings
-from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
 from netinit.serving.event_log import EventLog
 

@@ -18,7 +18,7 @@ from netinit.kube import client as api
 from netinit.kube.client import Cache, Client
 from netinit.node.installer import Installer, replace_file
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import PodCache
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.event_log import EventLog
 

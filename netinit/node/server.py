@@ -22,13 +22,12 @@ from netinit.node.agent import Agent
 from netinit.node.background_tasks import InstallationKeeper, OutsideNamespaces, remove_taint
 from netinit.node.installer import replace_file
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import PodCache, PodWatcher
 from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
-from netinit.node.watcher import PodWatcher
 from netinit.serving.event_log import EventLog, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
 from netinit.serving.server_process import run_forever

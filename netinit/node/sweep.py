@@ -22,11 +22,10 @@ from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import Look, PodCache, PodWatcher
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
-from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
 from netinit.options.interception import BROKEN, EXEMPT
 from netinit.serving.event_log import EventLog

@@ -76,16 +76,15 @@ class WatchedCluster:
         )
         return [task() for is_wanted, task in wanted if is_wanted]
 
-    def _watch(self, resource: Resource, name: str, changed: asyncio.Event, namespace: str = "") -> Cache:
+    def _watch(self, resource: Resource, name: str, namespace: str = "") -> Cache:
         """Return the cache of one object."""
-        return Cache(self._client, resource, namespace, fields=f"metadata.name={name}", changed=changed.set)
+        return Cache(self._client, resource, namespace, fields=f"metadata.name={name}")
 
     # ---- ConfigMaps
 
     async def _follow_config_maps(self) -> None:
-        changed = asyncio.Event()
         names = filter(None, (self._settings.config_map, self._settings.mesh_map))
-        caches = {name: self._watch(api.CONFIG_MAPS, name, changed, self._namespace) for name in names}
+        caches = {name: self._watch(api.CONFIG_MAPS, name, self._namespace) for name in names}
 
         async def react() -> None:
             current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
@@ -95,7 +94,7 @@ class WatchedCluster:
             if all(current.values()):
                 await self._offer(current)
 
-        await follow(caches.values(), changed, react, seconds=_RESYNC_SECONDS)
+        await follow(caches.values(), react, seconds=_RESYNC_SECONDS)
 
     def _config_map(self, name: str) -> str:
         return f"ConfigMap {self._namespace}/{name}"
@@ -228,8 +227,7 @@ class WatchedCluster:
 
         A resource of namespaces is one of a CRD, which the cluster may lack.
         """
-        changed = asyncio.Event()
-        cache = Cache(self._client, resource, keep=keep, changed=changed.set, optional=is_namespaced)
+        cache = Cache(self._client, resource, keep=keep, optional=is_namespaced)
         published: dict[tuple[str, str], Any] | None = None
 
         async def react() -> None:
@@ -240,7 +238,7 @@ class WatchedCluster:
                 publish(published if is_namespaced else {name: value for (_, name), value in published.items()})
             await asyncio.sleep(_PUBLISH_SECONDS)
 
-        await follow([cache], changed, react)
+        await follow([cache], react)
 
     # ---- the certificate
 
@@ -249,15 +247,14 @@ class WatchedCluster:
         name = self._settings.certificate_secret
         names = service_names(self._settings.service, self._namespace)
         plan = RenewalPlan(lifetime=self._settings.certificate_lifetime / SECOND, names=names)
-        changed = asyncio.Event()
-        cache = self._watch(api.SECRETS, name, changed, self._namespace)
+        cache = self._watch(api.SECRETS, name, self._namespace)
 
         async def react() -> None:
             self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
             if cache.synced:
                 await self.renew_step(cache.get(name, self._namespace), plan)
 
-        await follow([cache], changed, react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
+        await follow([cache], react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
 
     async def renew_step(self, secret: Tree | None, plan: RenewalPlan) -> None:
         """Do what is due for the Secret, and serve its certificate."""
@@ -305,7 +302,7 @@ class WatchedCluster:
     async def _keep_bundles(self) -> None:
         """Patch the caBundle of our webhooks whenever it differs."""
         names = [name.strip() for name in self._settings.webhook_config.split(",") if name.strip()]
-        caches = {name: self._watch(api.WEBHOOK_CONFIGURATIONS, name, self._wake) for name in names}
+        caches = {name: self._watch(api.WEBHOOK_CONFIGURATIONS, name) for name in names}
 
         async def react() -> None:
             if bundle := self.bundle:
@@ -315,7 +312,7 @@ class WatchedCluster:
                     await asyncio.sleep(_RETRY_SECONDS)
                     self._wake.set()
 
-        await follow(caches.values(), self._wake, react, seconds=_RESYNC_SECONDS)
+        await follow(caches.values(), react, changed=self._wake, seconds=_RESYNC_SECONDS)
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
         """Return whether the caBundle was already correct."""

@@ -13,14 +13,14 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
-from netinit.node import sweep, watcher
+from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
 from netinit.node.jobs import CHECK_PROBES, JobResult
 from netinit.node.metrics import NodeMetrics
+from netinit.node.node_pods import PodWatcher
 from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
 from netinit.node.sweep import HostProbeCheck
-from netinit.node.watcher import PodWatcher
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
 
@@ -38,17 +38,17 @@ class Pods(list):
 
 def watch(visit, *names, connections=False, monkeypatch, busy=()):
     """What was checked and how often, by name, while `visit` runs beside the watch."""
-    monkeypatch.setattr(watcher, "_LEAST", 0.01)
+    monkeypatch.setattr(node_pods, "_LEAST", 0.01)
     pods, looks, heard, stream = Pods(map(make_pod, names)), [], {}, io.StringIO()
     files = SimpleNamespace(identity={name: (1, place) for place, name in enumerate(names)}, busy=set(busy))
-    monkeypatch.setattr(watcher, "identify", files.identity.get)
+    monkeypatch.setattr(node_pods, "identify", files.identity.get)
 
     class Watcher(PodWatcher):
         async def _subscribe(self, path):
             ours, heard[path] = socket.socketpair(type=socket.SOCK_DGRAM)
             return [ours]
 
-    monkeypatch.setattr(watcher.notifications, "drain", drain)
+    monkeypatch.setattr(node_pods.notifications, "drain", drain)
 
     async def look(pod, path):
         assert pod.name == path
@@ -140,7 +140,7 @@ def test_a_busy_pod_is_checked_later(monkeypatch):
 
 @pytest.mark.parametrize(("connections", "rests"), [(True, True), (False, False)])
 def test_only_checks_of_connections_are_followed_by_a_rest(connections, rests, monkeypatch):
-    monkeypatch.setattr(watcher, "_REST", 1e9)
+    monkeypatch.setattr(node_pods, "_REST", 1e9)
 
     async def visit(agent):
         await until(lambda: agent.looks)
