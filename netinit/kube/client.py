@@ -130,7 +130,7 @@ class Client:
     async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
-        query = {**_selector(fields), "limit": str(_PAGE)}
+        query = {"limit": str(_PAGE), **({"fieldSelector": fields} if fields else {})}
         while True:
             page = await self._ask("GET", resource.path(namespace), query)
             found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
@@ -175,7 +175,7 @@ class Client:
         later. Raises ClusterError, with status GONE if the version is too old.
         """
         asked = {
-            **_selector(fields),
+            **({"fieldSelector": fields} if fields else {}),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
@@ -234,10 +234,6 @@ async def write_event(client: Client, involved: Tree, *, reason: str, message: s
     except ClusterError as error:
         return str(error)
     return ""
-
-
-def _selector(fields: str) -> dict[str, str]:
-    return {"fieldSelector": fields} if fields else {}
 
 
 async def _read(response: httpx2.Response) -> bytes:

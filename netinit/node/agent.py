@@ -172,8 +172,10 @@ class Agent:
         if not isinstance(valid, list):
             raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
-        gone = self.attachments.drop_all_but(known)
-        self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
+        gone = [one for one in self.attachments if (one.container, one.interface) not in known]
+        for one in gone:
+            self.attachments.drop(one.container, one.interface)
+        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} are there")
         return OK
 
 

@@ -49,14 +49,11 @@ class InstallationKeeper:
         self._has_seen_deletion = False
 
     def _note_deletion(self) -> None:
-        """Log once that the watch has seen the deletion, which decides what the agent does when it ends."""
-        is_deleted = self._is_seen_deleted()
+        """Note whether the watch has seen the deletion, which decides what the agent does when it ends; log it once."""
+        is_deleted = self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None
         if is_deleted and not self._has_seen_deletion:
             self._log.event("info", "the DaemonSet does not exist: the plugin is removed when this agent ends")
         self._has_seen_deletion = is_deleted
-
-    def _is_seen_deleted(self) -> bool:
-        return self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None
 
     async def keep(self) -> None:
         """Check the installation periodically and repair it."""
@@ -106,7 +103,7 @@ class InstallationKeeper:
         that are not captured.
         """
         name, namespace = self.settings.daemon_set, self.settings.namespace
-        if self._is_seen_deleted():  # also if the agent's permissions have been deleted since
+        if self._has_seen_deletion:  # also if the agent's permissions have been deleted since
             return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):

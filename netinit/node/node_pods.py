@@ -200,7 +200,7 @@ class PodWatcher:
             if watched.pause > _NOISY:
                 watched.pause = max(watched.pause, min(_MAX_PAUSE, (watched.ended - started) * _REST))
         if watched.heard:
-            self._wait_longer(watched)
+            watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
             self._schedule(watched, watched.pause)
 
     async def _arm(self, watched: _Watched) -> None:
@@ -232,15 +232,9 @@ class PodWatcher:
         watched.heard = now
         if watched.looking:
             return
-        if now < watched.ended + max(_QUIET, 4 * watched.pause):
-            self._wait_longer(watched)
-        else:
-            watched.pause = _LEAST
+        is_quiet = now >= watched.ended + max(_QUIET, 4 * watched.pause)
+        watched.pause = _LEAST if is_quiet else min(_MAX_PAUSE, 2 * watched.pause)
         self._schedule(watched, max(_SETTLE, watched.ended + watched.pause - now))
-
-    @staticmethod
-    def _wait_longer(watched: _Watched) -> None:
-        watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
 
     def _schedule(self, watched: _Watched, delay: float) -> None:
         queue = self._noisy if watched.pause > _NOISY else self._quiet

@@ -85,13 +85,6 @@ class Attachments:
             if found is not None:
                 yield found
 
-    def drop_all_but(self, valid: set[tuple[str, str]]) -> int:
-        """Delete the records of all but these (container, interface) pairs; return how many were deleted."""
-        gone = [one for one in self if (one.container, one.interface) not in valid]
-        for one in gone:
-            self.drop(one.container, one.interface)
-        return len(gone)
-
     def _path(self, container: str, interface: str) -> Path:
         # The protocol has checked both: neither contains a slash.
         return self._folder / f"{container}@{interface}.json"

@@ -212,7 +212,7 @@ class Sweeper(NodeCheck):
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
-        best: tuple[JobResult, Options] | None = None
+        compared: list[tuple[JobResult, Options]] = []
         for options in candidates:
             job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
             done = await self.programmer.do(job)
@@ -220,10 +220,8 @@ class Sweeper(NodeCheck):
                 return SweptPod(pod, UNKNOWN, done.error, path)
             if not done.differences:
                 return SweptPod(pod, CAPTURED, path=path)
-            if best is None or len(done.differences) < len(best[0].differences):
-                best = done, options
-        assert best is not None  # noqa: S101 - there is one candidate at least
-        done, options = best
+            compared.append((done, options))
+        done, options = min(compared, key=lambda one: len(one[0].differences))
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:

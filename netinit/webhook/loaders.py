@@ -15,7 +15,7 @@ from typing import Any
 from netinit.base.errors import ConfigError
 from netinit.inject.pod import Settings
 from netinit.serving.event_log import EventLog
-from netinit.webhook.certificates import CertificateInfo, check, find_missing_name, make_pair, service_names
+from netinit.webhook.certificates import check, find_missing_name, make_pair, service_names
 from netinit.webhook.configuration import Served, Texts, free_old_configurations, load
 from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings
@@ -184,11 +184,7 @@ class CertificateLoader:
         self._state.certificate_expires = info.until
         self._state.problems.note("certificate", "")
         self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
-        self._note_names(info)
-
-    def _note_names(self, info: CertificateInfo) -> None:
-        """Note a missing Service name; the certificate is served anyway: clients may use another."""
-        settings = self._settings
+        settings = self._settings  # a certificate without the Service's name is served: clients may use another
         missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
         problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")

@@ -108,26 +108,19 @@ def _clamp(low: int, value: int, high: int) -> int:
 # ---- reviews
 
 
-class Stopwatch:
-    """Interrupts a computation in the main thread after some CPU time (SIGPROF)."""
+def run_limited(seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
+    """Run `work` in the main thread. Raises Interruption after `seconds` of CPU time (SIGPROF)."""
 
-    def __init__(self) -> None:
-        self._armed = False
-        signal.signal(signal.SIGPROF, self._interrupt)
+    def interrupt(*_: object) -> None:
+        raise Interruption
 
-    def _interrupt(self, *_: object) -> None:
-        if self._armed:
-            raise Interruption
-
-    def run(self, seconds: float, work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
-        """Run `work`. Raises Interruption after `seconds` of CPU time."""
-        self._armed = True
+    signal.signal(signal.SIGPROF, interrupt)
+    try:
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            return work()
-        finally:
-            self._armed = False
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        return work()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
 
 class Application:
@@ -144,7 +137,6 @@ class Application:
         self._bodies = Bodies(max_bytes)
         self._places = ReviewPlaces(max_reviews)
         self._loop_turns, self._child_turns = Turns(), Turns()
-        self._stopwatch = Stopwatch()
         self._problems = LineLimit(_MAX_PROBLEM_LINES, what="about denied pods and errors")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -207,7 +199,7 @@ class Application:
             async with self._loop_turns.take(place, deadline):
                 await asyncio.sleep(0)  # let waiting requests join the queue
                 try:
-                    return self._stopwatch.run(min(_seconds_left(deadline), _LIGHT_CPU_SECONDS), work)
+                    return run_limited(min(_seconds_left(deadline), _LIGHT_CPU_SECONDS), work)
                 except Interruption:
                     _seconds_left(deadline)
         async with self._child_turns.take(place, deadline):

@@ -138,17 +138,13 @@ class Metrics:
         Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
         for name, (text, read) in _GAUGES.items():
             Gauge(name, text, **own).set_function(partial(read, state))
-        self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
         """Count an answered review; `seconds` from its headers to the answer."""
         self.requests.inc()
         known = {"injected": self.success, "unchanged": self.success, "skipped": self.skip}
         known.get(outcome, self.failure).inc()
-        key = (outcome, reason)
-        if key not in self._labelled:
-            self._labelled[key] = self.reviews.labels(*key)
-        self._labelled[key].inc()
+        self.reviews.labels(outcome, reason).inc()
         self.seconds.observe(seconds)
 
     def text(self) -> bytes:
