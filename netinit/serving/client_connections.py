@@ -61,12 +61,12 @@ class ClientConnection(asyncio.Protocol):
         if self._aborted:
             transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_SECONDS, self.abort)
+        self.limit(_HANDSHAKE_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Pass the transport and the first bytes to TLS or HTTP."""
         assert self._transport is not None  # noqa: S101 - asyncio's order of calls
-        self._stop_timer()
+        self.limit(None)
         protocol = self._begin(self)
         if self._context is None:
             self._transport.set_protocol(protocol)
@@ -84,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Remove the connection from the table."""
-        self._stop_timer()
+        self.limit(None)
         self._table.remove(self)
         self._transport, self.shutdown = None, lambda: None  # break the reference cycle
 
@@ -103,14 +103,15 @@ class ClientConnection(asyncio.Protocol):
         """Close immediately."""
         self._aborted = True
         self._table.remove(self)
-        self._stop_timer()
+        self.limit(None)
         if self._transport is not None:
             self._transport.abort()
 
-    def _stop_timer(self) -> None:
+    def limit(self, seconds: float | None) -> None:
+        """Abort the connection after `seconds`, which replace those of before; None: no limit."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort) if seconds is not None else None
 
 
 class _TlsProtocol(sslproto.SSLProtocol):

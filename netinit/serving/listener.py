@@ -98,7 +98,6 @@ class _BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection = connection
-        self._timer: asyncio.TimerHandle | None = None
         self._head = 0  # received bytes of the head; `_parsed`: of those, parsed
         self._parsed = 0
         self._in_head = self._in_message = False
@@ -109,10 +108,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._connection.shutdown = self.shutdown
         self._connection.enter(Stage.UNFINISHED)
-        self._start_clock(_HEAD_SECONDS)
+        self._connection.limit(_HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
         super().connection_lost(exc)
         self._connection.connection_lost(exc)
 
@@ -141,7 +139,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self._is_answering():
             self._connection.enter(Stage.UNFINISHED)
         super().on_message_begin()
-        self._start_clock(_HEAD_SECONDS)
+        self._connection.limit(_HEAD_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -158,7 +156,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the request's head is too long")
 
     def on_headers_complete(self) -> None:
-        self._start_clock(_ANSWER_SECONDS)
+        self._connection.limit(_ANSWER_SECONDS)
         self._in_head = False
         state = self.scope["state"]
         state["arrived"] = now = self.loop.time()
@@ -178,20 +176,11 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self.pipeline:
             self._connection.enter(Stage.UNFINISHED if self._in_message else Stage.IDLE)
             if not self._in_message:
-                self._stop_clock()
+                self._connection.limit(None)
         super().on_response_complete()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _start_clock(self, seconds: float) -> None:
-        self._stop_clock()
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
-
-    def _stop_clock(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class HttpListener:
