@@ -82,7 +82,7 @@ class Controller:
 
     async def _write_health(self) -> None:
         while True:
-            if self._state.is_ready():
+            if self._state.report(verbose=False)[0]:
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
             await asyncio.sleep(self._settings.health_interval / SECOND)
 

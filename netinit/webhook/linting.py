@@ -78,27 +78,17 @@ def by_severity(stops_pods: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """A webhook and the name of its MutatingWebhookConfiguration."""
+    """A webhook, the name of its MutatingWebhookConfiguration, and the subject of findings about it.
+
+    `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot be created without its answer.
+    """
 
     tree: Tree
     parsed: Webhook
     configuration: str
-
-    @property
-    def subject(self) -> str:
-        """The object that findings name."""
-        return f"{self.configuration}, webhook {self.parsed.short_name}"
-
-    @property
-    def service(self) -> tuple[str, str]:
-        """The namespace and name of its Service; empty if it has a URL."""
-        found = mapping(mapping(self.tree.get("clientConfig")).get("service"))
-        return string(found.get("namespace")), string(found.get("name"))
-
-    @property
-    def fails(self) -> bool:
-        """Whether pods cannot be created without an answer."""
-        return bool(self.tree.get("failurePolicy", "Fail") == "Fail")
+    subject: str
+    service: tuple[str, str]
+    fails: bool
 
 
 def find_hooks(configurations: Iterable[Tree]) -> Iterator[Hook]:
@@ -106,7 +96,12 @@ def find_hooks(configurations: Iterable[Tree]) -> Iterator[Hook]:
     for tree in configurations:
         with contextlib.suppress(ConfigError):  # the API server would have rejected it
             for item, webhook in parse_injectors(tree):
-                yield Hook(tree=item, parsed=webhook, configuration=name_of(tree))
+                service = mapping(mapping(item.get("clientConfig")).get("service"))
+                yield Hook(
+                    tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
+                    service=(string(service.get("namespace")), string(service.get("name"))),
+                    fails=item.get("failurePolicy", "Fail") == "Fail",
+                )  # fmt: skip
 
 
 def metadata_of(tree: Tree) -> Tree:

@@ -57,10 +57,6 @@ class ServingState:
             return "there is no configuration yet"
         return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
-    def is_ready(self) -> bool:
-        """Whether every check of /readyz passes."""
-        return all(passed for _, passed, _ in self._checks())
-
     def report(self, verbose: bool) -> tuple[bool, str]:
         """Return whether it is ready, and the text of /readyz: `ok`, or details if not ready or `verbose`."""
         checks = self._checks()
