@@ -237,7 +237,7 @@ def find_attached(options: Options) -> Options | None:
     if not path:
         return None
     try:
-        from netinit.node.attachments import Attachments
+        from netinit.node.pod_records import Attachments
         from netinit.node.settings import ATTACHMENTS, SOCKET
     except ModuleNotFoundError:  # the init container's image has no agent's modules
         return None

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +36,11 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exec:
-    """The program that prints a kubeconfig's credentials (client.authentication.k8s.io)."""
-
-    command: str
-    arguments: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
-    api_version: str = ""
-    install_hint: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """An API server and credentials for it; certificates and keys are PEM texts.
 
-    `token_file` is read again each minute, because the kubelet renews it; `namespace` is the context's or the
-    pod's.
+    `token_file` is read again each minute, because the kubelet renews it; `program` is the `exec` of a kubeconfig, empty
+    if there is none; `namespace` is the context's or the pod's.
     """
 
     server: str
@@ -64,7 +53,7 @@ class Access:
     password: str = ""
     client_certificate: str = ""
     client_key: str = ""
-    program: Exec | None = None
+    program: Tree = field(default_factory=dict)
     namespace: str = "default"
     origin: str = ""
 
@@ -158,7 +147,8 @@ def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) 
     server = string(cluster.get("server"))
     if not server.startswith(("https://", "http://")):
         raise ConfigError(f"{origin}: the server {quote(server)} must be a URL that begins with https://")
-    token_file = string(user.get("tokenFile"))
+    token_file, program = string(user.get("tokenFile")), mapping(user.get("exec"))
+    command = string(program.get("command"))
     return Access(
         server=server.rstrip("/"),
         certificate_authority=_pem(cluster, "certificate-authority", path),
@@ -170,7 +160,7 @@ def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) 
         password=string(user.get("password")),
         client_certificate=_pem(user, "client-certificate", path),
         client_key=_pem(user, "client-key", path),
-        program=_program(mapping(user.get("exec")), path),
+        program={**program, "command": str(path.parent / command) if "/" in command else command} if command else {},
         namespace=namespace,
         origin=origin,
     )
@@ -181,20 +171,6 @@ def _pem(tree: Tree, key: str, path: Path) -> str:
     if tree.get(f"{key}-data"):
         return base64.b64decode("".join(string(tree[f"{key}-data"]).split()), validate=True).decode()
     return (path.parent / string(tree[key])).read_text() if tree.get(key) else ""
-
-
-def _program(tree: Tree, path: Path) -> Exec | None:
-    command = string(tree.get("command"))
-    if not command:
-        return None
-    variables: list[Any] = [item for item in sequence(tree.get("env")) if isinstance(item, dict)]
-    return Exec(
-        command=str(path.parent / command) if "/" in command else command,
-        arguments=tuple(map(string, sequence(tree.get("args")))),
-        environment=tuple((string(item.get("name")), string(item.get("value"))) for item in variables),
-        api_version=string(tree.get("apiVersion")),
-        install_hint=string(tree.get("installHint")),
-    )
 
 
 class Credentials(httpx2.Auth):
@@ -212,22 +188,19 @@ class Credentials(httpx2.Auth):
             basic = httpx2.BasicAuth(access.username, access.password)
             yield next(basic.auth_flow(request))
             return
-        if not (access.token_file or access.program):
-            if access.token:
-                request.headers["Authorization"] = f"Bearer {access.token}"
-            yield request
-            return
-        if time.monotonic() >= self._until:
+        is_renewed = bool(access.token_file or access.program)
+        if is_renewed and time.monotonic() >= self._until:
             await self._renew()
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        if self._token or is_renewed:
+            request.headers["Authorization"] = f"Bearer {self._token}"
         response = yield request
-        if response.status_code == _UNAUTHORIZED:
+        if is_renewed and response.status_code == _UNAUTHORIZED:
             await self._renew()
             request.headers["Authorization"] = f"Bearer {self._token}"
             yield request
 
     async def _renew(self) -> None:
-        if self._access.program is not None:
+        if self._access.program:
             self._token = await asyncio.to_thread(ask_program, self._access.program)
         else:
             try:
@@ -237,19 +210,19 @@ class Credentials(httpx2.Auth):
         self._until = time.monotonic() + _TOKEN_SECONDS
 
 
-def ask_program(program: Exec) -> str:
-    """The token that a kubeconfig's program prints (ExecCredential). Raises ClusterError."""
-    what = f"the kubeconfig's program {quote(program.command)}"
-    request = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    environ = {**os.environ, **dict(program.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
+def ask_program(program: Tree) -> str:
+    """The token that the program of a kubeconfig's `exec` prints (client.authentication.k8s.io). Raises ClusterError."""
+    command = [string(program.get("command")), *map(string, sequence(program.get("args")))]
+    what = f"the kubeconfig's program {quote(command[0])}"
+    request = {"apiVersion": string(program.get("apiVersion")), "kind": "ExecCredential", "spec": {"interactive": False}}
+    variables = {string(item.get("name")): string(item.get("value")) for item in map(mapping, sequence(program.get("env")))}
+    environ = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
-        done = subprocess.run(
-            [program.command, *program.arguments], env=environ, capture_output=True, timeout=_PROGRAM_SECONDS, check=False
-        )
+        done = subprocess.run(command, env=environ, capture_output=True, timeout=_PROGRAM_SECONDS, check=False)
         status = mapping(json.loads(done.stdout).get("status")) if not done.returncode else {}
     except FileNotFoundError:
-        hint = f"; {program.install_hint}" if program.install_hint else ""
-        raise ClusterError(f"{what} is not installed{hint}") from None
+        hint = string(program.get("installHint"))
+        raise ClusterError(f"{what} is not installed{f'; {hint}' if hint else ''}") from None
     except subprocess.TimeoutExpired:
         raise ClusterError(f"{what} was not done within {_PROGRAM_SECONDS:.0f} s") from None
     except (OSError, ValueError, AttributeError) as error:

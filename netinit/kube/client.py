@@ -1,16 +1,22 @@
-"""Requests to the API, each with a deadline and a size limit, and the resources that they are about.
+"""Requests to the API, each with a deadline and a size limit, the resources that they are about, and caches of those.
 
 Objects are plain trees; every failure is a ClusterError.
+
+A cache lists once, then follows changes by a watch; after 410 Gone it lists again. Watches end after about a minute and
+resume from the last version seen, so that dead connections are noticed. After an error the cache keeps its content and
+retries after a pause that doubles up to half a minute; after several, or if the version is too old, it lists again, which
+also removes deleted objects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -28,6 +34,10 @@ _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
 _MAX_MESSAGE = 1000  # characters of an event; the API accepts 1024
+_WATCH_SECONDS = (50, 80)  # chosen at random, so that replicas do not reconnect all at once
+_PAUSES = (0.5, 30.0)  # seconds after the first error, and at most
+_UNKNOWN_RESOURCE_SECONDS = 60.0  # until a resource that the cluster does not know is listed again
+_LIST_AFTER = 3  # consecutive errors
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
 
 
@@ -110,7 +120,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
@@ -120,14 +130,13 @@ class Client:
     async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
         """List objects, page by page; also returns their resourceVersion."""
         found: list[Tree] = []
-        following = ""
+        query = {"limit": str(_PAGE), **({"fieldSelector": fields} if fields else {})}
         while True:
-            more = {"continue": following} if following else {}
-            page = await self._ask("GET", resource.path(namespace), {**_selector(fields), "limit": str(_PAGE), **more})
+            page = await self._ask("GET", resource.path(namespace), query)
             found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
             metadata = mapping(page.get("metadata"))
-            following = string(metadata.get("continue"))
-            if not following:
+            query["continue"] = string(metadata.get("continue"))
+            if not query["continue"]:
                 return found, string(metadata.get("resourceVersion"))
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
@@ -166,7 +175,7 @@ class Client:
         later. Raises ClusterError, with status GONE if the version is too old.
         """
         asked = {
-            **_selector(fields),
+            **({"fieldSelector": fields} if fields else {}),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
@@ -190,9 +199,8 @@ class Client:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind or "application/json"} if content is not None else {}
         try:
-            async with self._http.stream(
-                method, path, params=dict(query or {}), content=content, headers=headers, extensions=self._extensions
-            ) as response:
+            request = self._http.stream(method, path, params=query, content=content, headers=headers, extensions=self._extensions)
+            async with request as response:
                 data = await _read(response)
         except httpx2.HTTPError as error:
             raise self._away(method, path, error) from error
@@ -206,11 +214,10 @@ class Client:
         return ClusterError(f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}")
 
 
-async def write_event(
-    client: Client, involved: Tree, *, reason: str, message: str, component: str, namespace: str, kind: str = "Warning"
-) -> str:
+async def write_event(client: Client, involved: Tree, *, reason: str, message: str, component: str, kind: str = "Warning") -> str:
     """Create an event on the object that `involved` refers to. Return why it cannot be written; empty if it was."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    namespace = string(involved.get("namespace")) or "default"  # as for nodes, which have none
     event = {
         "metadata": {"generateName": f"{involved.get('name')}.", "namespace": namespace},
         "involvedObject": involved,
@@ -227,10 +234,6 @@ async def write_event(
     except ClusterError as error:
         return str(error)
     return ""
-
-
-def _selector(fields: str) -> dict[str, str]:
-    return {"fieldSelector": fields} if fields else {}
 
 
 async def _read(response: httpx2.Response) -> bytes:
@@ -287,3 +290,122 @@ def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
     reason = string(tree.get("reason"))
     said = string(tree.get("message")) or data[:200].decode(errors="replace")
     return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason)
+
+
+# ---- caches
+
+
+async def follow(
+    caches: Iterable[Cache], react: Callable[[], Awaitable[None]], *, changed: asyncio.Event | None = None,
+    seconds: float | None = None,
+) -> None:  # fmt: skip
+    """Run the caches, and call `react` after a change or when `changed` is set, at least every `seconds`, until cancelled."""
+    changed = changed or asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for cache in caches:
+            cache.changed = changed.set
+            group.create_task(cache.run())
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            changed.clear()
+            await react()
+
+
+@dataclass(eq=False)
+class Cache:
+    """The objects of one resource, of one namespace or all, filtered by fields; `items` has them by namespace and name.
+
+    `keep` returns what to remember of an object (None: nothing). `changed`, which must not block, is called after
+    each change and list, and when `error` changes. `optional`: a resource that the cluster does not know has no
+    objects, and is looked for again once a minute.
+    """
+
+    client: Client
+    resource: Resource
+    namespace: str = ""
+    _: KW_ONLY
+    fields: str = ""
+    keep: Callable[[Tree], Any] = lambda tree: tree
+    changed: Callable[[], None] = lambda: None
+    optional: bool = False
+    items: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+    error: str = field(default="", init=False)
+    _version: str = field(default="", init=False)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the objects have been listed once."""
+        return self._synced.is_set()
+
+    async def wait(self) -> None:
+        """Wait until the objects have been listed once."""
+        await self._synced.wait()
+
+    def get(self, name: str, namespace: str = "") -> Any:
+        """What is remembered of the object, or None."""
+        return self.items.get((namespace, name))
+
+    async def run(self) -> None:
+        """Keep the cache up to date until cancelled."""
+        errors = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+                errors = 0
+            except ClusterError as error:
+                if error.status == NOT_FOUND and self.optional:
+                    self._take({}, "")
+                    await asyncio.sleep(_UNKNOWN_RESOURCE_SECONDS)
+                    continue
+                errors += 1
+                if error.status == GONE:
+                    self._version = ""
+                    if errors == 1:
+                        continue
+                if str(error) != self.error:
+                    self.error = str(error)
+                    self.changed()
+                if errors >= _LIST_AFTER:
+                    self._version = ""
+                first, longest = _PAUSES
+                pause = min(longest, first * 2.0 ** min(errors - 1, 10))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    async def _list(self) -> None:
+        found, version = await self.client.list(self.resource, self.namespace, fields=self.fields)
+        kept = {name_of(tree): self.keep(tree) for tree in found}
+        self._take({key: value for key, value in kept.items() if value is not None}, version)
+
+    def _take(self, items: dict[tuple[str, str], Any], version: str) -> None:
+        """Replace all items by those that were listed."""
+        self.items = items
+        self._version = version
+        self.error = ""
+        self._synced.set()
+        self.changed()
+
+    async def _follow(self) -> None:
+        seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - no secret
+        changes = self.client.watch(
+            self.resource, self.namespace, version=self._version, seconds=seconds, opened=self._recover, fields=self.fields
+        )
+        async for kind, tree in changes:
+            self._version = string(mapping(tree.get("metadata")).get("resourceVersion")) or self._version
+            if kind == "BOOKMARK":
+                continue
+            kept = None if kind == "DELETED" else self.keep(tree)
+            if kept is None:
+                self.items.pop(name_of(tree), None)
+            else:
+                self.items[name_of(tree)] = kept
+            self.changed()
+
+    def _recover(self) -> None:
+        if self.error:
+            self.error = ""
+            self.changed()

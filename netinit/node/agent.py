@@ -11,15 +11,14 @@ from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.kernel import identify
-from netinit.node.attachments import Attachment, Attachments
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import PodCache, PodWatcher
+from netinit.node.pod_records import Attachment, Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
 from netinit.node.settings import AgentSettings
-from netinit.node.watcher import PodWatcher
 from netinit.options import Interception, Options
 from netinit.serving.event_log import EventLog
 
@@ -144,10 +143,7 @@ class Agent:
     async def _check(self, request: Request, namespace: int, deadline: float) -> str:
         """Handle CHECK: the first rule that differs is the error."""
         known = self.attachments.get(request.container, request.interface)
-        options = known.options if known else None
-        if options is None:
-            decision, _ = await self._decide(request, deadline)
-            options = decision.options
+        options = (known.options if known else None) or (await self._decide(request, deadline))[0].options
         if options is None:
             return LEFT_ALONE
         done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), namespace)
@@ -176,8 +172,10 @@ class Agent:
         if not isinstance(valid, list):
             raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
-        gone = self.attachments.drop_all_but(known)
-        self.log.event("info", f"GC: forgot {gone} containers, {len(known)} are there")
+        gone = [one for one in self.attachments if (one.container, one.interface) not in known]
+        for one in gone:
+            self.attachments.drop(one.container, one.interface)
+        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} are there")
         return OK
 
 

@@ -100,12 +100,10 @@ def _number(value: object) -> int | None:
 
 def _exit_code(status: Tree) -> int | None:
     """Return istio-validation's exit code, of the current or the last run."""
-    for item in named(status.get("initContainerStatuses")):
-        if item.get("name") == VALIDATION:
-            for state in (mapping(item.get("state")), mapping(item.get("lastState"))):
-                if (code := _number(mapping(state.get("terminated")).get("exitCode"))) is not None:
-                    return code
-    return None
+    found = [item for item in named(status.get("initContainerStatuses")) if item.get("name") == VALIDATION]
+    states = [mapping(item.get(key)) for item in found for key in ("state", "lastState")]
+    codes = [_number(mapping(state.get("terminated")).get("exitCode")) for state in states]
+    return next((code for code in codes if code is not None), None)
 
 
 def is_own_pod(namespace: str, name: str, own_namespace: str, daemon_set: str) -> bool:
@@ -116,7 +114,7 @@ def is_own_pod(namespace: str, name: str, own_namespace: str, daemon_set: str) -
 
 
 def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> NodeDecision:
-    """Decide by the first of Istio's conditions that applies. Raises CniError for an invalid annotation.
+    """Decide by the first of Istio's conditions that applies. Raises CniError with a line for each invalid value.
 
     Conditions that need no pod (no name, an excluded namespace, the agent's own pod) were checked before. `base`: the
     options that the node's configuration gives every pod. `addresses`: those of the pod.
@@ -133,17 +131,12 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
         return NodeDecision(reason=f"{INJECT} is false")
     if STATUS not in pod.annotations:
         return NodeDecision(reason=f"it has no annotation {STATUS}: it was not injected")
-    return NodeDecision(options=options_of_pod(pod, base, addresses))
-
-
-def options_of_pod(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Options:
-    """Return the options of a pod. Raises CniError with a line for each invalid value."""
     annotations = pod.annotations
     wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
     if wrong:
         raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:
         made = make_cni_options(annotations, pod.environment, base, uid=pod.uid_of_proxy, gid=pod.gid_of_proxy)
-        return made.replace(ipv6=made.settle(offline(addresses)).ipv6) if addresses else made
+        return NodeDecision(options=made.replace(ipv6=made.settle(offline(addresses)).ipv6) if addresses else made)
     except OptionError as error:
         raise CniError(str(error), CniCode.BAD_POD) from None

@@ -17,6 +17,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
@@ -31,6 +32,7 @@ _REMEDIES = {
     errno.EACCES: "this process may not write there",
     errno.ENOENT: "there is no such folder; mount it, or name another",
 }
+Answer = TypeVar("Answer")
 
 
 class Installer:
@@ -61,7 +63,7 @@ class Installer:
         with self._locked():
             changed = self.own is not None and self.own.exists()
             if self.own is not None and changed:
-                _act(self.own, self.own.unlink)
+                _act(self.own, Path.unlink)
             wrong = []
             for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
                 try:
@@ -72,7 +74,7 @@ class Installer:
                 raise ConfigError("; ".join(wrong))
             for path in (self.target, self.settings_file):
                 if path.exists():
-                    _act(path, path.unlink)
+                    _act(path, Path.unlink)
                     changed = True
         return changed
 
@@ -109,7 +111,7 @@ class Installer:
         """Write a file of ours once, and later only if it is missing; a newer agent's stays."""
         if path.exists() and (self._written or _read(path) == text):
             return False
-        return _replace(path, text.encode(), mode=0o644)
+        return _act(path, replace_file, text.encode(), mode=0o644)
 
     def _copy(self) -> bool:
         if self._same_executable():
@@ -118,8 +120,7 @@ class Installer:
             data = self.plugin.read_bytes()
         except OSError as error:
             raise ConfigError(f"--pluginFile: {self.plugin} cannot be read: {error.strerror}") from error
-        _replace(self.target, data, mode=0o755)
-        return True
+        return _act(self.target, replace_file, data, mode=0o755)
 
     # ---- the entry
 
@@ -152,9 +153,9 @@ class Installer:
             target = path.with_suffix(conflist.LIST) if single else path.resolve()
             if single and target.exists() and not conflist.has_entry(_read(target)):  # otherwise its owner has recreated it
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
-            if _replace(target, new.encode(), like=path, unless=lambda: _identity(path) != before):  # noqa: B023 - called at once
+            if _act(target, replace_file, new.encode(), like=path, unless=lambda: _identity(path) != before):  # noqa: B023 - called at once
                 if single:
-                    _act(path, lambda: path.rename(f"{path}{_ASIDE}"))  # noqa: B023 - called at once
+                    _act(path, Path.rename, f"{path}{_ASIDE}")
                 return True
         raise ConfigError(f"{self.conf_folder}: another program keeps writing there")
 
@@ -168,11 +169,10 @@ class Installer:
             if aside.exists() and conflist.without_entry(conflist.with_entry(_read(aside), single=True)) == new:
                 single = path.with_suffix(suffix)
                 if not single.exists():
-                    _act(path, lambda aside=aside, single=single: aside.rename(single))  # type: ignore[misc]
-                _act(path, path.unlink)
+                    _act(single, aside.rename)
+                _act(path, Path.unlink)
                 return True
-        _replace(path.resolve(), new.encode(), like=path)
-        return True
+        return _act(path.resolve(), replace_file, new.encode(), like=path)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -222,20 +222,23 @@ def _identity(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _act(path: Path, action: Callable[[], object]) -> None:
+def _act(path: Path, action: Callable[..., Answer], *more: Any, **how: Any) -> Answer:
+    """Return what `action` does with the path. Raises ConfigError."""
     try:
-        action()
+        return action(path, *more, **how)
     except OSError as error:
-        raise _explain(path, error) from error
+        remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+        raise ConfigError(f"{quote(str(path))} cannot be written: {remedy}; what was there stays") from error
 
 
-def _explain(path: Path, error: OSError) -> ConfigError:
-    remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
-    return ConfigError(f"{quote(str(path))} cannot be written: {remedy}; what was there stays")
+def replace_file(
+    path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True, like: Path | None = None,
+    unless: Callable[[], bool] = lambda: False,
+) -> bool:  # fmt: skip
+    """Write the file as a whole, with mode and owner of `like`, and flush it to disk if `durable`.
 
-
-def _replace(path: Path, data: bytes, *, mode: int = 0, like: Path | None = None, unless: Callable[[], bool] | None = None) -> bool:
-    """Write the file as a whole, with mode and owner of `like`; return False if `unless` is true at the end."""
+    Return False, and leave it as it is, if `unless` is true at the end. Raises OSError, and leaves nothing behind.
+    """
     new = path.with_name(f".{path.name}.netinit-{os.getpid()}")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -248,13 +251,14 @@ def _replace(path: Path, data: bytes, *, mode: int = 0, like: Path | None = None
                     os.fchown(file.fileno(), status.st_uid, status.st_gid)
                 mode = status.st_mode & 0o7777
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        if unless is not None and unless():
+            if durable:
+                os.fsync(file.fileno())
+        if unless():
             new.unlink()
             return False
         new.rename(path)
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):
             new.unlink()
-        raise _explain(path, error) from error
+        raise
     return True

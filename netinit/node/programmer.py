@@ -30,20 +30,8 @@ from dataclasses import dataclass, field, replace
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
-from netinit.node.jobs import (
-    APPLY,
-    CHECK_PROBES,
-    JUDGE_CONNECTIONS,
-    MAX_DIFFERENCES,
-    OF_THE_NODE,
-    REMOVE,
-    SUBSCRIBE,
-    SUBSCRIPTIONS,
-    VERIFY,
-    Job,
-    JobResult,
-)
-from netinit.options import Options
+from netinit.node import jobs
+from netinit.node.jobs import Job, JobResult
 from netinit.pods import child_jobs, host_probe_rules
 from netinit.pods.verify import Judgement, find_bypassing
 
@@ -59,15 +47,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True)
 class _AcceptedJob:
-    """An accepted job: it waits, or its child runs until `due`."""
+    """An accepted job: it waits, or its child runs, until `due`."""
 
     number: bytes
     job: Job
     namespace: int  # a descriptor; -1 if the job names a path; for a subscription, the Unix socket
     due: float
-    child: Child | None = None
     stopped: bool = False
-    result: JobResult | None = None
 
 
 @dataclass(slots=True)
@@ -78,7 +64,7 @@ class Programmer:
     most: int
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
-    running: list[_AcceptedJob] = field(default_factory=list)
+    running: dict[Child, _AcceptedJob] = field(default_factory=dict)
     known: dict[tuple[object, ...], str] = field(default_factory=dict)  # judgements, the oldest first
     open: bool = True
 
@@ -87,31 +73,29 @@ class Programmer:
         poller = select.poll()
         if self.open and len(self.waiting) + len(self.maintenance) < MAX_WAITING:
             poller.register(self.agent, select.POLLIN)
-        for accepted in self.running:
-            if accepted.child is not None:
-                poller.register(accepted.child, select.POLLIN)
-        soonest = min((accepted.due for accepted in self.running), default=time.monotonic() + seconds)
+        for child in self.running:
+            poller.register(child, select.POLLIN)
+        soonest = min((accepted.due for accepted in self.running.values()), default=time.monotonic() + seconds)
         wait = max(0.0, min(seconds, soonest - time.monotonic()))
         ready = {descriptor for descriptor, _ in poller.poll(wait * 1000)}
         if self.agent.fileno() in ready:
             self._take()
-        for accepted in list(self.running):
-            if accepted.child is not None and accepted.child.fileno() in ready:
-                self._finish(accepted)
+        for child, accepted in list(self.running.items()):
+            if child.fileno() in ready:
+                self._finish(child, accepted)
             elif time.monotonic() >= accepted.due:
-                self._stop_late(accepted)
+                self._stop_late(child, accepted)
         self._start()
 
     def end(self) -> None:
         """Stop: running jobs are asked to roll back, and no process is left."""
-        for accepted in self.running:
-            self._stop_late(accepted)
+        for child, accepted in list(self.running.items()):
+            self._stop_late(child, accepted)
         end = time.monotonic() + _GRACE
         while self.running and time.monotonic() < end:
             self.serve(0.05)
-        for accepted in self.running:
-            if accepted.child is not None:
-                accepted.child.end()
+        for child in self.running:
+            child.end()
 
     def _take(self) -> None:
         """Receive one job from the agent's other process; also notices when that process has exited."""
@@ -132,7 +116,7 @@ class Programmer:
             return
         namespace = descriptors[1] if len(descriptors) > 1 else -1
         accepted = _AcceptedJob(number, job, namespace, time.monotonic() + job.seconds)
-        (self.waiting if job.kind == APPLY else self.maintenance).append(accepted)
+        (self.waiting if job.kind == jobs.APPLY else self.maintenance).append(accepted)
 
     def _start(self) -> None:
         while len(self.running) < self.most and (self.waiting or self.maintenance):
@@ -142,11 +126,9 @@ class Programmer:
                 self._answer(accepted, JobResult(error="there was no time left for it when its turn came", late=True))
                 continue
             try:
-                accepted.child = self._fork(accepted, left)
+                self.running[self._fork(accepted, left)] = accepted
             except OSError as error:
                 self._answer(accepted, JobResult(error=f"no child process can be made: {error.strerror}"))
-                continue
-            self.running.append(accepted)
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
@@ -154,22 +136,20 @@ class Programmer:
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
 
-    def _finish(self, accepted: _AcceptedJob) -> None:
-        child = accepted.child
-        assert child is not None  # noqa: S101 - it runs
+    def _finish(self, child: Child, accepted: _AcceptedJob) -> None:
         try:
             result = JobResult.decode(child.receive().encode())
         except ChildLostError as error:
             result = JobResult(error=str(error), late=accepted.stopped or error.late)
         except (ChildError, NetinitError, OSError, AttributeError) as error:
             result = JobResult(error=f"{type(error).__name__}: {error}")
-        self.running.remove(accepted)
+        del self.running[child]
         child.end()
         self._remember(accepted.job, result.judgement)
         self._answer(accepted, replace(result, judgement=""))
 
     def _remember(self, job: Job, judgement: str) -> None:
-        if job.kind != VERIFY:
+        if job.kind != jobs.VERIFY:
             return
         self.known.pop(_subject(job), None)
         if 0 < len(judgement) <= _MAX_JUDGEMENT_LENGTH:
@@ -177,12 +157,10 @@ class Programmer:
         while len(self.known) > MAX_KNOWN:
             del self.known[next(iter(self.known))]
 
-    def _stop_late(self, accepted: _AcceptedJob) -> None:
+    def _stop_late(self, child: Child, accepted: _AcceptedJob) -> None:
         """Ask a job that timed out to roll back, and kill it if it does not."""
-        child = accepted.child
-        assert child is not None  # noqa: S101 - it runs
         if accepted.stopped:
-            self.running.remove(accepted)
+            del self.running[child]
             child.end()
             self._answer(accepted, JobResult(error="it was not done in time and was killed", late=True))
             return
@@ -191,11 +169,12 @@ class Programmer:
         if child.poll() is None:
             os.kill(child.pid, signal.SIGTERM)
         else:  # it exited without a readable answer
-            self.running.remove(accepted)
+            del self.running[child]
             self._answer(accepted, JobResult(error="the process that did it ended without an answer"))
 
     def _answer(self, accepted: _AcceptedJob, result: JobResult) -> None:
-        _close([accepted.namespace] if accepted.namespace >= 0 else [])
+        if accepted.namespace >= 0:
+            os.close(accepted.namespace)
         self._send(accepted.number, result)
 
     def _send(self, number: bytes, result: JobResult) -> None:
@@ -215,7 +194,7 @@ def _work(job: Job, namespace: int = -1, known: str = "") -> str:
     """In the child: run the job and return its result as a text."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in SUBSCRIPTIONS else job.path
+    netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in jobs.SUBSCRIPTIONS else job.path
     return perform(job, netns, namespace, known).encode().decode()
 
 
@@ -224,47 +203,40 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
 
     `known`: the judgement of the last look at the pod; empty if there is none.
     """
-    if job.kind in OF_THE_NODE:
+    if job.kind in jobs.OF_THE_NODE:
         return _work_on_node(job)
     if not netns:
         return JobResult(error="the pod's network namespace is gone", gone=True)
     try:
         options = job.options(netns)
-        if job.kind in (APPLY, REMOVE):
-            return _program(options)
-        if job.kind == VERIFY:
+        if job.kind in (jobs.APPLY, jobs.REMOVE):
+            done = child_jobs.program(options)
+            said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
+            return JobResult(backend=done.backend, changed=done.changed, warnings=said)
+        if job.kind == jobs.VERIFY:
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
-            found = tuple(difference.describe() for difference in report.differences[:MAX_DIFFERENCES])
+            found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
                 backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement
             )
-        if job.kind == JUDGE_CONNECTIONS:
-            return JobResult(differences=find_bypassing(options)[:MAX_DIFFERENCES])
-        if job.kind in SUBSCRIPTIONS:
-            groups = notifications.CHANGES if job.kind == SUBSCRIBE else notifications.CONNECTIONS
+        if job.kind == jobs.JUDGE_CONNECTIONS:
+            return JobResult(differences=find_bypassing(options)[:jobs.MAX_DIFFERENCES])
+        if job.kind in jobs.SUBSCRIPTIONS:
+            groups = notifications.CHANGES if job.kind == jobs.SUBSCRIBE else notifications.CONNECTIONS
             child_jobs.subscribe(options, groups, channel)
             return JobResult()
-    except NamespaceError as error:
-        return JobResult(error=str(error), gone=True)
-    except ChildLostError as error:
-        return JobResult(error=str(error), late=error.late)
     except (NetinitError, KeyboardInterrupt) as error:
-        return JobResult(error=str(error))
+        late = isinstance(error, ChildLostError) and error.late
+        return JobResult(error=str(error), gone=isinstance(error, NamespaceError), late=late)
     raise ValueError(job.kind)
-
-
-def _program(options: Options) -> JobResult:
-    done = child_jobs.program(options)
-    said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
-    return JobResult(backend=done.backend, changed=done.changed, warnings=said)
 
 
 def _work_on_node(job: Job) -> JobResult:
     """Check or repair the node's rules for probes. A difference is a finding's state, address and detail."""
     backend = ""
     try:
-        if job.kind == CHECK_PROBES:
+        if job.kind == jobs.CHECK_PROBES:
             found = host_probe_rules.check_host_probes(tuple(job.uids))
         else:
             backend, found = host_probe_rules.repair_host_probes(job.uids)

@@ -23,7 +23,6 @@ _MAX_VARIABLES, _MAX_INPUT, _MAX_MILLISECONDS = 64 << 10, 1 << 20, 600_000  # by
 _MAX_MESSAGE = 2000
 _FIRST_OF = {"CHECK": 1, "GC": 3}  # index in VERSIONS of the first version with this verb
 _VERBS = ("ADD", "DEL", "CHECK", "GC")
-_OF_A_POD = ("ADD", "DEL", "CHECK")
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
 _INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
 
@@ -38,25 +37,19 @@ class CniCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request: its verb, the pod as the runtime names it, and the plugin's configuration."""
+    """A request: its verb, the pod as the runtime names it, and the plugin's configuration.
+
+    `pod`: namespace and name, empty if the runtime is not Kubernetes'. `uid`: the pod's, if the runtime passes it.
+    """
 
     verb: str
     version: str
     container: str = ""
     netns: str = ""
     interface: str = ""
-    arguments: dict[str, str] = field(default_factory=dict)
+    pod: tuple[str, str] = ("", "")
+    uid: str = ""
     configuration: Tree = field(default_factory=dict)
-
-    @property
-    def pod(self) -> tuple[str, str]:
-        """Namespace and name; empty if the runtime is not Kubernetes'."""
-        return self.arguments.get("K8S_POD_NAMESPACE", ""), self.arguments.get("K8S_POD_NAME", "")
-
-    @property
-    def uid(self) -> str:
-        """The pod's uid, if the runtime passes it."""
-        return self.arguments.get("K8S_POD_UID", "")
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -89,16 +82,18 @@ def parse_request(variables: bytes, given: bytes) -> Request:
         raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CniCode.ENVIRONMENT)
     if VERSIONS.index(version) < _FIRST_OF.get(verb, 0):
         raise CniError(f"{verb} came with CNI {VERSIONS[_FIRST_OF[verb]]}; the configuration is of {version}", CniCode.VERSION)
+    arguments = _read_arguments(environ.get("CNI_ARGS", ""))
     request = Request(
         verb=verb,
         version=version,
         container=environ.get("CNI_CONTAINERID", ""),
         netns=environ.get("CNI_NETNS", ""),
         interface=environ.get("CNI_IFNAME", ""),
-        arguments=_read_arguments(environ.get("CNI_ARGS", "")),
+        pod=(arguments.get("K8S_POD_NAMESPACE", ""), arguments.get("K8S_POD_NAME", "")),
+        uid=arguments.get("K8S_POD_UID", ""),
         configuration=tree,
     )
-    if verb in _OF_A_POD:
+    if verb != "GC":
         _check_pod(request)
     return request
 

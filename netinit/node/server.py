@@ -19,20 +19,18 @@ from netinit.kernel import capabilities, identify
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
-from netinit.node.attachments import Attachments
-from netinit.node.background_tasks import InstallationKeeper, remove_taint
-from netinit.node.host_probe_check import HostProbeCheck
+from netinit.node.background_tasks import InstallationKeeper, OutsideNamespaces, remove_taint
+from netinit.node.installer import replace_file
 from netinit.node.metrics import NodeMetrics
-from netinit.node.outside_namespaces import OutsideNamespaces
-from netinit.node.pod_cache import PodCache
+from netinit.node.node_pods import PodCache, PodWatcher
+from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
-from netinit.node.sweep import Sweeper
+from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
-from netinit.node.watcher import PodWatcher
-from netinit.serving.background import reply_monitoring, run_forever
 from netinit.serving.event_log import EventLog, adopt_library_logs
-from netinit.serving.listener import HttpListener
+from netinit.serving.listener import HttpListener, reply_monitoring
+from netinit.serving.server_process import run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
@@ -160,9 +158,7 @@ class AgentServer:
                 "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
                 "pods": sum(1 for _ in self.agent.pod_cache), "lastErrors": self.agent.last_errors,
             }  # fmt: skip
-            new = self.folder / f".{STATUS_FILE}"
-            new.write_text(json.dumps(tree))
-            new.rename(self.folder / STATUS_FILE)
+            replace_file(self.folder / STATUS_FILE, json.dumps(tree).encode(), mode=0o644, durable=False)
             await asyncio.sleep(_STATUS_SECONDS)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature

@@ -23,7 +23,7 @@ from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
 from netinit.node.unix_server import open_socket
 from netinit.serving.event_log import EventLog
-from netinit.serving.resources import allow_descriptors, listen
+from netinit.serving.server_process import allow_descriptors, listen
 
 _TICK = 0.5
 _AT_ONCE_PER_CORE = 3

@@ -1,7 +1,7 @@
-"""Check running pods: find those whose live rules differ from the plan, and report or repair them.
+"""Check running pods, and the node's rules for their probes: find what differs from the plan, and report or repair it.
 
 A sweep compares the live rules of each captured pod on the node with its plan, as `netinit verify` does. Namespaces of
-pods come from the runtime's own record (`pod_namespaces`). A pod whose istio-validation has just exited with 126 is
+pods come from the runtime's own record (`pod_records`). A pod whose istio-validation has just exited with 126 is
 checked at once.
 """
 
@@ -16,21 +16,22 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
+from netinit.base.net import read_addresses
 from netinit.inject.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
-from netinit.node.attachments import Attachments
-from netinit.node.decision import UNCAPTURED, NodePod, decide
-from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, Job, JobResult
+from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
+from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
-from netinit.node.pod_namespaces import find_cgroups, find_namespaces
+from netinit.node.node_pods import Look, PodCache, PodWatcher
+from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
-from netinit.node.watcher import Look, PodWatcher
 from netinit.options import OFF, ON, Options
+from netinit.options.interception import BROKEN, EXEMPT
 from netinit.serving.event_log import EventLog
 
 CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
+_NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
 _COMPONENT = "netinit-node"
 _AT_ONCE = 4
 _JOB_SECONDS = 30.0
@@ -50,16 +51,34 @@ class SweptPod:
 
 
 @dataclass(slots=True)
-class Sweeper:
-    """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
+class NodeCheck:
+    """What a check of the node or of its pods needs, and the events that report what it finds."""
 
     settings: AgentSettings
     client: Client
     pod_cache: PodCache
     programmer: ProgrammerClient
-    attachments: Attachments
     metrics: NodeMetrics
     log: EventLog
+
+    async def send_event(self, reason: str, message: str, *, kind: str = "Warning", pod: NodePod | None = None) -> None:
+        """Write an event on the pod or the node; not with --repair none, since the chart then gives no right to create events."""
+        if self.settings.repair == NOTHING:
+            return
+        node = self.settings.node
+        involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
+        if pod:
+            involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        error = await write_event(self.client, involved, reason=reason, message=message, component=_COMPONENT, kind=kind)
+        if error:
+            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label if pod else "")
+
+
+@dataclass(slots=True)
+class Sweeper(NodeCheck):
+    """Sweeps periodically; `is_busy` says whether the pod with a uid is being programmed."""
+
+    attachments: Attachments
     is_busy: Callable[[str], bool]
     watchers: Sequence[PodWatcher] = ()
     # By uid: a lock, so that a pod has one check at a time; the last message; when connections were last reported
@@ -136,8 +155,7 @@ class Sweeper:
             self._bypassing[pod.uid] = now
             text = f"{len(bypassing)} open connections of the pod bypass the proxy, such as {bypassing[0]}"
             self.log.event("warn", text, pod=pod.label)
-            if self.settings.repair != NOTHING:
-                await self._send_event(pod, "InterceptionBypassed", text)
+            await self.send_event("InterceptionBypassed", text, pod=pod)
         return False
 
     async def watch(self, watcher: PodWatcher, look: Look) -> None:
@@ -194,7 +212,7 @@ class Sweeper:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
-        best: tuple[JobResult, Options] | None = None
+        compared: list[tuple[JobResult, Options]] = []
         for options in candidates:
             job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
             done = await self.programmer.do(job)
@@ -202,10 +220,8 @@ class Sweeper:
                 return SweptPod(pod, UNKNOWN, done.error, path)
             if not done.differences:
                 return SweptPod(pod, CAPTURED, path=path)
-            if best is None or len(done.differences) < len(best[0].differences):
-                best = done, options
-        assert best is not None  # noqa: S101 - there is one candidate at least
-        done, options = best
+            compared.append((done, options))
+        done, options = min(compared, key=lambda one: len(one[0].differences))
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
 
     async def _answer(self, finding: SweptPod) -> None:
@@ -221,9 +237,8 @@ class Sweeper:
         if not again:
             what = "runs without its interception rules" if state == BARE else "has other rules than planned"
             self.log.event("warn", f"the pod {what}: {finding.detail}", pod=pod.label)
-            if repair != NOTHING:
-                reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
-                await self._send_event(pod, reason, f"the pod {what}: {finding.detail}")
+            reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
+            await self.send_event(reason, f"the pod {what}: {finding.detail}", pod=pod)
         if repair == PROGRAM and finding.options is not None:
             await self._program(finding, finding.options)
         elif repair in (LABEL, DELETE) and state == BARE:
@@ -240,7 +255,7 @@ class Sweeper:
         for warning in done.warnings:
             self.log.event("warn", warning, pod=pod.label)
         said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
-        await self._send_event(pod, "InterceptionRepaired", said, kind="Normal")
+        await self.send_event("InterceptionRepaired", said, kind="Normal", pod=pod)
 
     async def _change(self, pod: NodePod, repair: str) -> None:
         """Label or delete exactly the pod that was checked."""
@@ -260,17 +275,80 @@ class Sweeper:
             return
         self.metrics.repairs.labels(repair, "success").inc()
 
-    async def _send_event(self, pod: NodePod, reason: str, message: str, *, kind: str = "Warning") -> None:
-        involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        error = await write_event(
-            self.client, involved, reason=reason, message=message, component=_COMPONENT, namespace=pod.namespace, kind=kind
-        )
-        if error:
-            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label)
-
 
 async def _by_uid(pods: Iterable[NodePod], find: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
     """Return what `find`, run in a thread, finds for the pods' uids; a static pod's may be found by that of the runtime."""
     names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
     found = await asyncio.to_thread(find, names)
     return {names[uid]: path for uid, path in found.items()}
+
+
+# ---- the node's own rules for probes of an ambient mesh's pods
+
+
+@dataclass(slots=True)
+class HostProbeCheck(NodeCheck):
+    """Checks periodically, while the node has ambient pods; reports each problem once."""
+
+    _reported: str = ""
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        await self.pod_cache.wait()
+        while True:
+            await self.check()
+            await asyncio.sleep(self.settings.sweep_interval / SECOND)
+
+    async def check(self) -> None:
+        """Judge the probes of all ambient pods; report and repair."""
+        pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in read_addresses(pod.addresses)}
+        found = await self._judge(pods) if pods else {}
+        counts = Counter(state for state, _ in found.values())
+        for state in (EXEMPT, BROKEN, UNKNOWN):
+            self.metrics.probes.labels(state).set(counts[state])
+        lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
+        reasons = [detail for state, detail in found.values() if state == UNKNOWN]
+        if lines:
+            text = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
+            if self._log_once("warn", text):
+                await self.send_event("HostProbesCaptured", text)
+        elif reasons:
+            self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
+        else:
+            self._reported = ""
+        if lines and self.settings.host_probes == PROGRAM:
+            await self._repair(pods)
+
+    def _log_once(self, level: str, text: str) -> bool:
+        is_new, self._reported = text != self._reported, text
+        if is_new:
+            self.log.event(level, text)
+        return is_new
+
+    async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
+        """Return state and detail of each address."""
+        own = [pod for pod in self.pod_cache if is_own_pod(pod.namespace, pod.name, self.settings.namespace, self.settings.daemon_set)]
+        is_outside = bool(own) and not any(pod.host_network for pod in own)
+        done = JobResult(error=_NO_HOST) if is_outside else await self._do(CHECK_PROBES, pods)
+        if done.error:
+            return dict.fromkeys(pods, (UNKNOWN, done.error))
+        parts = [one.split(" ", 2) for one in done.differences]
+        return {address: (state, detail) for state, address, detail in parts}
+
+    async def _do(self, kind: str, pods: dict[str, NodePod]) -> JobResult:
+        uids = {address: pod.uid for address, pod in pods.items()}
+        return await self.programmer.do(Job.of(kind, self.settings.base, seconds=_JOB_SECONDS, uids=uids))
+
+    async def _repair(self, pods: dict[str, NodePod]) -> None:
+        done = await self._do(REPAIR_PROBES, pods)
+        problem = done.error or "; ".join(one.partition(" ")[2] for one in done.differences)
+        self.metrics.repairs.labels("host-probes", "fail" if problem else "success").inc()
+        if problem:
+            self.log.event("error", f"the node's rules for probes of ambient pods cannot be repaired: {problem}")
+            return
+        self._reported = ""
+        await self.send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
+
+
+def _is_ambient(pod: NodePod) -> bool:
+    return pod.annotations.get(REDIRECTION) == "enabled" and not pod.ended and not pod.host_network

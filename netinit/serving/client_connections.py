@@ -15,7 +15,6 @@ import random
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 _HANDSHAKE_SECONDS = 5  # for the first byte, and again for the handshake
@@ -62,12 +61,12 @@ class ClientConnection(asyncio.Protocol):
         if self._aborted:
             transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_SECONDS, self.abort)
+        self.limit(_HANDSHAKE_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Pass the transport and the first bytes to TLS or HTTP."""
         assert self._transport is not None  # noqa: S101 - asyncio's order of calls
-        self._stop_timer()
+        self.limit(None)
         protocol = self._begin(self)
         if self._context is None:
             self._transport.set_protocol(protocol)
@@ -85,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Remove the connection from the table."""
-        self._stop_timer()
+        self.limit(None)
         self._table.remove(self)
         self._transport, self.shutdown = None, lambda: None  # break the reference cycle
 
@@ -104,14 +103,15 @@ class ClientConnection(asyncio.Protocol):
         """Close immediately."""
         self._aborted = True
         self._table.remove(self)
-        self._stop_timer()
+        self.limit(None)
         if self._transport is not None:
             self._transport.abort()
 
-    def _stop_timer(self) -> None:
+    def limit(self, seconds: float | None) -> None:
+        """Abort the connection after `seconds`, which replace those of before; None: no limit."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort) if seconds is not None else None
 
 
 class _TlsProtocol(sslproto.SSLProtocol):
@@ -137,16 +137,8 @@ class _TlsProtocol(sslproto.SSLProtocol):
         self._connection.connection_lost(exc)
 
 
-@dataclass(slots=True)
-class _Peer:
-    """The connections of one address; the dictionaries are ordered sets, oldest first."""
-
-    count: int = 0
-    unfinished: dict[ClientConnection, None] = field(default_factory=dict)
-    idle: dict[ClientConnection, None] = field(default_factory=dict)
-
-    def of(self, stage: Stage) -> dict[ClientConnection, None] | None:
-        return {Stage.UNFINISHED: self.unfinished, Stage.IDLE: self.idle}.get(stage)
+_Peer = dict[Stage, dict[ClientConnection, None]]
+"""The connections of one address by stage, the oldest first."""
 
 
 class ClientTable:
@@ -171,11 +163,9 @@ class ClientTable:
 
     def add(self, connection: ClientConnection) -> None:
         """Add an unfinished connection."""
-        peer = self._peers.setdefault(connection.peer, _Peer())
-        peer.count += 1
+        self._peers.setdefault(connection.peer, {stage: {} for stage in Stage})
         self._connections.add(connection)
-        peer.unfinished[connection] = None
-        connection.since = self._clock()
+        self.move(connection, Stage.UNFINISHED)
         connection.expires = connection.since + random.uniform(*_LIFETIME_SECONDS)  # noqa: S311 - not a secret
 
     def move(self, connection: ClientConnection, stage: Stage) -> None:
@@ -183,11 +173,9 @@ class ClientTable:
         if connection not in self._connections:
             return
         peer = self._peers[connection.peer]
-        if (before := peer.of(connection.stage)) is not None:
-            before.pop(connection, None)
+        peer[connection.stage].pop(connection, None)
         connection.stage, connection.since = stage, self._clock()
-        if (now := peer.of(stage)) is not None:
-            now[connection] = None
+        peer[stage][connection] = None
 
     def remove(self, connection: ClientConnection) -> None:
         """Remove a connection."""
@@ -195,18 +183,16 @@ class ClientTable:
             return
         self._connections.discard(connection)
         peer = self._peers[connection.peer]
-        peer.count -= 1
-        peer.unfinished.pop(connection, None)
-        peer.idle.pop(connection, None)
-        if not peer.count:
+        peer[connection.stage].pop(connection)
+        if not any(peer.values()):
             del self._peers[connection.peer]
 
     def make_room(self, address: str) -> bool:
         """Return whether this address may open another connection, after closing one if necessary."""
-        own = self._peers.get(address)
-        count = own.count if own else 0
-        if own is not None and count >= self._max_per_peer:
-            victim = self._oldest(own) or next(iter(own.idle), None)
+        own = self._peers.get(address, {})
+        count = _count(own)
+        if count >= self._max_per_peer:
+            victim = self._oldest(own) or next(iter(own[Stage.IDLE]), None)
         elif len(self._connections) >= self._max_connections:
             victim = self._choose_victim(count)
         else:
@@ -220,13 +206,15 @@ class ClientTable:
     def _choose_victim(self, count: int) -> ClientConnection | None:
         """Return the connection to close for an address that has `count`."""
         peers = self._peers.values()
-        busiest = max(peers, key=lambda peer: len(peer.unfinished))
-        victim = next(iter(busiest.unfinished), None) if busiest.count > 2 * count + 1 else self._oldest(busiest)
-        if victim is not None:
-            return victim
-        idler = max(peers, key=lambda peer: len(peer.idle))
-        return next(iter(idler.idle), None) if idler.count > count else None
+        busiest, idler = (max(peers, key=lambda peer: len(peer[stage])) for stage in (Stage.UNFINISHED, Stage.IDLE))
+        is_crowd = _count(busiest) > 2 * count + 1
+        victim = next(iter(busiest[Stage.UNFINISHED]), None) if is_crowd else self._oldest(busiest)
+        return victim or (next(iter(idler[Stage.IDLE]), None) if _count(idler) > count else None)
 
     def _oldest(self, peer: _Peer) -> ClientConnection | None:
-        oldest = next(iter(peer.unfinished), None)
+        oldest = next(iter(peer[Stage.UNFINISHED]), None)
         return oldest if oldest is not None and self._clock() - oldest.since >= _GRACE_SECONDS else None
+
+
+def _count(peer: _Peer) -> int:
+    return sum(map(len, peer.values()))

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 listener: uvicorn's protocol with time and size limits for request heads, which uvicorn lacks.
+"""An HTTP/1.1 listener: uvicorn's protocol with limits of time and size for heads, which it lacks; answers about health and metrics.
 
 HTTP/2 is not offered: it depends on an unstable library, and API servers support both.
 """
@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,12 @@ _ACCEPTS = 64  # per turn of the event loop
 _ACCEPT_PAUSE_SECONDS = 0.1  # after `accept` failed, for example without free descriptors
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 _log = logging.getLogger(__name__)
+
+ReportCallback = Callable[[bool], tuple[bool, str]]
+"""Returns whether the server is ready, and the text of /readyz, with details if the argument is true."""
 
 
 class _JoiningTransport:
@@ -64,13 +70,34 @@ async def reply(
     await send({"type": "http.response.body", "body": body})
 
 
+async def reply_health(scope: Any, send: Any, report: ReportCallback, *, readiness: str = "/readyz", close: bool = False) -> bool:
+    """Answer a health request; return False for other paths."""
+    if scope["path"] in {"/livez", "/healthz"}:
+        await reply(send, 200, b"ok\n", close=close)
+    elif scope["path"] == readiness:
+        is_ready, text = report(b"verbose" in scope["query_string"])
+        await reply(send, 200 if is_ready else 503, text.encode(), close=close)
+    else:
+        return False
+    return True
+
+
+async def reply_monitoring(
+    scope: Any, send: Any, metrics: Callable[[], bytes], report: ReportCallback, *, readiness: str = "/readyz", close: bool = False
+) -> None:
+    """Answer a request to the port without TLS: metrics and health."""
+    if scope["path"] == "/metrics":
+        await reply(send, 200, metrics(), _METRICS_TYPE)
+    elif not await reply_health(scope, send, report, readiness=readiness, close=close):
+        await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
+
+
 class _BoundedProtocol(HttpToolsProtocol):
     """The requests of a connection, with deadlines for head and response."""
 
     def __init__(self, *args: Any, connection: ClientConnection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection = connection
-        self._timer: asyncio.TimerHandle | None = None
         self._head = 0  # received bytes of the head; `_parsed`: of those, parsed
         self._parsed = 0
         self._in_head = self._in_message = False
@@ -81,10 +108,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._connection.shutdown = self.shutdown
         self._connection.enter(Stage.UNFINISHED)
-        self._start_clock(_HEAD_SECONDS)
+        self._connection.limit(_HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
         super().connection_lost(exc)
         self._connection.connection_lost(exc)
 
@@ -113,7 +139,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self._is_answering():
             self._connection.enter(Stage.UNFINISHED)
         super().on_message_begin()
-        self._start_clock(_HEAD_SECONDS)
+        self._connection.limit(_HEAD_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -130,7 +156,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the request's head is too long")
 
     def on_headers_complete(self) -> None:
-        self._start_clock(_ANSWER_SECONDS)
+        self._connection.limit(_ANSWER_SECONDS)
         self._in_head = False
         state = self.scope["state"]
         state["arrived"] = now = self.loop.time()
@@ -150,20 +176,11 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self.pipeline:
             self._connection.enter(Stage.UNFINISHED if self._in_message else Stage.IDLE)
             if not self._in_message:
-                self._stop_clock()
+                self._connection.limit(None)
         super().on_response_complete()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _start_clock(self, seconds: float) -> None:
-        self._stop_clock()
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
-
-    def _stop_clock(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class HttpListener:
@@ -185,7 +202,7 @@ class HttpListener:
         )
         self._config.load()
         self._state = ServerState()
-        self._max_connections, self._dropped = max_connections, dropped
+        self._table = ClientTable(max_connections, dropped, time.monotonic)  # the event loop's clock
         self._listening: socket.socket | None = None
         self._context: Callable[[], ssl.SSLContext] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
@@ -193,12 +210,11 @@ class HttpListener:
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(self._table) if self._listening is not None else 0
+        return len(self._table)
 
     async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
         """Start accepting connections; `context` returns the TLS context for each."""
         self._loop = asyncio.get_running_loop()
-        self._table = ClientTable(self._max_connections, self._dropped, self._loop.time)
         self._listening, self._context = listening, context
         listening.setblocking(False)  # noqa: FBT003 - its signature
         self._listen()

@@ -8,33 +8,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
+from netinit.kube import client as api
 from netinit.kube.access import find_service_account
-from netinit.kube.cache import Cache, follow
-from netinit.kube.client import (
-    CONFIG_MAPS,
-    CONFLICT,
-    JSON_PATCH,
-    NAMESPACES,
-    NODES,
-    NOT_FOUND,
-    PROXY_CONFIGS,
-    SECRETS,
-    WEBHOOK_CONFIGURATIONS,
-    Client,
-    Resource,
-    write_event,
+from netinit.kube.client import Cache, Client, Resource, follow, write_event
+from netinit.webhook.certificates import (
+    CertificateState,
+    RenewalPlan,
+    bundle_patch,
+    from_secret,
+    next_state,
+    service_names,
+    to_data,
 )
-from netinit.webhook.certificate_loader import CertificateLoader
-from netinit.webhook.certificates import make_pair, service_names
-from netinit.webhook.config_loader import ConfigLoader, read_files
 from netinit.webhook.configuration import Texts
-from netinit.webhook.renewal import CertificateState, RenewalPlan, bundle_patch, from_secret, next_state, to_data
+from netinit.webhook.loaders import CertificateLoader, ConfigLoader, read_files
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -82,35 +76,31 @@ class WatchedCluster:
         )
         return [task() for is_wanted, task in wanted if is_wanted]
 
-    def _watch(self, resource: Resource, name: str, changed: asyncio.Event, namespace: str = "") -> Cache:
+    def _watch(self, resource: Resource, name: str, namespace: str = "") -> Cache:
         """Return the cache of one object."""
-        return Cache(self._client, resource, namespace, fields=f"metadata.name={name}", changed=changed.set)
+        return Cache(self._client, resource, namespace, fields=f"metadata.name={name}")
 
     # ---- ConfigMaps
 
     async def _follow_config_maps(self) -> None:
-        changed = asyncio.Event()
         names = filter(None, (self._settings.config_map, self._settings.mesh_map))
-        caches = {name: self._watch(CONFIG_MAPS, name, changed, self._namespace) for name in names}
+        caches = {name: self._watch(api.CONFIG_MAPS, name, self._namespace) for name in names}
 
         async def react() -> None:
+            current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
             for name, cache in caches.items():
-                self._problems.note(self._config_map(name), cache.error)
-            if all(cache.synced for cache in caches.values()):
-                await self._offer(caches)
+                missing = "it does not exist" if cache.synced and not current[name] else ""
+                self._problems.note(self._config_map(name), cache.error or missing)
+            if all(current.values()):
+                await self._offer(current)
 
-        await follow(caches.values(), changed, react, seconds=_RESYNC_SECONDS)
+        await follow(caches.values(), react, seconds=_RESYNC_SECONDS)
 
     def _config_map(self, name: str) -> str:
         return f"ConfigMap {self._namespace}/{name}"
 
-    async def _offer(self, caches: dict[str, Cache]) -> None:
-        """Load the configuration of the ConfigMaps, and of files for what they lack."""
-        current = {name: cache.get(name, self._namespace) for name, cache in caches.items()}
-        for name, tree in current.items():
-            self._problems.note(self._config_map(name), "" if tree else "it does not exist")
-        if not all(current.values()):
-            return
+    async def _offer(self, current: dict[str, Tree]) -> None:
+        """Load the configuration of the ConfigMaps, by name, and of files for what they lack."""
         texts = read_files(self._settings)
         versions = {name: mapping(tree.get("metadata")).get("resourceVersion") for name, tree in current.items()}
         changed = [tree for name, tree in current.items() if versions[name] != self._versions.get(name)]
@@ -131,13 +121,11 @@ class WatchedCluster:
 
     async def _take(self, texts: Texts | str, about: list[Tree]) -> None:
         """Load the texts, or note why there are none; report a new problem on the ConfigMaps that changed."""
-        is_new = self._config.refuse(texts) if isinstance(texts, str) else await self._config.offer(texts)
-        problem = self._state.configuration_problem
+        problem = await self._config.offer(texts)
         if self._settings.last_good_map:
             await self._restore_or_save()
-        if is_new and problem:
-            for tree in about:
-                await self._write_event(tree, problem)
+        for tree in about if problem else ():
+            await self._write_event(tree, problem)
 
     async def _restore_or_save(self) -> None:
         """After a restart use the last good configuration if the newest is invalid; save a valid one."""
@@ -145,23 +133,20 @@ class WatchedCluster:
         label = self._config_map(name)
         try:
             if self._state.configuration_problem and not self._state.served:
-                stored = strings((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
+                stored = strings((await self._client.get(api.CONFIG_MAPS, name, self._namespace)).get("data"))
                 if stored:
                     origin = f"{label}, the last good one of {stored.get('origin')}"
                     await self._config.restore(Texts(**{key: stored.get(key) for key in _TEXTS}, origin=origin))
             served = self._state.served
             if served and not served.is_restored and served.texts != self._saved:
-                await self._save(served.texts)
+                target = asdict(served.texts)
+                found = mapping((await self._client.get(api.CONFIG_MAPS, name, self._namespace)).get("data"))
+                if any(found.get(key) != value for key, value in target.items()):
+                    await self._client.patch(api.CONFIG_MAPS, name, {"data": target}, self._namespace)
+                self._saved = served.texts
                 self._problems.note(label, "")
         except ClusterError as error:
             self._problems.note(label, f"the last good configuration is not kept: {error}")
-
-    async def _save(self, texts: Texts) -> None:
-        name, target = self._settings.last_good_map, {**{key: getattr(texts, key) for key in _TEXTS}, "origin": texts.origin}
-        found = mapping((await self._client.get(CONFIG_MAPS, name, self._namespace)).get("data"))
-        if any(found.get(key) != value for key, value in target.items()):
-            await self._client.patch(CONFIG_MAPS, name, {"data": target}, self._namespace)
-        self._saved = texts
 
     async def _report_rejections(self, rejections: asyncio.Queue[str]) -> None:
         """Write an event for each problem of the files, which are mounted from a ConfigMap."""
@@ -169,7 +154,7 @@ class WatchedCluster:
         while True:
             problem = await rejections.get()
             try:
-                about = await self._client.get(CONFIG_MAPS, name, self._namespace)
+                about = await self._client.get(api.CONFIG_MAPS, name, self._namespace)
             except ClusterError:
                 about = {"metadata": {"name": name, "namespace": self._namespace}}
             await self._write_event(about, problem)
@@ -179,12 +164,12 @@ class WatchedCluster:
         served = self._state.served
         stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
         if served and served.is_restored:
-            stays = f"the webhook was restarted, and goes on with {served.origin}"
+            stays = f"the webhook was restarted, and goes on with {served.texts.origin}"
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         error = await write_event(
             self._client, {"kind": "ConfigMap", "apiVersion": "v1", **own}, reason="InvalidConfiguration",
-            message=f"{stays}: {problem}", component=_COMPONENT, namespace=self._namespace,
+            message=f"{stays}: {problem}", component=_COMPONENT,
         )  # fmt: skip
         self._problems.note("event", error)
 
@@ -201,7 +186,7 @@ class WatchedCluster:
         def publish(items: dict[str, Any]) -> None:
             self._state.namespaces = items
 
-        await self._follow("namespaces", NAMESPACES, keep, publish)
+        await self._follow("namespaces", api.NAMESPACES, keep, publish)
 
     async def _follow_nodes(self) -> None:
         """Publish for each node whether its kubelet supports native sidecars."""
@@ -213,7 +198,7 @@ class WatchedCluster:
             self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
             self._state.awaited.discard(AWAITED_NODES)
 
-        await self._follow("nodes", NODES, runs_native_sidecars, publish)
+        await self._follow("nodes", api.NODES, runs_native_sidecars, publish)
 
     async def _follow_proxy_configs(self) -> None:
         """Publish the ProxyConfig resources; none if the cluster lacks the CRD."""
@@ -232,7 +217,7 @@ class WatchedCluster:
             self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
             self._state.awaited.discard(AWAITED_CONFIGS)
 
-        await self._follow("ProxyConfig resources", PROXY_CONFIGS, keep, publish, is_namespaced=True)
+        await self._follow("ProxyConfig resources", api.PROXY_CONFIGS, keep, publish, is_namespaced=True)
 
     async def _follow(
         self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,
@@ -242,8 +227,7 @@ class WatchedCluster:
 
         A resource of namespaces is one of a CRD, which the cluster may lack.
         """
-        changed = asyncio.Event()
-        cache = Cache(self._client, resource, keep=keep, changed=changed.set, optional=is_namespaced)
+        cache = Cache(self._client, resource, keep=keep, optional=is_namespaced)
         published: dict[tuple[str, str], Any] | None = None
 
         async def react() -> None:
@@ -254,7 +238,7 @@ class WatchedCluster:
                 publish(published if is_namespaced else {name: value for (_, name), value in published.items()})
             await asyncio.sleep(_PUBLISH_SECONDS)
 
-        await follow([cache], changed, react)
+        await follow([cache], react)
 
     # ---- the certificate
 
@@ -262,19 +246,15 @@ class WatchedCluster:
         """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self._settings.certificate_secret
         names = service_names(self._settings.service, self._namespace)
-        plan = RenewalPlan(
-            lifetime=self._settings.certificate_lifetime / SECOND,
-            make=lambda now, seconds: make_pair(names, now=now, seconds=seconds),
-        )
-        changed = asyncio.Event()
-        cache = self._watch(SECRETS, name, changed, self._namespace)
+        plan = RenewalPlan(lifetime=self._settings.certificate_lifetime / SECOND, names=names)
+        cache = self._watch(api.SECRETS, name, self._namespace)
 
         async def react() -> None:
             self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
             if cache.synced:
                 await self.renew_step(cache.get(name, self._namespace), plan)
 
-        await follow([cache], changed, react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
+        await follow([cache], react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
 
     async def renew_step(self, secret: Tree | None, plan: RenewalPlan) -> None:
         """Do what is due for the Secret, and serve its certificate."""
@@ -285,7 +265,7 @@ class WatchedCluster:
             try:
                 await self._write_secret(secret, target)
             except ClusterError as error:
-                if error.status not in {CONFLICT, NOT_FOUND}:  # else another replica was faster
+                if error.status not in {api.CONFLICT, api.NOT_FOUND}:  # else another replica was faster
                     self._problems.note(label, str(error))
                 return
         self._problems.note(label, "")
@@ -298,11 +278,11 @@ class WatchedCluster:
         if secret is None:
             owner = find_service_account(self._client.access)
             metadata = {"name": name, "namespace": self._namespace, "ownerReferences": [owner] if owner else []}
-            await self._client.create(SECRETS, {"type": "Opaque", "data": to_data(target), "metadata": metadata}, self._namespace)
+            await self._client.create(api.SECRETS, {"type": "Opaque", "data": to_data(target), "metadata": metadata}, self._namespace)
             return
         metadata = {key: value for key, value in mapping(secret.get("metadata")).items() if key != "managedFields"}
         body = {"type": secret.get("type") or "Opaque", "data": to_data(target), "metadata": metadata}
-        await self._client.replace(SECRETS, body, name, self._namespace)
+        await self._client.replace(api.SECRETS, body, name, self._namespace)
 
     # ---- caBundles
 
@@ -322,7 +302,7 @@ class WatchedCluster:
     async def _keep_bundles(self) -> None:
         """Patch the caBundle of our webhooks whenever it differs."""
         names = [name.strip() for name in self._settings.webhook_config.split(",") if name.strip()]
-        caches = {name: self._watch(WEBHOOK_CONFIGURATIONS, name, self._wake) for name in names}
+        caches = {name: self._watch(api.WEBHOOK_CONFIGURATIONS, name) for name in names}
 
         async def react() -> None:
             if bundle := self.bundle:
@@ -332,7 +312,7 @@ class WatchedCluster:
                     await asyncio.sleep(_RETRY_SECONDS)
                     self._wake.set()
 
-        await follow(caches.values(), self._wake, react, seconds=_RESYNC_SECONDS)
+        await follow(caches.values(), react, changed=self._wake, seconds=_RESYNC_SECONDS)
 
     async def _patch(self, name: str, cache: Cache, bundle: str) -> bool:
         """Return whether the caBundle was already correct."""
@@ -343,10 +323,10 @@ class WatchedCluster:
         patch = bundle_patch(tree, bundle, service=settings.service, namespace=self._namespace, name=settings.webhook_name)
         try:
             if patch:
-                await self._client.patch(WEBHOOK_CONFIGURATIONS, name, patch, kind=JSON_PATCH)
+                await self._client.patch(api.WEBHOOK_CONFIGURATIONS, name, patch, kind=api.JSON_PATCH)
         except ClusterError as error:
             # conflict or 422: the object changed, and the watch delivers it
-            self._problems.note(label, "" if error.status in {CONFLICT, 422} else str(error))
+            self._problems.note(label, "" if error.status in {api.CONFLICT, 422} else str(error))
             return False
         self._problems.note(label, "")
         return not patch

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from netinit.base.errors import ParseError
@@ -263,47 +264,29 @@ def _probes_undeclared_port(pod: Tree) -> bool:
 
 
 _INPUTS = "values-and-templates"
-DOCUMENTED = (
-    Documented(
-        "the-port-of-the-tunnel", "netinit's `sidecar`",
-        lambda _, one: one.path.startswith("spec.initContainers[istio-") and _has_text(one, "--inbound-tunnel-port"),
-    ),
-    Documented(
-        _INPUTS, "`traffic.sidecar.istio.io/includeOutboundPorts`",
-        lambda pod, one: one.path == ANSWER and bool(_annotation(pod, "traffic.sidecar.istio.io/includeOutboundPorts"))
-        and _has_text(one, "includeOutboundPorts"),
-    ),
-    Documented(
-        _INPUTS, "`statusPort` in `proxy.istio.io/config`",
-        lambda pod, one: "statusPort" in _annotation(pod, "proxy.istio.io/config")
-        and (one.path == "metadata.annotations[prometheus.io/port]" or "Probe" in one.path),
-    ),
-    Documented(
-        _INPUTS, '`status.sidecar.istio.io/port: " 80"`',
-        lambda pod, one: (text := _annotation(pod, "status.sidecar.istio.io/port")) != text.strip() and one.path != ANSWER,
-    ),
-    Documented(
-        _INPUTS, "a probe that names a port no container declares",
-        lambda pod, one: "Probe" in one.path and _probes_undeclared_port(pod),
-    ),
-    Documented(
-        _INPUTS, '`sidecar.istio.io/nativeSidecar: "yes"`',
-        lambda pod, one: _annotation(pod, NATIVE_SIDECAR) not in {"", "true", "false"} and _is_of_proxy(one),
-    ),
-    Documented(
-        _INPUTS, "`connectTimeout`, `parentShutdownDuration` in a proxy's configuration",
-        lambda _, one: "[PROXY_CONFIG]" in one.path and one.path.endswith((".connectTimeout", ".parentShutdownDuration")),
-    ),
-    Documented(
-        _INPUTS, "second injection of a pod whose owner changed `istio-proxy`",
-        lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one),
-    ),
-    Documented(
-        _INPUTS, "overrides only in the annotation, with another `runAsUser`",
-        lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
-        and one.path.startswith("spec.initContainers[istio-init]"),
-    ),
-)  # fmt: skip
+DOCUMENTED = tuple(starmap(Documented, (
+    ("the-port-of-the-tunnel", "netinit's `sidecar`",
+     lambda _, one: one.path.startswith("spec.initContainers[istio-") and _has_text(one, "--inbound-tunnel-port")),
+    (_INPUTS, "`traffic.sidecar.istio.io/includeOutboundPorts`",
+     lambda pod, one: one.path == ANSWER and bool(_annotation(pod, "traffic.sidecar.istio.io/includeOutboundPorts"))
+     and _has_text(one, "includeOutboundPorts")),
+    (_INPUTS, "`statusPort` in `proxy.istio.io/config`",
+     lambda pod, one: "statusPort" in _annotation(pod, "proxy.istio.io/config")
+     and (one.path == "metadata.annotations[prometheus.io/port]" or "Probe" in one.path)),
+    (_INPUTS, '`status.sidecar.istio.io/port: " 80"`',
+     lambda pod, one: (text := _annotation(pod, "status.sidecar.istio.io/port")) != text.strip() and one.path != ANSWER),
+    (_INPUTS, "a probe that names a port no container declares",
+     lambda pod, one: "Probe" in one.path and _probes_undeclared_port(pod)),
+    (_INPUTS, '`sidecar.istio.io/nativeSidecar: "yes"`',
+     lambda pod, one: _annotation(pod, NATIVE_SIDECAR) not in {"", "true", "false"} and _is_of_proxy(one)),
+    (_INPUTS, "`connectTimeout`, `parentShutdownDuration` in a proxy's configuration",
+     lambda _, one: "[PROXY_CONFIG]" in one.path and one.path.endswith((".connectTimeout", ".parentShutdownDuration"))),
+    (_INPUTS, "second injection of a pod whose owner changed `istio-proxy`",
+     lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one)),
+    (_INPUTS, "overrides only in the annotation, with another `runAsUser`",
+     lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
+     and one.path.startswith("spec.initContainers[istio-init]")),
+)))  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject import guard
@@ -35,11 +35,10 @@ class Served:
     settings: Settings
     version: str
     known: frozenset[str]
-    origin: str
     texts: Texts = Texts()
     is_restored: bool = False
     generation: int = 0
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
@@ -60,7 +59,6 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
         settings=settings,
         version=_version(texts, config),
         known=known_to(config),
-        origin=texts.origin,
         texts=texts,
         generation=generation,
         warnings=(*config.warnings, *template_warnings),

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.serving.background import run_forever
 from netinit.serving.event_log import EventLog
-from netinit.webhook.certificate_loader import CertificateLoader
-from netinit.webhook.config_loader import ConfigLoader, config_files, read_files
+from netinit.serving.server_process import run_forever
+from netinit.webhook.configuration import Texts
+from netinit.webhook.loaders import CertificateLoader, ConfigLoader, config_files, read_files
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -40,22 +39,17 @@ class Controller:
 
     async def run(self) -> None:
         """Run all tasks."""
-        async with asyncio.TaskGroup() as group:
-            for name, task in self._tasks().items():
-                group.create_task(run_forever(name, task, self._state.problems, self._log))
-
-    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         settings = self._settings
-        found: dict[str, Callable[[], Awaitable[None]]] = {}
-        if settings.tls_cert_file:
-            found["certificate"] = self._follow_certificate
-        if not (settings.config_map or settings.mesh_map):
-            found["configuration"] = self._follow_files
-        if settings.health_file:
-            found["health file"] = self._write_health
-        if settings.uses_cluster:
-            found["cluster"] = self._follow_cluster
-        return found
+        tasks = (
+            ("certificate", settings.tls_cert_file, self._follow_certificate),
+            ("configuration", not (settings.config_map or settings.mesh_map), self._follow_files),
+            ("health file", settings.health_file, self._write_health),
+            ("cluster", settings.uses_cluster, self._follow_cluster),
+        )
+        async with asyncio.TaskGroup() as group:
+            for name, is_wanted, task in tasks:
+                if is_wanted:
+                    group.create_task(run_forever(name, task, self._state.problems, self._log))
 
     # ---- files
 
@@ -68,14 +62,12 @@ class Controller:
 
     async def _read_files(self, watched: WatchedFiles) -> None:
         try:
-            texts = await asyncio.to_thread(read_files, self._settings)
+            texts: Texts | str = await asyncio.to_thread(read_files, self._settings)
         except ConfigError as error:
-            is_new = self._config.refuse(str(error))
+            texts = str(error)
             watched.retry()
-        else:
-            is_new = await self._config.offer(texts)
-        if is_new and self._state.configuration_problem and self._settings.values_map:
-            self._rejections.put_nowait(self._state.configuration_problem)
+        if (problem := await self._config.offer(texts)) and self._settings.values_map:
+            self._rejections.put_nowait(problem)
 
     async def _follow_certificate(self) -> None:
         settings = self._settings
@@ -90,7 +82,7 @@ class Controller:
 
     async def _write_health(self) -> None:
         while True:
-            if self._state.is_ready():
+            if self._state.report(verbose=False)[0]:
                 await asyncio.to_thread(Path(self._settings.health_file).write_text, "ok")
             await asyncio.sleep(self._settings.health_interval / SECOND)
 

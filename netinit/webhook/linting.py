@@ -1,9 +1,13 @@
-"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure."""
+"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure.
+
+The texts of findings are data.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +20,14 @@ from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
+from netinit.inject.schema import read_data
 from netinit.inject.selectors import Selector
-from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Webhook
+from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Webhook, parse_injectors
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem
-from netinit.webhook.installation_findings import (
-    HOOKS,
-    ByKind,
-    Hook,
-    InstallationFinding,
-    by_severity,
-    find_hooks,
-    finding,
-    labels_of,
-    metadata_of,
-    name_of,
-    sort_findings,
-    subject_of,
-    template_of,
-)
 
+ERROR, WARNING = "error", "warning"
+HOOKS = "MutatingWebhookConfiguration"
+ByKind = Mapping[str, list[Tree]]
 CA_CONFIG_MAP = "istio-ca-root-cert"
 """The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
 
@@ -52,6 +45,92 @@ _WITH_IMAGES = (  # kind, name label, and the chart's value for the image
 )
 _SOON = 7 * 86400.0
 _PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
+_TEXTS = json.loads(read_data("installation-findings.json"))  # kind -> severity, message, remedy, and page if there is one
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationFinding:
+    """One problem: severity, machine-readable kind, the object concerned, message, remedy, and the page that says more."""
+
+    severity: str
+    kind: str
+    subject: str
+    message: str
+    remedy: str
+    page: str = ""
+
+
+def finding(kind: str, subject: str, *, severity: str = "", **values: object) -> InstallationFinding:
+    """Return the finding of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
+    usual, message, remedy, *page = _TEXTS[kind]
+    return InstallationFinding(severity or usual, kind, subject, message.format(**values), remedy.format(**values), *page)
+
+
+def sort_findings(found: Iterable[InstallationFinding]) -> tuple[InstallationFinding, ...]:
+    """Return each finding once, errors first."""
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != ERROR))
+
+
+def by_severity(stops_pods: bool) -> str:
+    """Return the severity of what stops pods, or does not."""
+    return ERROR if stops_pods else WARNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A webhook, the name of its MutatingWebhookConfiguration, and the subject of findings about it.
+
+    `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot be created without its answer.
+    """
+
+    tree: Tree
+    parsed: Webhook
+    configuration: str
+    subject: str
+    service: tuple[str, str]
+    fails: bool
+
+
+def find_hooks(configurations: Iterable[Tree]) -> Iterator[Hook]:
+    """Yield the webhooks that inject sidecars, by their name or path."""
+    for tree in configurations:
+        with contextlib.suppress(ConfigError):  # the API server would have rejected it
+            for item, webhook in parse_injectors(tree):
+                service = mapping(mapping(item.get("clientConfig")).get("service"))
+                yield Hook(
+                    tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
+                    service=(string(service.get("namespace")), string(service.get("name"))),
+                    fails=item.get("failurePolicy", "Fail") == "Fail",
+                )  # fmt: skip
+
+
+def metadata_of(tree: Tree) -> Tree:
+    """Return an object's metadata."""
+    return mapping(tree.get("metadata"))
+
+
+def name_of(tree: Tree) -> str:
+    """Return an object's name."""
+    return string(metadata_of(tree).get("name"))
+
+
+def labels_of(tree: Tree) -> dict[str, str]:
+    """Return the labels of an object, or of a pod template."""
+    return strings(metadata_of(tree).get("labels"))
+
+
+def template_of(workload: Tree) -> Tree:
+    """Return the template of a workload's pods."""
+    return mapping(mapping(workload.get("spec")).get("template"))
+
+
+def subject_of(kind: str, tree: Tree) -> str:
+    """Return the object's kind, namespace and name, as findings name it."""
+    return f"{kind} {metadata_of(tree).get('namespace')}/{metadata_of(tree).get('name')}"
+
+
+# ---- the installation ---------------------------------------------------------------------------------------------------
+
 _Found = Iterator[InstallationFinding]
 
 
@@ -69,9 +148,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        pods = _HookServer(hook, by_kind, whole)
-        found += [*_check_webhook(hook, pods), *_check_bundle(hook, now, by_kind, whole=whole)]
-        found += [*_check_writer(hook, by_kind, whole=whole), *pods.check()]
+        found += _HookCheck(hook, by_kind, whole=whole).check(now)
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
     found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
@@ -111,28 +188,34 @@ def _containers_of(workload: Tree) -> list[Tree]:
     return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
 
 
-def _check_webhook(hook: Hook, server: _HookServer) -> _Found:
-    namespace, matches = hook.service[0], hook.parsed.matches
-    own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
-    pods = [labels for _, labels in server.deployments] or [{}, {_COMPONENT: _OURS}]
-    if namespace and hook.fails and all(matches(own, labels) for labels in pods):
-        yield finding("own-namespace", hook.subject, namespace=namespace)
-    if hook.fails and matches(system, {}):
-        yield finding("system-namespace", hook.subject, namespace=_SYSTEM)
-    seconds = hook.tree.get("timeoutSeconds", _MAX_SECONDS)
-    if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
-        yield finding("timeout", hook.subject, seconds=seconds)
-    if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-        yield finding("side-effects", hook.subject)
-
-
 @dataclass(frozen=True, slots=True)
-class _HookServer:
-    """What stands behind a webhook: its Service, endpoints and Deployments."""
+class _HookCheck:
+    """The checks of a webhook, and of what stands behind it: its Service, endpoints, Deployments and CA bundle."""
 
     hook: Hook
     by_kind: ByKind
     whole: bool
+
+    def check(self, now: float) -> _Found:
+        """Yield what is wrong; `now` is in seconds since the epoch."""
+        yield from self._check_webhook()
+        yield from self._check_bundle(now)
+        yield from self._check_writer()
+        yield from self._check_server()
+
+    def _check_webhook(self) -> _Found:
+        hook, namespace, matches = self.hook, self.hook.service[0], self.hook.parsed.matches
+        own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
+        pods = [labels for _, labels in self.deployments] or [{}, {_COMPONENT: _OURS}]
+        if namespace and hook.fails and all(matches(own, labels) for labels in pods):
+            yield finding("own-namespace", hook.subject, namespace=namespace)
+        if hook.fails and matches(system, {}):
+            yield finding("system-namespace", hook.subject, namespace=_SYSTEM)
+        seconds = hook.tree.get("timeoutSeconds", _MAX_SECONDS)
+        if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
+            yield finding("timeout", hook.subject, seconds=seconds)
+        if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
+            yield finding("side-effects", hook.subject)
 
     def _services(self) -> list[Tree]:
         return [tree for tree in self.by_kind.get("Service", []) if self._is_named(tree)]
@@ -148,7 +231,7 @@ class _HookServer:
         found = [(tree, labels_of(template_of(tree))) for tree in near]
         return [(tree, labels) for tree, labels in found if any(one and one.items() <= labels.items() for one in selectors)]
 
-    def check(self) -> _Found:
+    def _check_server(self) -> _Found:
         """Find a Service or pods that are missing, and what would stop all pods at once."""
         hook, (namespace, name) = self.hook, self.hook.service
         service, severity = f"Service {namespace}/{name}", by_severity(hook.fails)
@@ -172,6 +255,57 @@ class _HookServer:
         is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
         old = [tree for tree in self.by_kind.get("Endpoints", []) if self._is_named(tree)]
         return is_ready or any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
+
+    def _check_bundle(self, now: float) -> _Found:
+        """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
+        hook = self.hook
+        text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
+        if not text:
+            if self.whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
+                yield finding("no-bundle", hook.subject)
+            return
+        try:
+            bundle = base64.b64decode(text, validate=True).decode()
+            ends = [describe(one).until for one in split_pem(bundle)]
+        except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
+            yield finding("bad-bundle", hook.subject, problem=f": {error}")
+            return
+        if not ends:
+            yield finding("bad-bundle", hook.subject, problem="")
+        elif max(ends) <= now:
+            yield finding("expired-bundle", hook.subject)
+        elif max(ends) <= now + _SOON:
+            yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
+        served = self._find_served_certificates()
+        if served and not any(leads_to(chain, bundle) for chain in served.values()):
+            yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
+
+    def _check_writer(self) -> _Found:
+        """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
+        hook, revision, service = self.hook, self.hook.parsed.revision, self.hook.service[1]
+        if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
+            return
+        labels = [labels_of(tree) for tree in self.by_kind.get("Deployment", [])]
+        may_run = not self.whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
+        who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
+        yield finding(
+            "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who,
+            configuration=hook.configuration,
+        )  # fmt: skip
+
+    def _find_served_certificates(self) -> dict[str, str]:
+        """Return the certificates that are valid for the webhook's Service, by Secret."""
+        namespace, service = self.hook.service
+        found = {}
+        for secret in self.by_kind.get("Secret", []):
+            try:
+                chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
+                is_near = metadata_of(secret).get("namespace") == namespace
+                if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                    found[f"{namespace}/{name_of(secret)}"] = chain
+            except (binascii.Error, UnicodeDecodeError, ConfigError):
+                continue  # not a TLS Secret
+        return found
 
 
 def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: ByKind) -> _Found:
@@ -226,61 +360,6 @@ def _find_common_labels(selectors: list[Selector]) -> dict[str, str] | None:
         return None
     cases = ({key: value for key, value in zip(values, case, strict=True) if value is not None} for case in product(*choices))
     return next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
-
-
-# ---- what makes the API server trust a webhook: its CA bundle, and who writes it ------------------------------------------
-
-
-def _check_bundle(hook: Hook, now: float, by_kind: ByKind, *, whole: bool) -> _Found:
-    """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
-    text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
-    if not text:
-        if whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
-            yield finding("no-bundle", hook.subject)
-        return
-    try:
-        bundle = base64.b64decode(text, validate=True).decode()
-        ends = [describe(one).until for one in split_pem(bundle)]
-    except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
-        yield finding("bad-bundle", hook.subject, problem=f": {error}")
-        return
-    if not ends:
-        yield finding("bad-bundle", hook.subject, problem="")
-    elif max(ends) <= now:
-        yield finding("expired-bundle", hook.subject)
-    elif max(ends) <= now + _SOON:
-        yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
-    served = _find_served_certificates(hook, by_kind)
-    if served and not any(leads_to(chain, bundle) for chain in served.values()):
-        yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
-
-
-def _check_writer(hook: Hook, by_kind: ByKind, *, whole: bool) -> _Found:
-    """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
-    revision, service = hook.parsed.revision, hook.service[1]
-    if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
-        return
-    labels = [labels_of(tree) for tree in by_kind.get("Deployment", [])]
-    may_run = not whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
-    who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
-    yield finding(
-        "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who, configuration=hook.configuration
-    )
-
-
-def _find_served_certificates(hook: Hook, by_kind: ByKind) -> dict[str, str]:
-    """Return the certificates that are valid for the webhook's Service, by Secret."""
-    namespace, service = hook.service
-    found = {}
-    for secret in by_kind.get("Secret", []):
-        try:
-            chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
-            is_near = metadata_of(secret).get("namespace") == namespace
-            if service and is_near and not find_missing_name(describe(chain), service, namespace):
-                found[f"{namespace}/{name_of(secret)}"] = chain
-        except (binascii.Error, UnicodeDecodeError, ConfigError):
-            continue  # not a TLS Secret
-    return found
 
 
 # ---- what injected pods need ------------------------------------------------------------------------------------------

@@ -8,16 +8,8 @@ from collections.abc import Iterator, Sequence
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.options import BACKENDS
-from netinit.webhook.installation_findings import (
-    HOOKS,
-    ByKind,
-    InstallationFinding,
-    finding,
-    labels_of,
-    name_of,
-    sort_findings,
-)
-from netinit.webhook.linting import arguments_of, find_missing, join_some, lint
+from netinit.webhook import linting
+from netinit.webhook.linting import HOOKS, ByKind, InstallationFinding, finding, labels_of, name_of, sort_findings
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
@@ -39,12 +31,12 @@ def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, versi
     hooks = [hook for tree in _of_kind(planned, HOOKS) for hook in parse_webhooks(tree)]
     cluster_objects = {kind: cluster[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster}
     return sort_findings([
-        *lint(planned, now=0.0, whole=False),
+        *linting.lint(planned, now=0.0, whole=False),
         *_check_versions(planned, cluster, version),
         *_check_pod_security(hooks, cluster, namespace, has_agent=bool(_of_kind(planned, "DaemonSet"))),
         *_check_injectors(planned, cluster),
         *_check_kernels(planned, cluster),
-        *find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
+        *linting.find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
     ])  # fmt: skip
 
 
@@ -75,7 +67,7 @@ def _check_versions(planned: Sequence[Tree], cluster: ByKind, version: str) -> I
     versions |= {f"the kubelet of node {name_of(tree)}": _node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
     old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
-        yield finding("native-sidecars", "Kubernetes", older=join_some(old, 3))
+        yield finding("native-sidecars", "Kubernetes", older=linting.join_some(old, 3))
 
 
 def _check_pod_security(
@@ -100,7 +92,7 @@ def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Insta
     ours = _of_kind(planned, HOOKS)
     names = {name_of(tree) for tree in ours}
     others = [{**tree, "kind": HOOKS} for tree in cluster.get(HOOKS, []) if name_of(tree) not in names]
-    found = lint([*ours, *others], now=0.0, whole=False) if others else ()
+    found = linting.lint([*ours, *others], now=0.0, whole=False) if others else ()
     return (one for one in found if one.kind == "two-injectors" and one.subject.partition(",")[0] in names)
 
 
@@ -111,9 +103,9 @@ def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Install
     for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
         if too_old := [name for name, number in kernels.items() if number < backend.oldest_kernel]:
             needed = ".".join(map(str, backend.oldest_kernel))
-            yield finding("old-kernel", "Linux", backend=backend.name, kernel=needed, nodes=join_some(too_old, 3))
+            yield finding("old-kernel", "Linux", backend=backend.name, kernel=needed, nodes=linting.join_some(too_old, 3))
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
-        yield finding("untested-kernel", "Linux", nodes=join_some(untested, 3))
+        yield finding("untested-kernel", "Linux", nodes=linting.join_some(untested, 3))
 
 
 def _nodes(cluster: ByKind) -> list[Tree]:
@@ -136,4 +128,4 @@ def _parse_version(version: str) -> tuple[int, int] | None:
 
 
 def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:
-    return [word for tree in _of_kind(planned, kind) for word in arguments_of(tree)]
+    return [word for tree in _of_kind(planned, kind) for word in linting.arguments_of(tree)]

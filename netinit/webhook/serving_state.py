@@ -57,10 +57,6 @@ class ServingState:
             return "there is no configuration yet"
         return f"the cluster's {' and '.join(sorted(self.awaited))} have not been read yet" if self.awaited else ""
 
-    def is_ready(self) -> bool:
-        """Whether every check of /readyz passes."""
-        return all(passed for _, passed, _ in self._checks())
-
     def report(self, verbose: bool) -> tuple[bool, str]:
         """Return whether it is ready, and the text of /readyz: `ok`, or details if not ready or `verbose`."""
         checks = self._checks()
@@ -77,7 +73,7 @@ class ServingState:
     def _checks(self) -> list[tuple[str, bool, str]]:
         """Return name, result and detail of each check."""
         served, expires = self.served, self.certificate_expires
-        configuration = f"generation {served.generation}, version {served.version}, of {served.origin}" if served else "none yet"
+        configuration = f"generation {served.generation}, version {served.version}, of {served.texts.origin}" if served else "none yet"
         return [
             ("serving", not self.draining, "draining: it is stopping" if self.draining else "ok"),
             ("configuration", served is not None, configuration),
@@ -138,17 +134,13 @@ class Metrics:
         Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
         for name, (text, read) in _GAUGES.items():
             Gauge(name, text, **own).set_function(partial(read, state))
-        self._labelled: dict[tuple[str, str], Any] = {}
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
         """Count an answered review; `seconds` from its headers to the answer."""
         self.requests.inc()
         known = {"injected": self.success, "unchanged": self.success, "skipped": self.skip}
         known.get(outcome, self.failure).inc()
-        key = (outcome, reason)
-        if key not in self._labelled:
-            self._labelled[key] = self.reviews.labels(*key)
-        self._labelled[key].inc()
+        self.reviews.labels(outcome, reason).inc()
         self.seconds.observe(seconds)
 
     def text(self) -> bytes:

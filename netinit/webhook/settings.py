@@ -6,22 +6,10 @@ import re
 
 from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings as InjectionSettings
-from netinit.options import AUTO
+from netinit.options import AUTO, kinds
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import DUAL_STACK, IPV6_OF_PODS, OF_IPV6
-from netinit.options.kinds import (
-    COUNT,
-    DURATION_UNITS,
-    LOG_LEVELS,
-    PATH,
-    PORT,
-    SWITCH,
-    YES_NO_AUTO,
-    Kind,
-    read_bool,
-    write_bool,
-    write_duration,
-)
+from netinit.options.kinds import COUNT, LOG_LEVELS, PATH, PORT, SWITCH, YES_NO_AUTO, Kind
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
@@ -36,15 +24,15 @@ def read_duration(text: str) -> int:
         return 0
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("is not a duration such as 5s, 500ms or 2160h")
-    total = int(sum(float(number) * DURATION_UNITS[unit] for number, unit in parts))
+    total = int(sum(float(number) * kinds.DURATION_UNITS[unit] for number, unit in parts))
     if total > _MAX_DURATION:
         raise ValueError("is longer than ten years")
     return total
 
 
-_DURATION = Kind(metavar="DURATION", read=read_duration, write=lambda value: write_duration(value) if value else "0s")
+_DURATION = Kind(metavar="DURATION", read=read_duration, write=lambda value: kinds.write_duration(value) if value else "0s")
 _TEXT = Kind(metavar="NAME", read=str)
-_BOOL = Kind(metavar="true|false", read=read_bool, write=write_bool, words=("true", "false"))
+_BOOL = Kind(metavar="true|false", read=kinds.read_bool, write=kinds.write_bool, words=("true", "false"))
 
 
 class ServeSettings(DeclaredOptions):

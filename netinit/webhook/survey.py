@@ -9,8 +9,7 @@ from netinit.base.tree import Tree, mapping, sequence
 from netinit.kube import client as api
 from netinit.kube.access import find_access
 from netinit.kube.client import Client, Resource, ask_once
-from netinit.webhook.installation_findings import find_hooks, metadata_of
-from netinit.webhook.linting import CA_CONFIG_MAP
+from netinit.webhook.linting import CA_CONFIG_MAP, find_hooks, metadata_of
 
 _LINTED = (
     api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,

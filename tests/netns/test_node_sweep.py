@@ -67,7 +67,8 @@ def test_a_pod_that_started_without_the_plugin_is_found_by_the_runtimes_record_a
         time.sleep(3)
         assert reasons(api) == ["InterceptionMissing"]
         (event,) = api.events()
-        assert (event["involvedObject"]["name"], event["type"]) == ("web", "Warning")
+        about = {key: event["involvedObject"].get(key) for key in ("kind", "namespace", "name")}
+        assert (about, event["type"]) == ({"kind": "Pod", "namespace": "shop", "name": "web"}, "Warning")
         assert "without its interception rules: missing" in event["message"]
     check_same(state(pod), before, "the pod was touched")
 

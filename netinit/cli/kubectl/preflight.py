@@ -13,8 +13,7 @@ from netinit.cli.kubectl.common_options import kubectl_options
 from netinit.cli.kubectl.program import Kubectl, describe_failure, read_json
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.webhook.installation_findings import HOOKS, WARNING, InstallationFinding, finding, sort_findings
-from netinit.webhook.linting import CA_CONFIG_MAP
+from netinit.webhook.linting import CA_CONFIG_MAP, HOOKS, WARNING, InstallationFinding, finding, sort_findings
 from netinit.webhook.preflight import detect_platforms, name_resource, preflight
 
 JSON, TEXT = "json", "text"

@@ -21,8 +21,7 @@ from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
 from netinit.kernel.snapshot import cgroups
-from netinit.node.attachments import Attachments
-from netinit.node.pod_namespaces import find_cgroups, find_namespaces
+from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.settings import ATTACHMENTS, CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value

@@ -98,7 +98,7 @@ def _at(given: tuple[str, ...], number: int) -> str:
 def _in_process(flags: CompareFlags) -> Ask:
     config = inputs.read_config_with_warnings(flags)
     settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as in `webhook serve`
-    served = Served(config=config, settings=settings, version="", known=known_to(config), origin="")
+    served = Served(config=config, settings=settings, version="", known=known_to(config))
 
     def ask(review: Review) -> ReviewOutcome:
         return _read(review, answer(json.dumps(review.tree).encode(), served).body)

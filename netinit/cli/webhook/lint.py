@@ -16,8 +16,7 @@ from netinit.cli.console import answer
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
-from netinit.webhook.installation_findings import ERROR, InstallationFinding
-from netinit.webhook.linting import lint
+from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
 
 @click.command("lint")

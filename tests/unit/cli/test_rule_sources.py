@@ -11,7 +11,7 @@ from netinit.inject.podfile import read_pods
 from netinit.options import Options
 
 
-@pytest.mark.parametrize("module", ["netinit.node", "netinit.node.attachments"])
+@pytest.mark.parametrize("module", ["netinit.node", "netinit.node.pod_records"])
 def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypatch, module):
     for name in [one for one in sys.modules if one.startswith("netinit.node")]:
         monkeypatch.delitem(sys.modules, name)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.kube.access import Exec, ask_program, find_access, in_cluster, make_context, of_kubeconfig
+from netinit.kube.access import ask_program, find_access, in_cluster, make_context, of_kubeconfig
 from netinit.kube.client import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
 
 
@@ -111,7 +111,7 @@ def test_the_pods_service_account(tmp_path):
 
 
 def program(text, **more):
-    return Exec(command=sys.executable, arguments=("-c", text), api_version="client.authentication.k8s.io/v1", **more)
+    return {"command": sys.executable, "args": ["-c", text], "apiVersion": "client.authentication.k8s.io/v1", **more}
 
 
 def test_a_program_gives_a_token_and_knows_what_is_asked():
@@ -119,7 +119,7 @@ def test_a_program_gives_a_token_and_knows_what_is_asked():
         "import os, json; asked = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"
         "print(json.dumps({'status': {'token': asked['apiVersion'] + os.environ['MINE']}}))"
     )
-    assert ask_program(program(text, environment=(("MINE", "!"),))) == "client.authentication.k8s.io/v1!"
+    assert ask_program(program(text, env=[{"name": "MINE", "value": "!"}, "no pair"])) == "client.authentication.k8s.io/v1!"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_program_that_gives_none_is_told(text, said):
 
 def test_a_program_that_is_not_there_is_told_with_its_hint():
     with pytest.raises(ClusterError, match="is not installed; get it"):
-        ask_program(Exec(command="/nowhere/program", install_hint="get it"))
+        ask_program({"command": "/nowhere/program", "installHint": "get it"})
 
 
 @pytest.mark.parametrize("changes", [{"certificate-authority-data": "bm9uZQ=="}])

@@ -15,11 +15,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.kube import cache as cache_module
 from netinit.kube import client as client_module
 from netinit.kube.access import Access
-from netinit.kube.cache import Cache
-from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Client, write_event
+from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Cache, Client, write_event
 from netinit.webhook.certificates import make_pair
 
 
@@ -142,10 +140,12 @@ def test_objects_are_written_typed_and_patches_by_their_kind():
 def test_an_event_says_what_happened_when_in_utc_and_to_whom(monkeypatch):
     monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2026, 3, 4, 5, 6, 7, 0, 0, 0)))
     about = {"kind": "Pod", "name": "web", "namespace": "shop"}
-    with api([(201, {}), (403, {"message": "forbidden"})]) as server:
-        write = lambda client: write_event(client, about, reason="Odd", message="m" * 2000, component="netinit", namespace="shop")  # noqa: E731 - twice
+    with api([(201, {}), (403, {"message": "forbidden"}), (201, {})]) as server:
+        write = lambda client: write_event(client, about, reason="Odd", message="m" * 2000, component="netinit")  # noqa: E731 - twice
         assert with_client(server, write) == ""
         assert "403 forbidden" in with_client(server, write), "why it is not written"
+        with_client(server, lambda client: write_event(client, {"kind": "Node", "name": "n"}, reason="r", message="m", component="netinit"))
+    assert server.asked[2][1] == "/api/v1/namespaces/default/events", "a node has no namespace"
     method, path, _, body = server.asked[0]
     event = json.loads(body)
     assert (method, path, event.pop("metadata")) == ("POST", "/api/v1/namespaces/shop/events", {"generateName": "web.", "namespace": "shop"})
@@ -228,7 +228,7 @@ def names(cache):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(cache_module, "_PAUSES", (0.001, 0.01))
+    monkeypatch.setattr(client_module, "_PAUSES", (0.001, 0.01))
 
 
 def test_a_cache_lists_and_then_follows(quick):

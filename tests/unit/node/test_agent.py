@@ -13,10 +13,10 @@ import pytest
 from memory_machine import MemoryMachine
 from netinit.base.errors import CniError, NetinitError, ParseError
 from netinit.node.agent import Agent
-from netinit.node.attachments import Attachments
 from netinit.node.decision import read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_records import Attachments
 from netinit.node.protocol import parse_request
 from netinit.node.settings import AgentSettings
 from netinit.options import Options
@@ -167,3 +167,28 @@ def test_the_process_with_the_rights_takes_only_addresses_into_what_it_programs(
     assert Job.decode(Job.of(REPAIR_PROBES, Options(), seconds=1.0, uids={"fd00:0::1": "u"}).encode()).uids == {"fd00::1": "u"}
     with pytest.raises(ParseError, match="is not an IP address"):
         Job.decode(Job.of(REPAIR_PROBES, Options(), seconds=1.0, uids={address: "u"}).encode())
+
+
+HELP = {
+    "istio_cni_repair_pods_repaired_total": "Pods found uncaptured.",
+    "istio_cni_installs_total": "Attempts to install the plugin.",
+    "istio_cni_install_ready": "1 while the plugin is in place and the agent answers.",
+    "netinit_node_requests_total": "Requests of the runtime.",
+    "netinit_node_request_seconds": "From a request's first byte to its answer.",
+    "netinit_node_requests_in_flight": "Requests being answered.",
+    "netinit_node_pods": "Pods of the last sweep by what was found.",
+    "netinit_node_host_probes": "Addresses of ambient pods by what becomes of probes.",
+    "netinit_node_sweep_seconds": "How long the last sweep took.",
+    "netinit_node_drift_total": "Pods found with other rules than planned.",
+    "netinit_node_watched_pods": "Pods whose changes wake the agent.",
+    "netinit_node_looks_total": "Looks at a pod because something in it has changed.",
+    "netinit_node_connection_looks_total": "Looks at the open connections of a pod.",
+    "netinit_node_bypassing_total": "Looks that found open connections past the proxy.",
+    "netinit_node_notifications_dropped_total": "Sockets without room for all that changed.",
+    "netinit_node_drift_seconds": "From a change to its report and repair.",
+    "netinit_node_api_error": "1 while the API cannot be asked.",
+}
+
+
+def test_each_metric_says_what_it_counts():
+    assert dict(line.split(" ", 3)[2:] for line in NodeMetrics().text().decode().splitlines() if line.startswith("# HELP")) == HELP

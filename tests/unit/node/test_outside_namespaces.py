@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import pytest
 
 from helm import render_chart
 from netinit.inject.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
-from netinit.node.outside_namespaces import find_outside, format_names, replace_list
+from netinit.node.background_tasks import find_outside, format_names, replace_list
 
 NAMESPACES = {
     "plain": {}, "labelled": {"team": "a"}, "injected": {"istio-injection": "enabled"}, "refused": {"istio-injection": "disabled"},
@@ -72,7 +73,7 @@ def test_the_list_has_only_names_sorted_and_no_more_than_the_plugin_reads():
 
 
 def test_a_webhook_that_cannot_be_read_selects_everything():
-    from netinit.node.outside_namespaces import _read_webhooks
+    from netinit.node.background_tasks import _read_webhooks
 
     tree = {"webhooks": [{"name": "x.sidecar-injector.istio.io", "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Newer"}]}}]}
     (found,) = _read_webhooks(tree)
@@ -84,7 +85,7 @@ def test_a_list_that_cannot_be_replaced_is_removed_so_that_pods_wait(tmp_path):
     path = tmp_path / "list"
     replace_list(path, "old\n")
     assert path.read_text() == "old\n"
-    (tmp_path / ".list").mkdir()
+    (tmp_path / f".list.netinit-{os.getpid()}").mkdir()
     with pytest.raises(OSError, match="Is a directory"):
         replace_list(path, "new\n")
     assert not path.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.node.pod_namespaces import find_cgroups
+from netinit.node.pod_records import find_cgroups
 
 UID = "0f3c9a5e-7d52-4f0e-9c43-1b2d3e4f5a6b"
 UNDER = UID.replace("-", "_")

@@ -13,14 +13,14 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
-from netinit.node import host_probe_check, watcher
+from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
-from netinit.node.host_probe_check import HostProbeCheck
 from netinit.node.jobs import CHECK_PROBES, JobResult
 from netinit.node.metrics import NodeMetrics
+from netinit.node.node_pods import PodWatcher
 from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
-from netinit.node.watcher import PodWatcher
+from netinit.node.sweep import HostProbeCheck
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
 
@@ -38,17 +38,17 @@ class Pods(list):
 
 def watch(visit, *names, connections=False, monkeypatch, busy=()):
     """What was checked and how often, by name, while `visit` runs beside the watch."""
-    monkeypatch.setattr(watcher, "_LEAST", 0.01)
+    monkeypatch.setattr(node_pods, "_LEAST", 0.01)
     pods, looks, heard, stream = Pods(map(make_pod, names)), [], {}, io.StringIO()
     files = SimpleNamespace(identity={name: (1, place) for place, name in enumerate(names)}, busy=set(busy))
-    monkeypatch.setattr(watcher, "identify", files.identity.get)
+    monkeypatch.setattr(node_pods, "identify", files.identity.get)
 
     class Watcher(PodWatcher):
         async def _subscribe(self, path):
             ours, heard[path] = socket.socketpair(type=socket.SOCK_DGRAM)
             return [ours]
 
-    monkeypatch.setattr(watcher.notifications, "drain", drain)
+    monkeypatch.setattr(node_pods.notifications, "drain", drain)
 
     async def look(pod, path):
         assert pod.name == path
@@ -140,7 +140,7 @@ def test_a_busy_pod_is_checked_later(monkeypatch):
 
 @pytest.mark.parametrize(("connections", "rests"), [(True, True), (False, False)])
 def test_only_checks_of_connections_are_followed_by_a_rest(connections, rests, monkeypatch):
-    monkeypatch.setattr(watcher, "_REST", 1e9)
+    monkeypatch.setattr(node_pods, "_REST", 1e9)
 
     async def visit(agent):
         await until(lambda: agent.looks)
@@ -165,11 +165,13 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
         return JobResult(error=error, backend="nftables")
 
     async def write_event(client, involved, **event):
-        assert (event["kind"] == "Normal") is (event["reason"] == "HostProbesRepaired")
+        assert involved == {"kind": "Node", "apiVersion": "v1", "name": "n", "uid": "n"}
+        assert event["component"] == "netinit-node"
+        assert event["kind"] == ("Normal" if event["reason"] == "HostProbesRepaired" else "Warning")
         sent.append((event["reason"], event["message"]))
         return ""
 
-    monkeypatch.setattr(host_probe_check, "write_event", write_event)
+    monkeypatch.setattr(sweep, "write_event", write_event)
     answers = list(found)
     settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
     metrics = NodeMetrics()
@@ -222,7 +224,7 @@ def test_pods_that_are_not_ambient_or_over_are_not_asked_about(ends, monkeypatch
 def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypatch):
     pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
     asked, sent, log, metrics = check_probes(monkeypatch, pods, ("broken 10.0.0.1 x",), mode=PROGRAM, repair=repair, error=error)
-    assert asked == [CHECK_PROBES, host_probe_check.REPAIR_PROBES]
+    assert asked == [CHECK_PROBES, sweep.REPAIR_PROBES]
     assert [reason for reason, _ in sent] == events
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics

@@ -11,8 +11,8 @@ import pytest
 
 from netinit.base.errors import ConfigError
 from netinit.kernel.processes import count_cores
-from netinit.serving.background import reply_monitoring
-from netinit.serving.resources import allow_descriptors, listen, memory_limit
+from netinit.serving.listener import reply_monitoring
+from netinit.serving.server_process import allow_descriptors, listen, memory_limit
 
 
 @pytest.mark.parametrize(

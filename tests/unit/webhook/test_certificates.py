@@ -17,23 +17,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
     CertificateInfo,
-    check,
-    describe,
-    find_missing_name,
-    leads_to,
-    make_context,
-    make_pair,
-    service_names,
-)
-from netinit.webhook.renewal import (
     CertificateState,
     RenewalPlan,
     bundle_patch,
+    check,
+    describe,
+    find_missing_name,
     from_secret,
     is_ours,
+    leads_to,
+    make_pair,
     next_state,
+    service_names,
     to_data,
 )
+from netinit.webhook.loaders import make_context
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
@@ -41,7 +39,7 @@ NAMES = service_names("netinit-webhook", "mesh")
 
 
 def plan(lifetime=90 * DAY):
-    return RenewalPlan(lifetime=lifetime, make=lambda now, seconds: make_pair(NAMES, now=now, seconds=seconds))
+    return RenewalPlan(lifetime=lifetime, names=NAMES)
 
 
 PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)

@@ -8,8 +8,8 @@ import gc
 import pytest
 
 from netinit.inject import Settings
-from netinit.webhook.config_loader import ConfigLoader
 from netinit.webhook.configuration import Texts
+from netinit.webhook.loaders import ConfigLoader
 from netinit.webhook.serving_state import ServingState
 
 
@@ -28,8 +28,9 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
     def offer(number):
         values = f"{{global: {{meshID: mesh-{number}, proxy: {{resources: {'[1]' if bad else '{}'}}}}}}}"
         texts = Texts(values=values, mesh=f"trustDomain: td{number}.example\n")
-        assert asyncio.run(loader.offer(texts))
+        assert asyncio.run(loader.offer(texts)) == status.configuration_problem
         assert bool(status.configuration_problem) is bad, status.configuration_problem
+        assert asyncio.run(loader.offer(texts)) == "", "the same texts are looked at once"
 
     for number in range(3):
         offer(number)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from netinit.webhook import application
-from netinit.webhook.application import run_in_child
+from netinit.webhook import server
 from netinit.webhook.review import Fault, Interruption, ReviewAnswer, refuse
+from netinit.webhook.server import run_in_child
 
 ANSWER = refuse(Fault(418, "teapot", "an answer"))
 
@@ -59,7 +59,7 @@ def test_the_deadline_ends_it():
 
 
 def test_its_budget_of_processor_time_ends_it_long_before_its_deadline(monkeypatch):
-    monkeypatch.setattr(application, "_CHILD_CPU_SECONDS", 1)
+    monkeypatch.setattr(server, "_CHILD_CPU_SECONDS", 1)
     with pytest.raises(Interruption):
         asyncio.run(run(compute_for_ever, 3600.0))
 
@@ -73,7 +73,7 @@ def test_it_has_a_lower_priority():
     ours = os.nice(0)
 
     def answer_when_nice():
-        assert os.nice(0) == min(ours + application._CHILD_NICE, 19)
+        assert os.nice(0) == min(ours + server._CHILD_NICE, 19)
         return ANSWER
 
     assert asyncio.run(run(answer_when_nice)) == ANSWER

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.kube.access import Access, find_service_account
-from netinit.webhook.certificates import make_pair
+from netinit.webhook.certificates import RenewalPlan, from_secret
 from netinit.webhook.cluster import WatchedCluster
-from netinit.webhook.renewal import RenewalPlan, from_secret
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 
-PLAN = RenewalPlan(lifetime=86400.0, make=lambda now, seconds: make_pair(("netinit-webhook.mesh.svc",), now=now, seconds=seconds))
+PLAN = RenewalPlan(lifetime=86400.0, names=("netinit-webhook.mesh.svc",))
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "netinit-webhook", "uid": "7a11"}
 
 

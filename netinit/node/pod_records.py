@@ -1,4 +1,7 @@
-"""Find a pod's network namespace and cgroup, from records that the pod cannot influence.
+"""The records of which network namespace is whose: what the agent has programmed, and what the runtime notes.
+
+The agent writes one small file per container to a directory on a tmpfs, which lasts as long as the node's pods. Files are
+replaced as a whole, so that a restarted agent knows what a killed one did. An unreadable file counts as missing.
 
 A runtime keeps each plugin's result for each container until DEL (libcni's cache, /var/lib/cni/results, owned by root).
 Its CNI_ARGS contain the pod's uid, and the result's interfaces name the namespace's path as their sandbox. Addresses
@@ -12,16 +15,90 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from netinit.base.errors import OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.node.attachments import Attachments
+from netinit.kernel import identify
+from netinit.node.installer import replace_file
+from netinit.options import Options
 
 _MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
 _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
 _QUALITY = ("burstable", "besteffort", "guaranteed")
 _DEPTH = 5  # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod….slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A programmed interface of a container; `device` and `inode` identify its network namespace."""
+
+    container: str
+    interface: str
+    namespace: str
+    name: str
+    uid: str
+    netns: str
+    device: int = 0
+    inode: int = 0
+    argv: tuple[str, ...] = ()
+    environ: dict[str, str]
+
+    @property
+    def options(self) -> Options | None:
+        """The options used to program it; None if another version of netinit wrote options that this one cannot parse."""
+        try:
+            return Options.from_argv(self.argv, self.environ)
+        except OptionError:
+            return None
+
+    def is_at(self, place: str | int) -> bool:
+        """Whether the programmed namespace is the one at this path or descriptor."""
+        return identify(place) == (self.device, self.inode)
+
+
+class Attachments:
+    """The records, in one directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, attachment: Attachment) -> None:
+        """Write a record. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(attachment.container, attachment.interface)
+        replace_file(path, json.dumps(asdict(attachment)).encode(), durable=False)
+
+    def get(self, container: str, interface: str) -> Attachment | None:
+        """Return the record of an interface, or None."""
+        return _read(self._path(container, interface))
+
+    def drop(self, container: str, interface: str) -> None:
+        """Delete the record of an interface."""
+        self._path(container, interface).unlink(missing_ok=True)
+
+    def __iter__(self) -> Iterator[Attachment]:
+        for path in sorted(self._folder.glob("[!.]*.json")):
+            found = _read(path)
+            if found is not None:
+                yield found
+
+    def _path(self, container: str, interface: str) -> Path:
+        # The protocol has checked both: neither contains a slash.
+        return self._folder / f"{container}@{interface}.json"
+
+
+def _read(path: Path) -> Attachment | None:
+    try:
+        tree = json.loads(path.read_bytes())
+        return Attachment(**{**tree, "argv": tuple(tree["argv"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+# ---- namespaces and cgroups of pods
 
 
 def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: Path, folder: Path) -> dict[str, str]:
@@ -55,14 +132,9 @@ def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
                 tree = json.loads(file.read(_MAX_RECORD_BYTES))
         except (OSError, ValueError, RecursionError):  # incomplete, deleted, or of another program
             continue
-        uid = _find_uid(mapping(tree))
-        if uid:
+        pairs = [pair for pair in sequence(mapping(tree).get("cniArgs")) if isinstance(pair, list) and len(pair) == 2]  # noqa: PLR2004
+        if uid := next((string(value) for key, value in pairs if key == _UID), ""):
             yield from ((uid, Path(netns).name) for netns in _find_paths(mapping(tree)) if Path(netns).name)
-
-
-def _find_uid(tree: Tree) -> str:
-    pairs = [pair for pair in sequence(tree.get("cniArgs")) if isinstance(pair, list) and len(pair) == 2]  # noqa: PLR2004
-    return next((string(value) for key, value in pairs if key == _UID), "")
 
 
 def _find_paths(tree: Tree) -> set[str]:

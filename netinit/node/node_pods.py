@@ -1,5 +1,6 @@
-"""Watch the node's pods between sweeps: when a pod changes, the agent checks it as a sweep would.
+"""The node's pods: a cache that follows the API, and a watch of what changes in pods between sweeps.
 
+When a pod changes, the agent checks it as a sweep would.
 For each pod a privileged child has opened netlink notification sockets in the pod's namespace
 (netinit.kernel.notifications); this process, which has no privileges, polls them. The first notification disarms the
 pod's sockets, so further changes cost nothing. The check that follows drains the sockets, arms them, and then compares
@@ -21,19 +22,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from netinit.base.errors import NetinitError
+from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.kernel import identify, notifications
-from netinit.node.decision import NodePod
+from netinit.kube.client import NOT_FOUND, PODS, Cache, Client
+from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.jobs import SUBSCRIBE, SUBSCRIBE_CONNECTIONS, Job
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_cache import PodCache
 from netinit.node.programmer_client import ProgrammerClient
+from netinit.node.protocol import CniCode
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
 
+_REQUESTS = 16  # concurrent ones: after a restart of the node all pods start at once
+_RETRY = 0.25  # seconds between two requests
 MAX_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
 _AFTER_ADD = 0.5  # seconds until a newly programmed pod is watched: starting pods come first
@@ -46,6 +51,44 @@ _SECONDS = 10.0  # for a subscription
 _TIDY = 2.0  # seconds between two checks for deleted namespaces
 
 Look = Callable[[NodePod, str], Awaitable[bool]]
+
+
+class PodCache(Cache):
+    """The pods of one node."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        super().__init__(client, PODS, fields=f"spec.nodeName={node}", keep=read_pod)
+        self._turn = asyncio.Semaphore(_REQUESTS)
+
+    def __iter__(self) -> Iterator[NodePod]:
+        return iter(list(self.items.values()))
+
+    async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
+        """Return the pod of this name and uid, asking the API until `deadline` (time.monotonic()). Raises CniError."""
+        known: NodePod | None = self.get(name, namespace)
+        if known is not None and matches_uid(known, uid):
+            return known
+        problem = "the API was not asked in time"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left), self._turn:
+                    found = read_pod(await self.client.get(PODS, name, namespace))
+            except TimeoutError:
+                break
+            except ClusterError as error:
+                problem = str(error)
+                if error.status == NOT_FOUND:
+                    break
+                await asyncio.sleep(min(_RETRY, left))
+                continue
+            if matches_uid(found, uid):
+                return found
+            problem = "another pod has that name now"
+            break
+        raise CniError(f"pod {namespace}/{name} is not known: {problem}", CniCode.LATER)
+
+
+# ---- changes in pods
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +200,7 @@ class PodWatcher:
             if watched.pause > _NOISY:
                 watched.pause = max(watched.pause, min(_MAX_PAUSE, (watched.ended - started) * _REST))
         if watched.heard:
-            self._wait_longer(watched)
+            watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
             self._schedule(watched, watched.pause)
 
     async def _arm(self, watched: _Watched) -> None:
@@ -189,15 +232,9 @@ class PodWatcher:
         watched.heard = now
         if watched.looking:
             return
-        if now < watched.ended + max(_QUIET, 4 * watched.pause):
-            self._wait_longer(watched)
-        else:
-            watched.pause = _LEAST
+        is_quiet = now >= watched.ended + max(_QUIET, 4 * watched.pause)
+        watched.pause = _LEAST if is_quiet else min(_MAX_PAUSE, 2 * watched.pause)
         self._schedule(watched, max(_SETTLE, watched.ended + watched.pause - now))
-
-    @staticmethod
-    def _wait_longer(watched: _Watched) -> None:
-        watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
 
     def _schedule(self, watched: _Watched, delay: float) -> None:
         queue = self._noisy if watched.pause > _NOISY else self._quiet

@@ -1,15 +1,19 @@
-"""Listening sockets, and the CPU, memory and descriptor limits of the process."""
+"""A server's process: its listening sockets, its limits of memory and descriptors, and tasks that are restarted."""
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, NetinitError
+from netinit.serving.event_log import EventLog
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _BACKLOG = 2048
+_RETRY_SECONDS = 1.0
 _NO_LIMIT = 1 << 50  # bytes; cgroup v1 reports a larger number without a limit
 
 
@@ -45,3 +49,19 @@ def allow_descriptors(number: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     soft = number if hard == resource.RLIM_INFINITY else min(number, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def run_forever(name: str, task: Callable[[], Awaitable[None]], problems: MutableMapping[str, str], log: EventLog) -> None:
+    """Restart a task whenever it ends; an error is in `problems` until then, and logged once."""
+    last = ""
+    while True:
+        try:
+            await task()
+        except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
+            cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            problems[name] = problem = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
+            if problem != last:
+                log.event("error", f"{name}: {problem}")
+            last = problem
+        await asyncio.sleep(_RETRY_SECONDS)
+        problems.pop(name, None)
