@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
+from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
 from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, last_visited
-from netinit.golang.template.values import NO_VALUE, Enum, Function, FunctionError, Uint8, kind_of, type_name
+from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
 
 Step: TypeAlias = "Callable[[Run, Any], None]"
 
@@ -34,26 +34,8 @@ class Body:
         return self.compiled
 
 
-class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error
-    """{{break}}."""
-
-
-class _ContinueLoop(Exception):  # noqa: N818 - a jump, not an error
-    """{{continue}}."""
-
-
-def compile_trees(
-    trees: Mapping[str, Tree], functions: Mapping[str, Function], marked: frozenset[Action], constants: frozenset[str]
-) -> dict[str, Body]:
-    """Return the compiled templates by name.
-
-    `marked`: actions whose output is recorded in the run's marks. `constants`: fields of the root by which values are kept
-    (see `scope`).
-    """
-    bodies: dict[str, Body] = {}
-    for name, tree in trees.items():
-        bodies[name] = Body(tree.body, Frame(tree, functions, constants, marked, bodies))
-    return bodies
+class _LeaveBody(Exception):  # noqa: N818 - a jump, not an error
+    """{{break}} or {{continue}}, which the innermost range catches; its argument is the word."""
 
 
 def enter(run: Run, body: Body, dot: Any) -> None:
@@ -63,26 +45,22 @@ def enter(run: Run, body: Body, dot: Any) -> None:
         step(run, dot)
 
 
-def _jump(where: type[Exception]) -> Step:
-    def jump(_run: Run, _dot: Any) -> None:
-        raise where
-
-    return jump
-
-
 def _compile(frame: Frame, node: Node) -> Step:
     if isinstance(node, Text):
         text = node.text
         return lambda run, _dot: run.put(text)
     if isinstance(node, Action):
         return _action(frame, node)
-    if isinstance(node, If | With):
-        return _choice(frame, node)
-    if isinstance(node, Range):
-        return _loop(frame, node)
     if isinstance(node, Invoke):
         return _invocation(frame, node)
-    return _jump(_BreakLoop if isinstance(node, Break) else _ContinueLoop)
+    if isinstance(node, Block):
+        return _loop(frame, node) if node.word == "range" else _choice(frame, node)
+    word = node.text
+
+    def leave(_run: Run, _dot: Any) -> None:
+        raise _LeaveBody(word)
+
+    return leave
 
 
 def _action(frame: Frame, node: Action) -> Step:
@@ -112,9 +90,9 @@ def _action(frame: Frame, node: Action) -> Step:
     return print_marked
 
 
-def _choice(frame: Frame, node: If | With) -> Step:
+def _choice(frame: Frame, node: Block) -> Step:
     """{{if}} or {{with}}, whose value becomes the dot."""
-    narrows = isinstance(node, With)
+    narrows = node.word == "with"
     mark, holder = len(frame.visible), frame.dot_holder
     branches = [
         (compile_pipe(frame, branch.pipe, keep_nil=not narrows), Body(branch.body, frame.inner(0 if narrows else holder)))
@@ -135,24 +113,25 @@ def _choice(frame: Frame, node: If | With) -> Step:
     return choose
 
 
-def _loop(frame: Frame, node: Range) -> Step:
+def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
     holder = frame.new_place()
-    source = compile_pipe(frame, node.pipe)
-    names = [variable.text for variable in node.pipe.variables]
-    if names and not node.pipe.assigns:
+    pipe, nodes = node.branches[0].pipe, node.branches[0].body
+    source = compile_pipe(frame, pipe)
+    names = [variable.text for variable in pipe.variables]
+    if names and not pipe.assigns:
         frame.visible[-1].holder = holder  # the elements' type may be an interface
     slots = [frame.find(name) for name in names]
     places = [slot.place for slot in slots if slot is not None]
     key_place = places[0] if len(places) > 1 else -1
     value_place = places[-1] if places else -1
-    body = Body(node.body, frame.inner(holder))
+    body = Body(nodes, frame.inner(holder))
     otherwise = Body(node.otherwise, frame.inner(frame.dot_holder))
     del frame.visible[mark:]
-    cost = len(node.body) + 1
+    cost = len(nodes) + 1
 
     def fail(value: Any, message: str) -> TemplateError:
-        return frame.error(last_visited(node.pipe), message.format(sprint(value)))
+        return frame.error(last_visited(pipe), message.format(sprint(value)))
 
     def repeat(run: Run, dot: Any) -> None:
         value = source(run, dot)
@@ -160,21 +139,19 @@ def _loop(frame: Frame, node: Range) -> Step:
         variables = run.vars
         variables[holder] = value
         empty = True
-        try:
-            for key, element in pairs:
-                empty = False
-                run.spend(cost)
-                if key_place >= 0:
-                    variables[key_place] = key
-                if value_place >= 0:
-                    variables[value_place] = element
-                try:
-                    for step in body.steps():
-                        step(run, element)
-                except _ContinueLoop:
-                    continue
-        except _BreakLoop:
-            pass
+        for key, element in pairs:
+            empty = False
+            run.spend(cost)
+            if key_place >= 0:
+                variables[key_place] = key
+            if value_place >= 0:
+                variables[value_place] = element
+            try:
+                for step in body.steps():
+                    step(run, element)
+            except _LeaveBody as jump:
+                if jump.args == ("break",):
+                    break
         if empty:
             for step in otherwise.steps():
                 step(run, dot)

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
-from netinit.golang.template.compiler import Body, compile_trees, enter
+from netinit.golang.template.compiler import Body, enter
 from netinit.golang.template.limits import Limits, Run
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Identifier
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
+from netinit.golang.template.scope import Frame
 from netinit.golang.template.values import NO_VALUE, Function, Struct, from_bytes, to_bytes
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -52,7 +53,7 @@ class Template:
         self._constants = frozenset(constants)
         self._first: Mapping[str, Any] | None = None
         """The constants' objects in the first rendering."""
-        self._compiled: Mapping[str, Body] | None = None
+        self._compiled: dict[str, Body] | None = None
         try:
             self._trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
         except RecursionError:
@@ -107,14 +108,17 @@ class Template:
             raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
         return run
 
-    def _bodies(self) -> Mapping[str, Body]:
+    def _bodies(self) -> dict[str, Body]:
         """Return the compiled templates. Two threads may compile at once, which is harmless."""
         bodies = self._compiled
         if bodies is None:
             marked = frozenset[Action]()
             if self._trusted is not None:
                 marked = foreign_actions(self._trees, self.name, self._trusted)
-            bodies = self._compiled = compile_trees(self._trees, self._functions, marked, self._constants)
+            bodies = {}
+            for name, tree in self._trees.items():
+                bodies[name] = Body(tree.body, Frame(tree, self._functions, self._constants, marked, bodies))
+            self._compiled = bodies
         return bodies
 
 
