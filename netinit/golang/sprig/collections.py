@@ -93,12 +93,6 @@ def _comparison_cost(values: Any, *wanted: Any) -> int:
     return len(values) * len(wanted)
 
 
-def sort_alpha(values: Any) -> TypedList:
-    """Sort the elements as text."""
-    texts = texts_of(values) if kind_of(values) == "slice" else [text_of(values)]
-    return TypedList(sorted(texts), go_type="[]string")
-
-
 def part(values: Any, *bounds: Any) -> Any:
     """Return the elements from the first bound up to the second."""
     if kind_of(values) != "slice":
@@ -296,7 +290,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "pick": pick,
     "pluck": Function(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
     "set": Function.of(set_key, cost=lambda _mapping, _key, value: measure(value) >> 2),  # looks for the map in the value
-    "sortAlpha": Function.of(sort_alpha, cost=measure_all),
+    "sortAlpha": Function.of(
+        lambda values: TypedList(sorted([text_of(None)] if values is None else texts_of(values)), go_type="[]string"),
+        cost=measure_all,
+    ),
     "tuple": lambda *values: list(values),
     "unset": unset,
     "values": Function(lambda mapping: [mapping[key] for key in sorted(mapping or {})], _MAP, cost=_keys_cost),  # as `keys`

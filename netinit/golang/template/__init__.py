@@ -11,8 +11,8 @@ data model. The functions of the language are in `builtins`; the caller adds oth
 from __future__ import annotations
 
 from netinit.base.errors import TemplateError
-from netinit.golang.template.limits import Limits
-from netinit.golang.template.template import Rendering, Template
+from netinit.golang.template.limits import Limits, Rendering
+from netinit.golang.template.template import Template
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
 
 __all__ = [

@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import compile_pipe
-from netinit.golang.template.limits import Run
+from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
 from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
 
-Step: TypeAlias = "Callable[[Run, Any], None]"
+Step: TypeAlias = "Callable[[Rendering, Any], None]"
 
 
 class Body:
@@ -38,7 +38,7 @@ class _LeaveBody(Exception):  # noqa: N818 - a jump, not an error
     """{{break}} or {{continue}}, which the innermost range catches; its argument is the word."""
 
 
-def enter(run: Run, body: Body, dot: Any) -> None:
+def enter(run: Rendering, body: Body, dot: Any) -> None:
     """Render a body with this dot, with its own variables."""
     run.vars = {0: dot}
     for step in body.steps():
@@ -57,7 +57,7 @@ def _compile(frame: Frame, node: Node) -> Step:
         return _loop(frame, node) if node.word == "range" else _choice(frame, node)
     word = node.text
 
-    def leave(_run: Run, _dot: Any) -> None:
+    def leave(_run: Rendering, _dot: Any) -> None:
         raise _LeaveBody(word)
 
     return leave
@@ -76,14 +76,14 @@ def _action(frame: Frame, node: Action) -> Step:
         except (FunctionError, TypeError) as problem:
             raise frame.error(node, f"can't print {node}: {problem}") from None
 
-    def print_value(run: Run, dot: Any) -> None:
+    def print_value(run: Rendering, dot: Any) -> None:
         value = expr(run, dot)
         run.put(value if isinstance(value, str) else show(value))
 
     if node not in frame.marked:
         return print_value
 
-    def print_marked(run: Run, dot: Any) -> None:
+    def print_marked(run: Rendering, dot: Any) -> None:
         print_value(run, dot)
         run.marks.append((len(run.parts) - 1, node))
 
@@ -101,7 +101,7 @@ def _choice(frame: Frame, node: Block) -> Step:
     otherwise = Body(node.otherwise, frame.inner(holder))
     del frame.visible[mark:]
 
-    def choose(run: Run, dot: Any) -> None:
+    def choose(run: Rendering, dot: Any) -> None:
         chosen = otherwise
         for test, then in branches:
             if value := test(run, dot):
@@ -133,7 +133,7 @@ def _loop(frame: Frame, node: Block) -> Step:
     def fail(value: Any, message: str) -> TemplateError:
         return frame.error(last_visited(pipe), message.format(sprint(value)))
 
-    def repeat(run: Run, dot: Any) -> None:
+    def repeat(run: Rendering, dot: Any) -> None:
         value = source(run, dot)
         pairs = _pairs(run, value, len(places), fail)
         variables = run.vars
@@ -163,7 +163,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
     bodies, name = frame.bodies, node.name
     expr = None if node.pipe is None else compile_pipe(frame, node.pipe)
 
-    def invoke(run: Run, dot: Any) -> None:
+    def invoke(run: Rendering, dot: Any) -> None:
         body = bodies.get(name)
         if body is None:
             raise frame.error(node, f'template "{name}" not defined')
@@ -181,7 +181,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
 
 
 def _pairs(
-    run: Run, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
+    run: Rendering, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
 ) -> Iterable[tuple[Any, Any]]:
     """Return what a range iterates over: pairs of key or index and element."""
     kind = kind_of(value)

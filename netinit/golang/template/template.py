@@ -8,22 +8,15 @@ from typing import Any, Final
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, enter
-from netinit.golang.template.limits import Limits, Run
+from netinit.golang.template.limits import Limits, Rendering
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import Action, Identifier
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.scope import Frame
-from netinit.golang.template.values import NO_VALUE, Function, Struct, from_bytes, to_bytes
+from netinit.golang.template.values import NO_VALUE, Function, Struct
 
 _DEFAULT_LIMITS: Final = Limits()
-
-
-class Rendering:
-    """A rendered text, its parts, and which of them foreign actions printed (`marks`)."""
-
-    def __init__(self, text: str, parts: list[str], marks: list[tuple[int, Action]]) -> None:
-        self.text, self.parts, self.marks = text, parts, marks
 
 
 class Template:
@@ -79,7 +72,13 @@ class Template:
         return found
 
     def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
-        """Render the template, or the one with this name that it defines.
+        """Return the text of `render_marked`."""
+        return self.render_marked(data, limits=limits, template=template).text
+
+    def render_marked(
+        self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None
+    ) -> Rendering:
+        """Render the template, or the one with this name that it defines, and record the output of foreign actions.
 
         `data`: see `values`. Raises TemplateError with Go's message, also when a limit is exceeded.
         """
@@ -88,15 +87,7 @@ class Template:
             raise TemplateError(
                 f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
             )
-        return _join(self._run(name, data, limits).parts)
-
-    def render_marked(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS) -> Rendering:
-        """Render the template and record the output of foreign actions."""
-        run = self._run(self.name, data, limits)
-        return Rendering(_join(run.parts), run.parts, run.marks)
-
-    def _run(self, name: str, data: Any, limits: Limits) -> Run:
-        run = Run(self.name, limits)
+        run = Rendering(self.name, limits)
         if self._constants and isinstance(data, Struct):
             if self._first is None:
                 self._first = {name: data.fields.get(name) for name in self._constants}
@@ -120,14 +111,3 @@ class Template:
                 bodies[name] = Body(tree.body, Frame(tree, self._functions, self._constants, marked, bodies))
             self._compiled = bodies
         return bodies
-
-
-def _join(parts: list[str]) -> str:
-    text = "".join(parts)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            # halves of a character may have come together again
-            text = from_bytes(to_bytes(text))
-    return text
