@@ -183,14 +183,9 @@ def format_float(value: float, form: str, precision: int = -1) -> str:
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     if precision >= 0:
         return f"{value:.{precision}{form}}"
-    sign = "-" if math.copysign(1, value) < 0 else ""
-    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(digits) - len(fraction) + int(exponent or 0) if digits else 1
-    digits = digits.rstrip("0") or "0"
-    if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT < point <= _SHORTEST_EXPONENT):
-        return f"{value:.{len(digits) - 1}e}"
-    if point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    return f"{sign}{digits[:point].ljust(point, '0')}{'.' if len(digits) > point else ''}{digits[point:]}"
+    from decimal import Decimal
+
+    shortest = Decimal(repr(value)).normalize()
+    if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT <= shortest.adjusted() < _SHORTEST_EXPONENT):
+        return f"{value:.{len(shortest.as_tuple().digits) - 1}e}"
+    return f"{shortest:f}"
