@@ -73,10 +73,10 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
-            problems.append(f"{_label(cls, one)}: {cls.peer} refuses it beside {_label(cls, other)}; give one of the two")
+            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it beside {cls.format_flag(other)}; give one of the two")
     for field in cls.required:
         if field not in texts and field not in file:
-            problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
+            problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; give it")
     try:
         found = cls.from_texts(texts, {}, problems, file).convert(peer)
     except OptionError as error:
@@ -85,10 +85,6 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     without_file = f"{cls.peer} reads its variables beside --config alone"
     found.needless += [Remark(flag=name, value="", text=without_file) for name in ignored]
     return found
-
-
-def _label(cls: type[PeerOptions], field: str) -> str:
-    return cls.format_flag(cls.flag(field))
 
 
 def _split_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:

@@ -102,6 +102,7 @@ class Conversion:
 class PeerOptions(DeclaredOptions):
     """The options given to a peer. Attributes that are not flags describe the peer."""
 
+    flags: ClassVar[tuple[PeerFlag, ...]] = ()
     peer: ClassVar[str] = ""  # the peer's name
     programs: ClassVar[tuple[str, ...]] = ()  # how its command lines begin
     required: ClassVar[tuple[str, ...]] = ()  # fields that it requires
@@ -116,10 +117,8 @@ class PeerOptions(DeclaredOptions):
     def convert(self, peer: str) -> Conversion:
         """Convert each flag by itself, then those that depend on each other. Raises OptionError."""
         made = Conversion(peer, self.peer)
-        for flag in type(self).flags:
-            if not isinstance(flag, PeerFlag):
-                continue
-            value, label = getattr(self, flag.field), self.format_flag(flag)
+        for flag in self.flags:
+            value, label = getattr(self, flag.field), self.format_flag(flag.field)
             if flag.fate == SAME and value is not None:
                 made.fields[flag.to] = _joined(value) if flag.repeated else value
             elif flag.fate != READ and self.is_given(flag.field) and value not in (flag.default, (), "", False):
@@ -135,11 +134,12 @@ class PeerOptions(DeclaredOptions):
         """Convert flags that depend on each other, and add what only the peer does. Raises OptionError."""
 
     @classmethod
-    def format_flag(cls, flag: Flag) -> str:
-        """Return a flag as the peer writes it; without a flag, its key or variable."""
+    def format_flag(cls, field: str) -> str:
+        """Return the flag of a field as the peer writes it; without a flag, its key or variable."""
+        flag = next(flag for flag in cls.flags if flag.field == field)
         if flag.names:
             return f"-{flag.long}" if cls.single_dash else f"--{flag.long}"
-        return (isinstance(flag, PeerFlag) and flag.key) or flag.variables[0]
+        return flag.key or flag.variables[0]
 
     def is_given(self, field: str) -> bool:
         """Whether the flag, its variable or its key was given."""
@@ -148,13 +148,12 @@ class PeerOptions(DeclaredOptions):
     @classmethod
     def keys(cls) -> dict[str, PeerFlag]:
         """Return the flags by key of the peer's file."""
-        flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
-        return {name: flag for flag in flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
+        return {name: flag for flag in cls.flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
 
     @classmethod
-    def variables(cls) -> dict[str, Flag]:
+    def variables(cls) -> dict[str, PeerFlag]:
         """Return the flags by variable."""
-        named: dict[str, Flag] = {name: flag for flag in cls.flags for name in flag.variables}
+        named = {name: flag for flag in cls.flags for name in flag.variables}
         return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
 
     @classmethod
