@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from netinit.options.peers.convert import Conversion, convert, part
+from netinit.options.peers.convert import convert, part
+from netinit.options.peers.declare import Conversion
 
 FOLDER = Path(__file__).parent / "migrations"
 PEERS = ("kuma", "linkerd", "consul", "istio")

@@ -135,7 +135,7 @@ def render_peer(peer: str) -> str:
     lacks = [flag for flag in flags if flag.fate == LACKING or any(words in flag.why for words in PARTIAL)]
     lacking: dict[str, list[str]] = {}
     for flag in lacks:
-        lacking.setdefault(flag.why, []).append(f"`{cls.format_flag(flag)}`")
+        lacking.setdefault(flag.why, []).append(f"`{cls.format_flag(flag.field)}`")
     items = [_render_item(", ".join(names), text) for text, names in lacking.items()]
     return "\n".join(["No full equivalent:", "", *items, ""])
 

@@ -9,8 +9,7 @@ from netinit.backends import Backend, Change, Comparison, State, chains_of_table
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, OF_IPTABLES
-from netinit.options import Interception
-from netinit.options.record import write_record
+from netinit.options import Interception, write_record
 from netinit.rules.model import NAT, Difference, Plan
 from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_tables, write_steps
 

@@ -11,7 +11,8 @@ from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import write_command
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
-from netinit.options.peers.convert import PEERS, Conversion, convert, part
+from netinit.options.peers.convert import PEERS, convert, part
+from netinit.options.peers.declare import Conversion
 
 EQUAL = "equal"  # result of a comparison
 COMMAND, CONFIG, JSON = "command", "config", "json"

@@ -16,7 +16,8 @@ from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
 
 if TYPE_CHECKING:
-    from netinit.options.peers.convert import CommandLine, Conversion
+    from netinit.options.peers.convert import CommandLine
+    from netinit.options.peers.declare import Conversion
 
 STRICTER = (
     "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and"

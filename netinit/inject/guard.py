@@ -34,7 +34,7 @@ from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
 from netinit.golang.goyaml.scalars import MERGE, resolve
 from netinit.golang.goyaml.values import pairs_of, to_yaml
-from netinit.golang.template.template import Rendering
+from netinit.golang.template import Rendering
 from netinit.golang.template.values import FunctionError, Shaped
 
 _MARKS = {chr(code): f"{code:x}" for code in range(0xE000, 0xE010)}

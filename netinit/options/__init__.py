@@ -5,6 +5,7 @@ Precedence: flag, variable (an empty one is unset), file (--config), default.
 
 from __future__ import annotations
 
+from netinit.base.errors import OptionError
 from netinit.base.logs import level_of
 from netinit.base.net import FAMILIES, IPV6
 from netinit.base.records import Record
@@ -40,10 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO", "BACKENDS", "CURRENT", "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LAYOUTS", "LOOP_MARK", "NONE",
-    "OFF", "ON", "REDIRECT", "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline",
+    "OFF", "ON", "REDIRECT", "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline", "read_record",
+    "write_record",
 ]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
+RECORDED_PROGRAM = "netinit apply"
+MAX_RECORD = 128  # bytes: nft lists a longer comment, but does not load what it listed (NFTNL_UDATA_COMMENT_MAXLEN)
 NF_TABLES, LEGACY_TABLES, TABLES_OF_OUR_OWN = "nf_tables", "legacy", "tables of our own"
 
 
@@ -347,3 +351,32 @@ def _default_uids(environ: Mapping[str, str], layout: str) -> tuple[int, ...]:
     except ValueError:
         uid = DEFAULT_PROXY_UID
     return (uid, *LAYOUTS[layout].excluded_uids)
+
+
+def write_record(options: Interception) -> str:
+    """Return the options of rules as a comment of a pod's nft table; empty if they do not fit: then the rules show them.
+
+    It is a command line, `netinit apply -u 1337 -b *`, in which words have no blanks and are not quoted.
+    """
+    of_rules = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
+    variables = [f"{name}={value}" for name, value in of_rules.to_environ().items()]
+    arguments = of_rules.to_argv(("proxy_uids",))  # its default is a user of this image
+    words = [*variables, *RECORDED_PROGRAM.split(), *arguments]
+    text = " ".join(words)
+    fits = len(text) <= MAX_RECORD and text.isascii() and text.isprintable() and '"' not in text
+    return text if fits and text.split(" ") == words and read_record(text) is not None else ""
+
+
+def read_record(text: str) -> Interception | None:
+    """Return the options that `write_record` wrote into a comment, which anybody in the pod can change; None for any other."""
+    if len(text) > MAX_RECORD:
+        return None
+    variables, found, arguments = f" {text} ".partition(f" {RECORDED_PROGRAM} ")
+    environ = dict([word.partition("=")[::2] for word in variables.split()])
+    known = {name for flag in Interception.flags for name in flag.variables}
+    if not found or not environ.keys() <= known:
+        return None
+    try:
+        return Interception.from_argv(arguments.split(), environ)
+    except OptionError:
+        return None

@@ -267,7 +267,7 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = _format_long(word, spellings) if word.startswith("--") else _format_short(word, spellings) if is_flag(word) else ()
+        spelled = _split_word(word, spellings) if is_flag(word) else ()
         if not spelled:
             rest.append(word)
         for flag, name, given in spelled:
@@ -313,14 +313,11 @@ def _keep(texts: dict[str, tuple[Text, str]], flag: Flag, text: str, name: str) 
     texts[flag.field] = ((*before, text) if flag.repeated else text, name)
 
 
-def _format_long(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
-    name, equals, text = word.partition("=")
-    flag = spellings.get(name)
-    return ((flag, name, text if equals else None),) if flag else ()
-
-
-def _format_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
-    """Split one word into short flags: switches may be combined, the last may have a value; empty if a letter is unknown."""
+def _split_word(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+    """Split one word into flags: short switches may be combined, the last may have a value; empty if a name is unknown."""
+    if word.startswith("--"):
+        name, equals, text = word.partition("=")
+        return ((spellings[name], name, text if equals else None),) if name in spellings else ()
     spelled: list[Spelled] = []
     rest = word[1:]
     while rest:
@@ -328,11 +325,7 @@ def _format_short(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ..
         flag = spellings.get(name)
         if flag is None:
             return ()
-        if rest.startswith("="):
-            spelled.append((flag, name, rest[1:]))
-            break
-        if rest and flag.kind is not SWITCH:
-            spelled.append((flag, name, rest))
-            break
+        if rest and (rest[0] == "=" or flag.kind is not SWITCH):
+            return (*spelled, (flag, name, rest.removeprefix("=")))
         spelled.append((flag, name, None))
     return tuple(spelled)

@@ -26,8 +26,8 @@ from netinit.options import (
     Options,
     SettledOptions,
     offline,
+    read_record,
 )
-from netinit.options.record import read_record
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings

@@ -23,15 +23,12 @@ from netinit.golang.template.values import (
 _MAP: Final = "map[string]interface {}"
 
 
-def _items(values: Any, name: str) -> Any:
-    if kind_of(values) != "slice":
-        raise FunctionError(f"Cannot {name} on type {_kind_word(values)}")
+def _items(values: Any, name: str, problem: str = "Cannot {} on type {}") -> Any:
+    """Return the list. Raises FunctionError with the problem, of which the function's name and the type are part."""
+    kind = kind_of(values)
+    if kind != "slice":
+        raise FunctionError(problem.format(name, kind if kind == "map" else type_name(values)))
     return values
-
-
-def _kind_word(value: Any) -> str:
-    kind = kind_of(value)
-    return kind if kind in ("map", "slice") else type_name(value)
 
 
 def _is_tree(item: Any) -> bool:
@@ -41,10 +38,7 @@ def _is_tree(item: Any) -> bool:
 def concat(*lists: Any) -> list[Any]:
     """Join the lists."""
     check_size(sum(len(values) for values in lists if kind_of(values) == "slice"))
-    for values in lists:
-        if kind_of(values) != "slice":
-            raise FunctionError(f"Cannot concat type {_kind_word(values)} as list")
-    return [item for values in lists for item in values]
+    return [item for values in lists for item in _items(values, "concat", "Cannot {} type {} as list")]
 
 
 def uniq(values: Any) -> list[Any]:
@@ -93,17 +87,9 @@ def _comparison_cost(values: Any, *wanted: Any) -> int:
     return len(values) * len(wanted)
 
 
-def sort_alpha(values: Any) -> TypedList:
-    """Sort the elements as text."""
-    texts = texts_of(values) if kind_of(values) == "slice" else [text_of(values)]
-    return TypedList(sorted(texts), go_type="[]string")
-
-
 def part(values: Any, *bounds: Any) -> Any:
     """Return the elements from the first bound up to the second."""
-    if kind_of(values) != "slice":
-        raise FunctionError(f"list should be type of slice or array but {_kind_word(values)}")
-    if not values:
+    if not _items(values, "list", "{} should be type of slice or array but {}"):
         return None
     start = int(to_int64(bounds[0])) if bounds else 0
     end = int(to_int64(bounds[1])) if len(bounds) > 1 else len(values)
@@ -115,11 +101,9 @@ def part(values: Any, *bounds: Any) -> Any:
 
 def chunk(size: int, values: Any) -> TypedList:
     """Split the list into lists of this size."""
-    if kind_of(values) != "slice":
-        raise FunctionError(f"Cannot chunk type {_kind_word(values)}")
+    items = list(_items(values, "chunk", "Cannot {} type {}"))
     if size <= 0:
         raise FunctionError("chunk needs a size of 1 or more")
-    items = list(values)
     parts = [items[at : at + size] for at in range(0, len(items), size)]
     return TypedList(parts, go_type="[][]interface {}")
 
@@ -296,7 +280,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "pick": pick,
     "pluck": Function(lambda key, *maps: [one[key] for one in maps if one and key in one], "string", variadic=_MAP),
     "set": Function.of(set_key, cost=lambda _mapping, _key, value: measure(value) >> 2),  # looks for the map in the value
-    "sortAlpha": Function.of(sort_alpha, cost=measure_all),
+    "sortAlpha": Function.of(
+        lambda values: TypedList(sorted([text_of(None)] if values is None else texts_of(values)), go_type="[]string"),
+        cost=measure_all,
+    ),
     "tuple": lambda *values: list(values),
     "unset": unset,
     "values": Function(lambda mapping: [mapping[key] for key in sorted(mapping or {})], _MAP, cost=_keys_cost),  # as `keys`

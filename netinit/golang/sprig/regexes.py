@@ -37,6 +37,8 @@ _WORDS: Final = {
     "pattern too large": "expression too large",
 }
 """RE2's error messages, and Go's."""
+_REFERENCE: Final = rb"\$(?:\$|\{(\w+)\}|(\w+))"
+"""A reference to a group in a replacement; $$ is a dollar."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -110,16 +112,17 @@ def _find_all(compiled: _Compile, expression: str, text: str, count: int) -> Typ
 
 
 def _replace(compiled: _Compile, expression: str, text: str, replacement: str) -> str:
-    pattern, names = compiled(expression), _references(to_bytes(replacement))
-    index = pattern.groupindex
+    pattern, raw = compiled(expression), to_bytes(replacement)
 
     def expand(match: Any) -> bytes:
-        parts = []
-        for literal, name in names:
-            number = int(name) if name.isdigit() else index.get(name, -1) if name else -1
-            group = match[number] if 0 <= number <= pattern.groups else None
-            parts += [literal, group or b""]
-        return b"".join(parts)
+        def group(reference: re.Match[bytes]) -> bytes:
+            name = reference[1] or reference[2]
+            if not name:
+                return b"$"
+            number = int(name) if name.isdigit() else pattern.groupindex.get(name, -1)
+            return (match[number] if 0 <= number <= pattern.groups else None) or b""
+
+        return re.sub(_REFERENCE, group, raw, flags=re.ASCII)
 
     return _substituted(pattern, to_bytes(text), expand)
 
@@ -138,20 +141,6 @@ def _substituted(pattern: Any, text: bytes, expand: Callable[[Any], bytes]) -> s
         parts += [text[at : match.start()], put]
         at = match.end()
     return from_bytes(b"".join([*parts, text[at:]]))
-
-
-_REFERENCE: Final = rb"\$(?:\$|\{(\w+)\}|(\w+))"
-
-
-def _references(replacement: bytes) -> list[tuple[bytes, bytes]]:
-    """Split the replacement into literal texts, each with the name of the group after it; $$ is a dollar."""
-    found: list[tuple[bytes, bytes]] = []
-    at = 0
-    for match in re.finditer(_REFERENCE, replacement, re.ASCII):
-        name = match[1] or match[2] or b""
-        found.append((replacement[at : match.start()] + (b"" if name else b"$"), name))
-        at = match.end()
-    return [*found, (replacement[at:], b"")]
 
 
 def _split(compiled: _Compile, expression: str, text: str, count: int) -> TypedList:

@@ -102,7 +102,7 @@ class _Constraint:
             self.version = parse_version(".".join(numbers) + extra)
         except FunctionError:
             raise FunctionError("constraint Parser Error") from None
-        self.test = _TESTS[found["operator"]]
+        self.test = _TESTS[_SYNONYMS.get(found["operator"], found["operator"])]
 
     def admits(self, version: Version) -> bool:
         """Whether the version satisfies the constraint; a pre-release only satisfies constraints that name one."""
@@ -112,25 +112,19 @@ class _Constraint:
         """Whether the version's first `count` numbers are the constraint's."""
         return version.numbers[:count] == self.version.numbers[:count]
 
-    def equal(self, version: Version) -> bool:
-        return self.tilde(version) if self.known < 3 else version.compare(self.version) == 0  # noqa: PLR2004 - all numbers
+    def compare(self, version: Version) -> int:
+        """Compare the version with the constraint's, without the numbers that the constraint omits; -1, 0 or 1."""
+        if self.known in (0, 3):
+            return version.compare(self.version)
+        mine, theirs = version.numbers[: self.known], self.version.numbers[: self.known]
+        return (mine > theirs) - (mine < theirs)
 
     def differs(self, version: Version) -> bool:
-        if self.known in (0, 3):
-            return version.compare(self.version) != 0
-        if not self.starts(version, self.known):
-            return True
-        return self.known == 2 and bool(version.pre or self.version.pre) and version.pre != self.version.pre  # noqa: PLR2004
-
-    def above(self, version: Version) -> bool:
-        if self.known in (1, 2):
-            return version.numbers[: self.known] > self.version.numbers[: self.known]
-        return version.compare(self.version) > 0
+        is_two = self.known == 2 and bool(version.pre or self.version.pre)  # noqa: PLR2004 - major and minor
+        return self.compare(version) != 0 or (is_two and version.pre != self.version.pre)
 
     def at_most(self, version: Version) -> bool:
-        if self.known in (1, 2):
-            return version.numbers[: self.known] <= self.version.numbers[: self.known]
-        return version.compare(self.version) <= 0 or (self.known == 0 and version.numbers[:2] <= (0, 0))
+        return self.compare(version) <= 0 or (self.known == 0 and version.numbers[:2] <= (0, 0))
 
     def tilde(self, version: Version) -> bool:
         """Whether only the patch number, or a number that the constraint omits, is larger."""
@@ -151,19 +145,16 @@ class _Constraint:
 
 
 _TESTS: Final[dict[str, Callable[[_Constraint, Version], bool]]] = {
-    "": _Constraint.equal,
-    "=": _Constraint.equal,
+    "": lambda wanted, version: wanted.tilde(version) if wanted.known < 3 else wanted.compare(version) == 0,  # noqa: PLR2004
     "!=": _Constraint.differs,
-    ">": _Constraint.above,
+    ">": lambda wanted, version: wanted.compare(version) > 0,
     "<": lambda wanted, version: version.compare(wanted.version) < 0,
     ">=": lambda wanted, version: version.compare(wanted.version) >= 0,
-    "=>": lambda wanted, version: version.compare(wanted.version) >= 0,
     "<=": _Constraint.at_most,
-    "=<": _Constraint.at_most,
     "~": _Constraint.tilde,
-    "~>": _Constraint.tilde,
     "^": _Constraint.caret,
 }
+_SYNONYMS: Final = {"=": "", "=>": ">=", "=<": "<=", "~>": "~"}
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.sprig.text import BLANKS
@@ -13,6 +13,8 @@ from netinit.golang.template.values import Function, from_bytes, to_bytes
 
 _BYTE_BLANKS: Final = "\t\n\v\f\r \x85\xa0"
 """White space among U+0000 to U+00FF: some of sprig's functions read each byte as a character."""
+_CONNECTORS: Final = f"-_{BLANKS}"
+_FIRST_OF_WORD: Final = rf"(?s)(?:\A|[{_CONNECTORS}])([^{_CONNECTORS}])"
 _FIRST: Final = f"(?<![^{BLANKS}])[^{BLANKS}]"
 _FIRST_BYTE: Final = f"(?<![^{_BYTE_BLANKS}])[^{_BYTE_BLANKS}]"
 _AFTER_WORD: Final = rf"(?s)(?<![A-Za-z0-9_])(?<![^\x00-\x7f{BLANKS}])."
@@ -21,13 +23,14 @@ _MARK: Final = "..."
 _MIN_WIDTH, _MIN_WIDTH_INSIDE = 4, 7
 
 
-def _one_letter(character: str, changed: str) -> str:
+def _letter(character: str, change: Callable[[str], str]) -> str:
     """Return the changed character if it is still one character: Go maps letters one by one."""
+    changed = change(character)
     return changed if len(changed) == 1 else character
 
 
 def _mapped(text: str, change: Callable[[str], str]) -> str:
-    return change(text) if text.isascii() else "".join([_one_letter(character, change(character)) for character in text])
+    return change(text) if text.isascii() else "".join([_letter(character, change) for character in text])
 
 
 def upper(text: str) -> str:
@@ -42,24 +45,18 @@ def lower(text: str) -> str:
 
 def title(text: str) -> str:
     """Convert the first letter of each word to title case."""
-    return re.sub(_AFTER_WORD, lambda found: _one_letter(found[0], found[0].title()), text)
+    return re.sub(_AFTER_WORD, lambda found: _letter(found[0], str.title), text)
 
 
 def swapcase(text: str) -> str:
-    """Exchange upper and lower case."""
-    parts: list[str] = []
-    begins = True
-    for character in text:
+    """Exchange upper and lower case; a small letter after white space gets title case."""
+
+    def swap(character: str, before: str) -> str:
         if character.isupper() or character.istitle():
-            parts.append(_one_letter(character, character.lower()))
-            begins = False
-        elif character.islower():
-            parts.append(_one_letter(character, character.title() if begins else character.upper()))
-            begins = False
-        else:
-            parts.append(character)
-            begins = character in BLANKS
-    return "".join(parts)
+            return _letter(character, str.lower)
+        return _letter(character, str.title if before in BLANKS else str.upper) if character.islower() else character
+
+    return "".join(map(swap, text, f" {text}"))
 
 
 def nospace(text: str) -> str:
@@ -69,83 +66,43 @@ def nospace(text: str) -> str:
     return text if len(kept) == len(characters) else kept
 
 
-def _is_connector(character: str) -> bool:
-    return character in "-_" or character in BLANKS
-
-
 def camelcase(text: str) -> str:
     """Join words separated by spaces, underscores and hyphens, each with a capital letter."""
-    body = text.lstrip("-_" + BLANKS)
+    body = text.lstrip(_CONNECTORS)
     if not body:
         return text + text[-1:]  # xstrings writes the last connector twice
-    parts = [text[: len(text) - len(body)]]
-    raised = True
-    for place, character in enumerate(body):
-        if _is_connector(character):
-            # of several connectors the last one separates, and one at the end stays
-            if place + 1 == len(body) or _is_connector(body[place + 1]):
-                parts.append(character)
-            raised = True
-        else:
-            parts.append(_one_letter(character, character.upper()) if raised else character)
-            raised = False
-    return "".join(parts)
+    # of several connectors the last one separates, and one at the end stays
+    joined = re.sub(_FIRST_OF_WORD, lambda found: _letter(found[1], str.upper), body)
+    return text[: len(text) - len(body)] + joined
 
 
-_UPPER, _LOWER, _NUMBER, _CONNECTOR, _PUNCTUATION, _OTHER = range(6)
-
-
-def _category(character: str) -> int:
-    if _is_connector(character):
-        return _CONNECTOR
+def _category(character: str) -> str:
+    """Return U (upper case), L (other letter), N (number), C (connector), P (punctuation) or O (other)."""
+    if character in _CONNECTORS:
+        return "C"
     name = unicodedata.category(character)
-    if name[0] == "P":
-        return _PUNCTUATION
-    if name == "Lu":
-        return _UPPER
-    if name[0] == "L":
-        return _LOWER
-    return _NUMBER if name[0] == "N" else _OTHER
+    return "U" if name == "Lu" else name[0] if name[0] in "LNP" else "O"
 
 
-def _words(text: str) -> Iterator[tuple[int, str]]:
-    """Yield runs of one category, with it; a capital belongs to the small letters after it, capitals in a row are one word."""
-    kinds = [_category(character) for character in text]
-    at = 0
-    while at < len(text):
-        kind, end = kinds[at], at + 1
-        run = kind
-        if kind == _UPPER and end < len(text) and kinds[end] == _LOWER:
-            run = _LOWER
-        while end < len(text) and kinds[end] == run:
-            end += 1
-        if kind == run == _UPPER and end < len(text) and kinds[end] == _LOWER and end - at > 1:
-            end -= 1  # HTTPServer: the S begins the next word
-        yield kind, text[at:end]
-        at = end
+_WORD: Final = r"(?P<word>UL+|U+(?=UL)|U+|L+|O+)(?:N+(?![LN]))?|N[LN]*|C+|P+"
+"""A word in categories: of several capitals before a small letter the last begins the next word (HTTPServer), and so does a
+number before a small letter (Bld4Floor)."""
 
 
 def _joined(text: str, connector: str) -> str:
-    words = list(_words(text))
+    """Join the words of the text, with small letters, by connectors, each of which replaces one in the text, too."""
+    categories = "".join(map(_category, text))
     parts: list[str] = []
-    at = 0
-    while at < len(words):
-        kind, word = words[at]
-        at += 1
-        parts.append(connector * len(word) if kind == _CONNECTOR else lower(word) if kind == _UPPER else word)
-        following = words[at][0] if at < len(words) else None
-        if kind == _NUMBER:
-            while at < len(words) and words[at][0] in (_LOWER, _NUMBER):
-                parts.append(words[at][1])
-                at += 1
-            following = words[at][0] if at < len(words) else None
-        elif kind in (_UPPER, _LOWER, _OTHER) and following == _NUMBER:
-            after = words[at + 1][0] if at + 1 < len(words) else None
-            if after != _LOWER:  # Bld4Floor: the number ends the word
-                parts.append(words[at][1])
-                at += 1
-                following = after
-        if kind not in (_CONNECTOR, _PUNCTUATION) and following not in (None, _CONNECTOR, _PUNCTUATION):
+    for found in re.finditer(_WORD, categories):
+        start, end = found.span()
+        kind, following = categories[start], categories[end : end + 1]
+        if kind == "C":
+            parts.append(connector * (end - start))
+        elif kind == "U":
+            parts += [lower(text[start : found.end("word")]), text[found.end("word") : end]]
+        else:
+            parts.append(text[start:end])
+        if kind not in "CP" and following not in ("", "C", "P"):
             parts.append(connector)
     return "".join(parts)
 
@@ -202,7 +159,7 @@ _CASES: Final = {
     "snakecase": lambda text: _joined(text, "_"),
     "swapcase": swapcase,
     "title": title,
-    "untitle": lambda text: re.sub(_FIRST, lambda found: _one_letter(found[0], found[0].lower()), text),
+    "untitle": lambda text: re.sub(_FIRST, lambda found: _letter(found[0], str.lower), text),
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **{name: Function(call, "string", cost=lambda text: text_cost(text) << 2) for name, call in _CASES.items()},

@@ -3,28 +3,125 @@
     template = Template("hello", "Hello {{ .Name | upper }}", functions={"upper": lambda text: text.upper()})
     template.render({"Name": "mesh"})
 
-Results and error messages are those of Go's text/template, with which the tests compare them. `values` describes the
-data model. The functions of the language are in `builtins`; the caller adds others, such as
-`netinit.golang.sprig.FUNCTIONS`. Complex numbers, channels and ranges over functions are errors.
+A template is parsed once and rendered any number of times, from any thread. Results and error messages are those of Go's
+text/template, with which the tests compare them. `values` describes the data model. The functions of the language are in
+`builtins`; the caller adds others, such as `netinit.golang.sprig.FUNCTIONS`. Complex numbers, channels and ranges over
+functions are errors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
 from netinit.base.errors import TemplateError
-from netinit.golang.template.limits import Limits
-from netinit.golang.template.template import Rendering, Template
+from netinit.golang.template.builtins import BUILTINS
+from netinit.golang.template.compiler import Body, enter
+from netinit.golang.template.limits import Limits, Rendering
+from netinit.golang.template.literals import quote
+from netinit.golang.template.nodes import Action, Identifier
+from netinit.golang.template.origins import Trusted, foreign_actions
+from netinit.golang.template.parser import parse
+from netinit.golang.template.scope import Frame
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
 
 __all__ = [
-    "NO_VALUE",
-    "Function",
-    "FunctionError",
-    "Limits",
-    "Rendering",
-    "StringMap",
-    "Struct",
-    "Template",
-    "TemplateError",
-    "TypedList",
+    "NO_VALUE", "Function", "FunctionError", "Limits", "Rendering", "StringMap", "Struct", "Template", "TemplateError", "TypedList",
     "TypedMap",
-]
+]  # fmt: skip
+
+_DEFAULT_LIMITS: Final = Limits()
+
+
+class Template:
+    """A parsed text with the templates that it defines; immutable.
+
+    `name`: for messages. The first rendering compiles it: most templates of a configuration are not used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        functions: Mapping[str, Callable[..., Any] | Function] | None = None,
+        delimiters: tuple[str, str] = ("{{", "}}"),
+        trusted: Trusted | None = None,
+        *,
+        constants: Iterable[str] = (),
+    ) -> None:
+        """Parse a template, which may call these functions and Go's own. An empty delimiter is the default one.
+
+        `trusted`: the fields of the data that are not foreign (see `origins`); None: mark nothing. `constants`: those
+        that are the same object in most renderings (see `scope`). Raises TemplateError with Go's message.
+        """
+        self.name = name
+        self._functions = {**BUILTINS, **{name: Function.of(call) for name, call in (functions or {}).items()}}
+        self._trusted = trusted
+        self._constants = frozenset(constants)
+        self._first: Mapping[str, Any] | None = None
+        """The constants' objects in the first rendering."""
+        self._compiled: dict[str, Body] | None = None
+        try:
+            self._trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
+        except RecursionError:
+            raise TemplateError(f"template: {name}: the text is nested too deeply") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all templates in the text, sorted."""
+        return tuple(sorted(self._trees))
+
+    def called(self) -> Mapping[str, int]:
+        """Return the functions that the text names, with the position of the first use."""
+        found: dict[str, int] = {}
+        todo: list[Any] = list(self._trees.values())
+        while todo:
+            node = todo.pop()
+            if isinstance(node, Identifier):
+                found[node.text] = min(node.pos, found.get(node.text, node.pos))
+            elif isinstance(node, list | tuple):
+                todo += node
+            elif hasattr(node, "__dict__"):
+                todo += vars(node).values()
+        return found
+
+    def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
+        """Return the text of `render_marked`."""
+        return self.render_marked(data, limits=limits, template=template).text
+
+    def render_marked(
+        self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None
+    ) -> Rendering:
+        """Render the template, or the one with this name that it defines, and record the output of foreign actions.
+
+        `data`: see `values`. Raises TemplateError with Go's message, also when a limit is exceeded.
+        """
+        name = self.name if template is None else template
+        if name not in self._trees:
+            raise TemplateError(
+                f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
+            )
+        run = Rendering(self.name, limits)
+        if self._constants and isinstance(data, Struct):
+            if self._first is None:
+                self._first = {name: data.fields.get(name) for name in self._constants}
+            run.root = data
+            run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
+        try:
+            enter(run, self._bodies()[name], NO_VALUE if data is None else data)
+        except RecursionError:
+            raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
+        return run
+
+    def _bodies(self) -> dict[str, Body]:
+        """Return the compiled templates. Two threads may compile at once, which is harmless."""
+        bodies = self._compiled
+        if bodies is None:
+            marked = frozenset[Action]()
+            if self._trusted is not None:
+                marked = foreign_actions(self._trees, self.name, self._trusted)
+            bodies = {}
+            for name, tree in self._trees.items():
+                bodies[name] = Body(tree.body, Frame(tree, self._functions, self._constants, marked, bodies))
+            self._compiled = bodies
+        return bodies

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from netinit.base.errors import TemplateError
-from netinit.golang.template.limits import Run
+from netinit.golang.template.limits import Rendering
 from netinit.golang.template.values import (
     ANY,
     NO_VALUE,
+    PYTHON_TYPES,
     VALUE,
     Function,
     FunctionError,
@@ -233,31 +234,23 @@ def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any
 CONSTANT_KINDS: Final = {
     "bool": "bool",
     "string": "string",
-    "int": "integer",
-    "int32": "integer",
-    "int64": "integer",
-    "uint8": "unsigned integer",
-    "uint32": "unsigned integer",
-    "uint64": "unsigned integer",
     "float64": "float",
+    **dict.fromkeys(("int", "int32", "int64"), "integer"),
+    **dict.fromkeys(("uint8", "uint32", "uint64"), "unsigned integer"),
 }
 """Go's name for a constant of each parameter type."""
-
-PYTHON_TYPES: Final[dict[str, type]] = {
-    "bool": bool,
-    "string": str,
-    "int": int,
-    "float64": float,
-    "map[string]interface {}": dict,
-}
-"""The Python type whose values need no check for a parameter type."""
 
 
 class Checked:
     """A type without instances, for parameters whose every argument is checked."""
 
 
-Argument: TypeAlias = "tuple[Callable[[Run, Any], Any], type | None, Callable[[Any], Any]]"
+def unchecked_type(go_type: str) -> type | None:
+    """Return the Python type whose values need no check for a parameter of this type; None: any."""
+    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, Checked)
+
+
+Argument: TypeAlias = "tuple[Callable[[Rendering, Any], Any], type | None, Callable[[Any], Any]]"
 """How to evaluate an argument, the Python type that needs no check (None: any), and the check for others."""
 
 
@@ -267,7 +260,7 @@ def make_call(
     piped: Argument | None,
     fail: Callable[[Exception], TemplateError],
     cost: Callable[..., int] | None = None,
-) -> Callable[[Run, Any], Any]:
+) -> Callable[[Rendering, Any], Any]:
     """Return a function that makes this call. `piped` is evaluated first and passed last.
 
     `cost` returns the steps to charge for these arguments; `fail` converts an exception.
@@ -277,7 +270,7 @@ def make_call(
     computed = [(place, *argument) for place, argument in enumerate(arguments) if not is_fixed[place]]
     end = len(arguments)
 
-    def call_function(run: Run, dot: Any) -> Any:
+    def call_function(run: Rendering, dot: Any) -> Any:
         last = None if piped is None else piped[0](run, dot)
         values = fixed.copy()
         for place, expr, right, admit in computed:

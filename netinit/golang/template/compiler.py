@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import compile_pipe
-from netinit.golang.template.limits import Run
-from netinit.golang.template.nodes import Action, Break, If, Invoke, Node, Range, Text, Tree, With
+from netinit.golang.template.limits import Rendering
+from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
 from netinit.golang.template.printing import sprint, to_text
 from netinit.golang.template.scope import Frame, last_visited
-from netinit.golang.template.values import NO_VALUE, Enum, Function, FunctionError, Uint8, kind_of, type_name
+from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
 
-Step: TypeAlias = "Callable[[Run, Any], None]"
+Step: TypeAlias = "Callable[[Rendering, Any], None]"
 
 
 class Body:
@@ -34,40 +34,15 @@ class Body:
         return self.compiled
 
 
-class _BreakLoop(Exception):  # noqa: N818 - a jump, not an error
-    """{{break}}."""
+class _LeaveBody(Exception):  # noqa: N818 - a jump, not an error
+    """{{break}} or {{continue}}, which the innermost range catches; its argument is the word."""
 
 
-class _ContinueLoop(Exception):  # noqa: N818 - a jump, not an error
-    """{{continue}}."""
-
-
-def compile_trees(
-    trees: Mapping[str, Tree], functions: Mapping[str, Function], marked: frozenset[Action], constants: frozenset[str]
-) -> dict[str, Body]:
-    """Return the compiled templates by name.
-
-    `marked`: actions whose output is recorded in the run's marks. `constants`: fields of the root by which values are kept
-    (see `scope`).
-    """
-    bodies: dict[str, Body] = {}
-    for name, tree in trees.items():
-        bodies[name] = Body(tree.body, Frame(tree, functions, constants, marked, bodies))
-    return bodies
-
-
-def enter(run: Run, body: Body, dot: Any) -> None:
+def enter(run: Rendering, body: Body, dot: Any) -> None:
     """Render a body with this dot, with its own variables."""
     run.vars = {0: dot}
     for step in body.steps():
         step(run, dot)
-
-
-def _jump(where: type[Exception]) -> Step:
-    def jump(_run: Run, _dot: Any) -> None:
-        raise where
-
-    return jump
 
 
 def _compile(frame: Frame, node: Node) -> Step:
@@ -76,13 +51,16 @@ def _compile(frame: Frame, node: Node) -> Step:
         return lambda run, _dot: run.put(text)
     if isinstance(node, Action):
         return _action(frame, node)
-    if isinstance(node, If | With):
-        return _choice(frame, node)
-    if isinstance(node, Range):
-        return _loop(frame, node)
     if isinstance(node, Invoke):
         return _invocation(frame, node)
-    return _jump(_BreakLoop if isinstance(node, Break) else _ContinueLoop)
+    if isinstance(node, Block):
+        return _loop(frame, node) if node.word == "range" else _choice(frame, node)
+    word = node.text
+
+    def leave(_run: Rendering, _dot: Any) -> None:
+        raise _LeaveBody(word)
+
+    return leave
 
 
 def _action(frame: Frame, node: Action) -> Step:
@@ -98,23 +76,23 @@ def _action(frame: Frame, node: Action) -> Step:
         except (FunctionError, TypeError) as problem:
             raise frame.error(node, f"can't print {node}: {problem}") from None
 
-    def print_value(run: Run, dot: Any) -> None:
+    def print_value(run: Rendering, dot: Any) -> None:
         value = expr(run, dot)
         run.put(value if isinstance(value, str) else show(value))
 
     if node not in frame.marked:
         return print_value
 
-    def print_marked(run: Run, dot: Any) -> None:
+    def print_marked(run: Rendering, dot: Any) -> None:
         print_value(run, dot)
         run.marks.append((len(run.parts) - 1, node))
 
     return print_marked
 
 
-def _choice(frame: Frame, node: If | With) -> Step:
+def _choice(frame: Frame, node: Block) -> Step:
     """{{if}} or {{with}}, whose value becomes the dot."""
-    narrows = isinstance(node, With)
+    narrows = node.word == "with"
     mark, holder = len(frame.visible), frame.dot_holder
     branches = [
         (compile_pipe(frame, branch.pipe, keep_nil=not narrows), Body(branch.body, frame.inner(0 if narrows else holder)))
@@ -123,7 +101,7 @@ def _choice(frame: Frame, node: If | With) -> Step:
     otherwise = Body(node.otherwise, frame.inner(holder))
     del frame.visible[mark:]
 
-    def choose(run: Run, dot: Any) -> None:
+    def choose(run: Rendering, dot: Any) -> None:
         chosen = otherwise
         for test, then in branches:
             if value := test(run, dot):
@@ -135,46 +113,45 @@ def _choice(frame: Frame, node: If | With) -> Step:
     return choose
 
 
-def _loop(frame: Frame, node: Range) -> Step:
+def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
     holder = frame.new_place()
-    source = compile_pipe(frame, node.pipe)
-    names = [variable.text for variable in node.pipe.variables]
-    if names and not node.pipe.assigns:
+    pipe, nodes = node.branches[0].pipe, node.branches[0].body
+    source = compile_pipe(frame, pipe)
+    names = [variable.text for variable in pipe.variables]
+    if names and not pipe.assigns:
         frame.visible[-1].holder = holder  # the elements' type may be an interface
     slots = [frame.find(name) for name in names]
     places = [slot.place for slot in slots if slot is not None]
     key_place = places[0] if len(places) > 1 else -1
     value_place = places[-1] if places else -1
-    body = Body(node.body, frame.inner(holder))
+    body = Body(nodes, frame.inner(holder))
     otherwise = Body(node.otherwise, frame.inner(frame.dot_holder))
     del frame.visible[mark:]
-    cost = len(node.body) + 1
+    cost = len(nodes) + 1
 
     def fail(value: Any, message: str) -> TemplateError:
-        return frame.error(last_visited(node.pipe), message.format(sprint(value)))
+        return frame.error(last_visited(pipe), message.format(sprint(value)))
 
-    def repeat(run: Run, dot: Any) -> None:
+    def repeat(run: Rendering, dot: Any) -> None:
         value = source(run, dot)
         pairs = _pairs(run, value, len(places), fail)
         variables = run.vars
         variables[holder] = value
         empty = True
-        try:
-            for key, element in pairs:
-                empty = False
-                run.spend(cost)
-                if key_place >= 0:
-                    variables[key_place] = key
-                if value_place >= 0:
-                    variables[value_place] = element
-                try:
-                    for step in body.steps():
-                        step(run, element)
-                except _ContinueLoop:
-                    continue
-        except _BreakLoop:
-            pass
+        for key, element in pairs:
+            empty = False
+            run.spend(cost)
+            if key_place >= 0:
+                variables[key_place] = key
+            if value_place >= 0:
+                variables[value_place] = element
+            try:
+                for step in body.steps():
+                    step(run, element)
+            except _LeaveBody as jump:
+                if jump.args == ("break",):
+                    break
         if empty:
             for step in otherwise.steps():
                 step(run, dot)
@@ -186,7 +163,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
     bodies, name = frame.bodies, node.name
     expr = None if node.pipe is None else compile_pipe(frame, node.pipe)
 
-    def invoke(run: Run, dot: Any) -> None:
+    def invoke(run: Rendering, dot: Any) -> None:
         body = bodies.get(name)
         if body is None:
             raise frame.error(node, f'template "{name}" not defined')
@@ -204,7 +181,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
 
 
 def _pairs(
-    run: Run, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
+    run: Rendering, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
 ) -> Iterable[tuple[Any, Any]]:
     """Return what a range iterates over: pairs of key or index and element."""
     kind = kind_of(value)

@@ -13,12 +13,12 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template import access, builtins
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
-from netinit.golang.template.limits import Run
+from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import Number
 from netinit.golang.template.scope import Frame, Slot, fold, last_visited
 from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, type_name
 
-Expr: TypeAlias = "Callable[[Run, Any], Any]"
+Expr: TypeAlias = "Callable[[Rendering, Any], Any]"
 
 
 def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> Expr:
@@ -45,7 +45,7 @@ def _without_nil(expr: Expr) -> Expr:
     if getattr(expr, "never_nil", False):
         return expr
 
-    def value(run: Run, dot: Any) -> Any:
+    def value(run: Rendering, dot: Any) -> Any:
         found = expr(run, dot)
         return NO_VALUE if found is None else found
 
@@ -54,7 +54,7 @@ def _without_nil(expr: Expr) -> Expr:
 
 
 def _storing(expr: Expr, place: int) -> Expr:
-    def store(run: Run, dot: Any) -> Any:
+    def store(run: Rendering, dot: Any) -> Any:
         run.vars[place] = value = expr(run, dot)
         return value
 
@@ -62,7 +62,7 @@ def _storing(expr: Expr, place: int) -> Expr:
 
 
 def _constant(value: Any) -> Expr:
-    def constant(_run: Run, _dot: Any) -> Any:
+    def constant(_run: Rendering, _dot: Any) -> Any:
         return value
 
     constant.never_nil = value is not None  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def _constant(value: Any) -> Expr:
 
 
 def _failing(frame: Frame, node: syntax.Expression | syntax.Command, message: str) -> Expr:
-    def fail(_run: Run, _dot: Any) -> NoReturn:
+    def fail(_run: Rendering, _dot: Any) -> NoReturn:
         raise frame.error(node, message)
 
     return fail
@@ -83,7 +83,7 @@ def _after(first: Expr | None, then: Expr) -> Expr:
         return then
     before = first
 
-    def both(run: Run, dot: Any) -> Any:
+    def both(run: Rendering, dot: Any) -> Any:
         before(run, dot)
         return then(run, dot)
 
@@ -130,7 +130,7 @@ def _literal(frame: Frame, node: syntax.Literal, go_type: str) -> Expr:
         return _failing(frame, node, str(problem))
 
 
-def _dot(_run: Run, dot: Any) -> Any:
+def _dot(_run: Rendering, dot: Any) -> Any:
     return dot
 
 
@@ -140,7 +140,7 @@ def _variable(frame: Frame, slot: Slot | None, node: syntax.Variable | syntax.Fi
         return _failing(frame, node, f"undefined variable: {node.base if isinstance(node, syntax.Fields) else node}")
     place = slot.place
 
-    def variable(run: Run, _dot: Any) -> Any:
+    def variable(run: Rendering, _dot: Any) -> Any:
         return run.vars.get(place, NO_VALUE)
 
     return variable
@@ -160,7 +160,7 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
 def _chain(frame: Frame, node: syntax.Fields) -> Expr:
     (base, holder), names, blamed = _base(frame, node), node.names, last_visited(node)
 
-    def explain(run: Run, value: Any) -> TemplateError:
+    def explain(run: Rendering, value: Any) -> TemplateError:
         try:
             _walk(value, names, run.vars[holder] if holder else None)
         except MethodError as problem:
@@ -169,7 +169,7 @@ def _chain(frame: Frame, node: syntax.Fields) -> Expr:
             return frame.error(blamed, str(problem))
         return frame.error(node, "the fields changed while they were read")
 
-    def fields(run: Run, dot: Any) -> Any:
+    def fields(run: Rendering, dot: Any) -> Any:
         value = start = base(run, dot)
         try:
             for name in names:
@@ -187,7 +187,7 @@ def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expre
     prepared = [(argument, compile_operand(frame, argument)) for argument in arguments]
     at = last_visited(arguments[-1]) if arguments else last_visited(node)
 
-    def call_method(run: Run, dot: Any) -> Any:
+    def call_method(run: Rendering, dot: Any) -> Any:
         piped = () if final is None else (final(run, dot),)
         place: syntax.Expression = last_visited(node)
         try:
@@ -305,7 +305,7 @@ def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Arg
 
 
 def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type | None, Callable[[Any], Any]]:
-    """Return the Python type that needs no check for this parameter (None: any), and the check for others."""
+    """Return the Python type that needs no check for this parameter, and the check for others."""
 
     def admit(value: Any) -> Any:
         try:
@@ -313,7 +313,7 @@ def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type 
         except FunctionError as problem:
             raise frame.error(at, str(problem)) from None
 
-    return None if go_type in (ANY, VALUE) else access.PYTHON_TYPES.get(go_type, access.Checked), admit
+    return access.unchecked_type(go_type), admit
 
 
 def _short_circuit(
@@ -325,7 +325,7 @@ def _short_circuit(
     exprs = [_argument(frame, node, VALUE)[0] for node in arguments]
     stops = name.text == "or"
 
-    def decide(run: Run, dot: Any) -> Any:
+    def decide(run: Rendering, dot: Any) -> Any:
         piped = None if final is None else final(run, dot)
         value: Any = None
         for expr in exprs:

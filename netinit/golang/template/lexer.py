@@ -21,13 +21,15 @@ Keyword: TypeAlias = Literal[
 ]  # fmt: skip
 """Words that are a kind of their own."""
 Kind: TypeAlias = Keyword | Literal[
-    "text", "left delimiter", "right delimiter", "error", "EOF", "bool", "character", "character constant",
-    "complex constant", "=", ":=", "field", "identifier", "(", ")", "number", "|", "raw string", "string", "variable", "dot",
+    "text", "left delimiter", "right delimiter", "error", "EOF", "bool", "character", "=", ":=", "field", "identifier", "(", ")",
+    "number", "|", "raw string", "string", "variable", "dot",
 ]  # fmt: skip
 KEYWORDS: Final[frozenset[Keyword]] = frozenset(get_args(Keyword))
 
 _NAMES: Final[dict[str, Kind]] = {".": "field", "$": "variable"}
 """The kind of a name by its first character; other names are identifiers."""
+_CONSTANTS: Final[dict[str, Kind]] = {"number": "number", "raw": "raw string", "string": "string"}
+"""The kind of a constant by its alternative in the pattern of an action."""
 _SIGNS: Final[dict[str, Kind]] = {"|": "|", "=": "=", ":=": ":=", "(": "(", ")": ")"}
 _FAILING: Final = {
     '"': "unterminated quoted string",
@@ -37,8 +39,6 @@ _FAILING: Final = {
 """The error for characters that nothing can start with here."""
 _LONG: Final = 10
 
-_GOES_ON: Final = frozenset((".", "+", "-"))
-"""Characters that continue a number after its digits."""
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = (
     r"[+-]?(?:0[xX][0-9a-fA-F_]*(?:\.[0-9a-fA-F_]*)?(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*(?:\.[0-7_]*)?"
@@ -95,6 +95,7 @@ def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[
         |(?P<name>(?:\$|\.?[A-Za-z_])[A-Za-z0-9_]*+(?={after}))
         |(?P<raw>`[^`]*`)
         |(?P<string>"(?:[^"\\\n]|\\[^\n])*")
+        |(?P<number>[0-9]+(?![\w.+-]))
         |(?P<word>\w+|\.(?=[^0-9])\w*|\$\w*)
         |(?P<char>'(?:[^'\\\n]|\\[^\n])*'?)
         |(?P<sign>:=|.))"""
@@ -162,10 +163,8 @@ class _Lexer:
             if group == "name":
                 kind = _NAMES.get(value[0]) or names.get(value, "identifier")
                 tokens.append(Token(kind, start, value, spaced))
-            elif group == "string":
-                tokens.append(Token("string", start, value, spaced))
-            elif group == "raw":
-                tokens.append(Token("raw string", start, value, spaced))
+            elif constant := _CONSTANTS.get(group):
+                tokens.append(Token(constant, start, value, spaced))
             elif group == "right":
                 if self.depth:
                     raise _LexError("unclosed left paren", start)
@@ -190,7 +189,7 @@ class _Lexer:
                 raise _LexError("unexpected right paren", self.at)
             self.take(sign, value)
         elif value in "+-.":
-            self.cut_number(value)
+            self.cut_number()
         elif value in _FAILING:
             raise _LexError(_FAILING[value], self.at)
         elif value.isascii() and value.isprintable():
@@ -200,7 +199,7 @@ class _Lexer:
 
     def cut_word(self, value: str) -> None:
         if "0" <= value[0] <= "9":
-            self.cut_number(value)
+            self.cut_number()
             return
         if not (value[0].isascii() or is_identifier_character(value[0])):
             raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
@@ -215,25 +214,19 @@ class _Lexer:
     def cut_char(self, value: str) -> None:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
             raise _LexError("unterminated character constant", self.at)
-        self.take("character constant", value)
+        self.take("number", value)
 
-    def cut_number(self, value: str) -> None:
+    def cut_number(self) -> None:
         text, at = self.text, self.at
-        if value.isdigit() and value.isascii() and text[at + len(value) : at + len(value) + 1] not in _GOES_ON:
-            self.take("number", value)
-            return
         end = self.number_end(at, at)
-        if text[end : end + 1] in ("+", "-"):
+        if text[end : end + 1] in ("+", "-"):  # a complex number
             end = self.number_end(at, end)
             if text[end - 1] != "i":
                 raise _LexError(f"bad number syntax: {quote(text[at:end])}", at)
-            self.take("complex constant", text[at:end])
-            return
         self.take("number", text[at:end])
 
     def number_end(self, start: int, at: int) -> int:
-        found = re.compile(_NUMBER).match(self.text, at)
-        end = found.end() if found else at
+        end = re.compile(_NUMBER).match(self.text, at).end()  # type: ignore[union-attr] # it matches anywhere
         if end < len(self.text) and is_identifier_character(self.text[end]):
             raise _LexError(f"bad number syntax: {quote(self.text[start : end + 1])}", start)
         return end

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
-from netinit.golang.template.values import NO_VALUE, FunctionError
+from netinit.golang.template.values import NO_VALUE, FunctionError, from_bytes, to_bytes
 
 MAX_VALUE_SIZE: Final = 1 << 20
 """Characters or elements that one function may build."""
@@ -31,8 +31,8 @@ class Limits:
         self.depth, self.output, self.steps = depth, output, steps
 
 
-class Run:
-    """The state of one rendering: output, variables, remaining limits."""
+class Rendering:
+    """One rendering: its output in parts, which of them foreign actions printed, variables, remaining limits."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
@@ -48,6 +48,13 @@ class Run:
         """The rendering's data, if it may have constants (see `scope`)."""
         self.different: frozenset[str] = frozenset()
         """The constants that are other objects than in the template's first rendering."""
+
+    @property
+    def text(self) -> str:
+        """The rendered text."""
+        text = "".join(self.parts)
+        # halves of a character may have come together again
+        return text if text.isascii() else from_bytes(to_bytes(text))
 
     def spend(self, steps: int) -> None:
         """Consume steps. Raises TemplateError if none are left."""

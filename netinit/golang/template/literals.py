@@ -21,23 +21,17 @@ _ESCAPE: Final = re.compile(
 )
 """An escape; of an invalid one only the backslash."""
 _MAX_BYTE: Final = 0xFF
-_FEW_DIGITS: Final = 18
-"""Decimal digits that always fit into 64 bits, so that int() is enough."""
 _MAX_RUNE: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)
 _SHORTEST_EXPONENT: Final = 6
 _PLAIN_END: Final = 10**_SHORTEST_EXPONENT
 _MIN_PLAIN_EXPONENT: Final = -4
-_INT: Final = (
-    r"(?P<sign>[+-]?)(?:0[xX](?P<x>(?:_?[0-9a-fA-F])+)|0[oO](?P<o>(?:_?[0-7])+)|0[bB](?P<b>(?:_?[01])+)"
-    r"|0(?P<old>(?:_?[0-7])+)|(?P<d>0|[1-9](?:_?[0-9])*))"
-)
 _DECIMAL: Final = "[0-9](?:_?[0-9])*"
 _HEX: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _FLOAT: Final = rf"[+-]?(?:{_DECIMAL}(?:\.(?:{_DECIMAL})?)?|\.{_DECIMAL})(?:[eE][+-]?{_DECIMAL})?"
 _HEX_FLOAT: Final = rf"[+-]?0[xX](?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DECIMAL}"
-_BASES: Final = {"x": 16, "o": 8, "b": 2, "old": 8, "d": 10}
+_OLD_OCTAL: Final = "^([+-]?)0(?=[0-7_])"
 
 
 def is_identifier_character(character: str) -> bool:
@@ -119,8 +113,10 @@ def unquote_char(literal: str) -> int:
 class Number:
     """A numeric constant as each type that can represent it, None for others: Go's ideal constants."""
 
-    def __init__(self, text: str, as_int: int | None, as_uint: int | None, as_float: float | None) -> None:
-        self.text, self.as_int, self.as_uint, self.as_float = text, as_int, as_uint, as_float
+    def __init__(self, text: str, whole: int | None, real: float) -> None:
+        self.text, self.as_float = text, real
+        self.as_int = whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
+        self.as_uint = whole if whole is not None and 0 <= whole < 1 << 64 else None
 
     @property
     def ideal(self) -> int | float | None:
@@ -133,35 +129,32 @@ class Number:
 
 def parse_number(text: str) -> Number:
     """Parse a number or character literal. Raises ValueError with Go's message."""
-    if text.isdigit() and text.isascii() and len(text) <= _FEW_DIGITS and (text[0] != "0" or text == "0"):
-        value = int(text)
-        return Number(text, value, value, float(value))
     if text.startswith("'"):
         code = unquote_char(text)
-        return Number(text, code, code, float(code))
-    found = re.fullmatch(_INT, text)
-    if found is not None:
-        kind = found.lastgroup or "d"
-        value = int(found[kind].replace("_", ""), _BASES[kind])
-        if found["sign"] == "-":
-            value = -value
-        as_int = value if -(1 << 63) <= value < 1 << 63 else None
-        as_uint = value if 0 <= value < 1 << 64 and (not found["sign"] or value == 0) else None
-        if as_int is None and as_uint is None:
+        return Number(text, code, float(code))
+    whole = _parse_int(text)
+    if whole is not None:
+        is_signed = text[0] == "+" and whole != 0  # Go parses unsigned numbers without a sign
+        if not -(1 << 63) <= whole < 1 << (63 if is_signed else 64):
             raise ValueError(f"integer overflow: {quote(text)}")
-        return Number(text, as_int, as_uint, float(value))
+        found = Number(text, whole, float(whole))
+        found.as_uint = None if is_signed else found.as_uint
+        return found
     real = _parse_float(text)
     if real is None:
         raise ValueError(f"illegal number syntax: {quote(text)}")
     if not any(c in text for c in ".eEpP"):
         raise ValueError(f"integer overflow: {quote(text)}")
-    whole = int(real) if real.is_integer() else None
-    return Number(
-        text,
-        whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None,
-        whole if whole is not None and 0 <= whole < 1 << 64 else None,
-        real,
-    )
+    return Number(text, int(real) if real.is_integer() else None, real)
+
+
+def _parse_int(text: str) -> int | None:
+    if not text.isascii() or text != text.strip():
+        return None
+    try:
+        return int(re.sub(_OLD_OCTAL, r"\g<1>0o", text) if "0" in text[:2] else text, 0)
+    except ValueError:
+        return None
 
 
 def _parse_float(text: str) -> float | None:
@@ -190,14 +183,9 @@ def format_float(value: float, form: str, precision: int = -1) -> str:
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     if precision >= 0:
         return f"{value:.{precision}{form}}"
-    sign = "-" if math.copysign(1, value) < 0 else ""
-    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(digits) - len(fraction) + int(exponent or 0) if digits else 1
-    digits = digits.rstrip("0") or "0"
-    if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT < point <= _SHORTEST_EXPONENT):
-        return f"{value:.{len(digits) - 1}e}"
-    if point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    return f"{sign}{digits[:point].ljust(point, '0')}{'.' if len(digits) > point else ''}{digits[point:]}"
+    from decimal import Decimal
+
+    shortest = Decimal(repr(value)).normalize()
+    if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT <= shortest.adjusted() < _SHORTEST_EXPONENT):
+        return f"{value:.{len(shortest.as_tuple().digits) - 1}e}"
+    return f"{shortest:f}"

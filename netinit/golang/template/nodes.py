@@ -97,41 +97,25 @@ class Action:
         return f"{self.delimiters[0]}{self.pipe}{self.delimiters[1]}"
 
 
-class Break(_Node):
-    """{{break}}."""
-
-
-class Continue(_Node):
-    """{{continue}}."""
+class LoopControl(_Node):
+    """{{break}} or {{continue}}; `text` is the word."""
 
 
 class Branch:
-    """A condition, and the nodes if it is true."""
+    """A condition, and the nodes if it is true; of a range, what it iterates over, and the nodes for each element."""
 
     def __init__(self, pipe: Pipe, body: list[Node]) -> None:
         self.pipe, self.body = pipe, body
 
 
-class _Choice:
-    """Branches, of which the first true one is rendered, else `otherwise`."""
+class Block:
+    """{{if}}, {{with}} or {{range}}: branches, of which the first true one is rendered, else `otherwise`.
 
-    def __init__(self, branches: list[Branch], otherwise: list[Node]) -> None:
-        self.branches, self.otherwise = branches, otherwise
+    {{else if}} and {{else with}} are further branches; a range has one.
+    """
 
-
-class If(_Choice):
-    """{{if}} with any number of {{else if}}, and an {{else}}."""
-
-
-class With(_Choice):
-    """{{with}} with any number of {{else with}}, and an {{else}}."""
-
-
-class Range:
-    """{{range}} and its {{else}}."""
-
-    def __init__(self, pipe: Pipe, body: list[Node], otherwise: list[Node]) -> None:
-        self.pipe, self.body, self.otherwise = pipe, body, otherwise
+    def __init__(self, word: str, branches: list[Branch], otherwise: list[Node]) -> None:
+        self.word, self.branches, self.otherwise = word, branches, otherwise
 
 
 class Invoke:
@@ -145,7 +129,7 @@ class Invoke:
         return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
 
 
-Node: TypeAlias = "Text | Action | Break | Continue | If | With | Range | Invoke"
+Node: TypeAlias = "Text | Action | LoopControl | Block | Invoke"
 
 
 class Tree:

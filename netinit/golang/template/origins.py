@@ -71,21 +71,18 @@ class _OriginWalk:
             if isinstance(node, syntax.Action):
                 if self.pipe(node.pipe, dot) and not node.pipe.variables:
                     self.found.add(node)
-            elif isinstance(node, (syntax.If, syntax.With, syntax.Range)):
+            elif isinstance(node, syntax.Block):
                 self.block(node, dot)
             elif isinstance(node, syntax.Invoke):
                 self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
         del self.visible[mark:]
 
-    def block(self, node: syntax.If | syntax.With | syntax.Range, dot: int) -> None:
+    def block(self, node: syntax.Block, dot: int) -> None:
         mark = len(self.visible)
-        if isinstance(node, syntax.Range):
-            self.body(node.body, self.pipe(node.pipe, dot, elements=True))
-        else:
-            for branch in node.branches:
-                value = self.pipe(branch.pipe, dot)
-                self.body(branch.body, value if isinstance(node, syntax.With) else dot)
-        self.body(node.otherwise or (), dot)
+        for branch in node.branches:
+            value = self.pipe(branch.pipe, dot, elements=node.word == "range")
+            self.body(branch.body, dot if node.word == "if" else value)
+        self.body(node.otherwise, dot)
         del self.visible[mark:]
 
     def pipe(self, pipe: syntax.Pipe, dot: int, *, elements: bool = False) -> int:

@@ -17,8 +17,7 @@ from netinit.golang.template.literals import parse_number, quote, unquote
 MAX_NESTING: Final = 100
 
 _OPERANDS: Final = frozenset((
-    "bool", "character constant", "complex constant", "dot", "field", "identifier", "nil", "number", "raw string", "string",
-    "variable", "(",
+    "bool", "dot", "field", "identifier", "nil", "number", "raw string", "string", "variable", "(",
 ))  # fmt: skip
 _CONTROLS: Final = lexer.KEYWORDS - {"nil", "define"}
 _LITERALS: Final = (syntax.Dot, syntax.Literal)
@@ -80,10 +79,6 @@ class _Parser:
             self.at += 1
         return token
 
-    def skip(self) -> None:
-        """Consume the token that `peek` returned."""
-        self.at += 1
-
     def expect(self, kind: Kind, context: str) -> Token:
         """Consume the next token. Raises TemplateError if it is of another kind."""
         token = self.next()
@@ -116,17 +111,13 @@ class _Parser:
         if self.nesting > MAX_NESTING:
             self.fail(f"blocks and parentheses are nested deeper than {MAX_NESTING} levels")
 
-    def leave(self) -> None:
-        """Leave a block or parenthesis."""
-        self.nesting -= 1
-
     # --- lists ---
 
     def parse_text(self) -> None:
         while (token := self.peek()).kind != "EOF":
             if token.kind == "left delimiter":
                 before = self.at
-                self.skip()
+                self.at += 1
                 if self.next().kind == "define":
                     self.parse_definition()
                     continue
@@ -170,18 +161,18 @@ class _Parser:
                 self.fail("unexpected EOF")
             node = self.text_or_action(token)
             if isinstance(node, str):
-                self.leave()
+                self.nesting -= 1
                 return nodes, node
             nodes.append(node)
 
     def text_or_action(self, token: Token) -> syntax.Node | str:
         """Parse the node that starts with this token; return "end" or "else" for those."""
         if token.kind == "text":
-            self.skip()
+            self.at += 1
             return syntax.Text(token.pos, token.text)
         if token.kind != "left delimiter":
             self.unexpected(token, "input")
-        self.skip()
+        self.at += 1
         self.action_at = token
         node = self.action()
         self.action_at = None
@@ -192,19 +183,19 @@ class _Parser:
     def action(self) -> syntax.Node | str:
         token = self.peek()
         if token.kind in _CONTROLS:
-            self.skip()
+            self.at += 1
             found: syntax.Node | str = getattr(self, f"{token.kind}_control")(token)
             return found
         return syntax.Action(token.pos, self.pipeline("command", "right delimiter"), self.delimiters)
 
-    def break_control(self, token: Token) -> syntax.Break | syntax.Continue:
+    def break_control(self, token: Token) -> syntax.LoopControl:
         word = f"{{{{{token.kind}}}}}"
         closing = self.next()
         if closing.kind != "right delimiter":
             self.unexpected(closing, word)
         if not self.ranges:
             self.fail(f"{word} outside {{{{range}}}}")
-        return (syntax.Break if token.kind == "break" else syntax.Continue)(token.pos)
+        return syntax.LoopControl(token.pos, token.kind)
 
     continue_control = break_control
 
@@ -217,44 +208,34 @@ class _Parser:
             self.expect("right delimiter", "else")
         return token.kind
 
-    def if_control(self, token: Token) -> syntax.If | syntax.With:
-        return (syntax.If if token.kind == "if" else syntax.With)(*self.branches(token.kind))
-
-    with_control = if_control
-
-    def branches(self, word: str) -> tuple[list[syntax.Branch], list[syntax.Node]]:
-        """Parse {{if}} or {{with}} with any {{else if}}, {{else with}} and {{else}}."""
+    def if_control(self, token: Token) -> syntax.Block:
+        """Parse {{if}}, {{with}} or {{range}} up to its {{end}}."""
         mark = len(self.variables)
-        found: list[syntax.Branch] = []
+        word = token.kind
+        branches: list[syntax.Branch] = []
         otherwise: list[syntax.Node] = []
         while True:
             pipe = self.pipeline(word, "right delimiter")
+            self.ranges += word == "range"
             body, end = self.item_list()
-            found.append(syntax.Branch(pipe, body))
-            if end == "else":
-                if self.peek().kind == word:
-                    self.next()
-                    continue
+            self.ranges -= word == "range"
+            branches.append(syntax.Branch(pipe, body))
+            if end == "end":
+                break
+            if self.peek().kind != word:
                 otherwise = self.else_list()
-            break
+                break
+            self.next()
         del self.variables[mark:]
-        return found, otherwise
+        return syntax.Block(word, branches, otherwise)
+
+    with_control = range_control = if_control
 
     def else_list(self) -> list[syntax.Node]:
         nodes, end = self.item_list()
         if end != "end":
             self.fail(f"expected end; found {self.shown(end)}")
         return nodes
-
-    def range_control(self, _token: Token) -> syntax.Range:
-        mark = len(self.variables)
-        pipe = self.pipeline("range", "right delimiter")
-        self.ranges += 1
-        body, end = self.item_list()
-        self.ranges -= 1
-        otherwise = self.else_list() if end == "else" else []
-        del self.variables[mark:]
-        return syntax.Range(pipe, body, otherwise)
 
     def block_control(self, _token: Token) -> syntax.Invoke:
         context = "block clause"
@@ -302,7 +283,7 @@ class _Parser:
         while True:
             token = self.peek()
             if token.kind == end:
-                self.skip()
+                self.at += 1
                 self.check_pipeline(pipe, context)
                 return pipe
             if token.kind not in _OPERANDS:
@@ -313,7 +294,7 @@ class _Parser:
     def declarations(self, pipe: syntax.Pipe, context: str) -> None:
         while (variable := self.peek()).kind == "variable":
             before = self.at
-            self.skip()
+            self.at += 1
             follower = self.peek()
             comma = follower.kind == "character" and follower.text == ","
             if not comma and follower.kind not in ("=", ":="):
@@ -373,7 +354,7 @@ class _Parser:
 
     def term(self, token: Token) -> syntax.Expression:
         kind, pos, text = token.kind, token.pos, token.text
-        self.skip()
+        self.at += 1
         if kind == "field":
             return syntax.Fields(pos, syntax.Dot(pos, "."), (text[1:],))
         if kind == "identifier":
@@ -387,7 +368,7 @@ class _Parser:
         if kind == "(":
             self.enter()
             pipe = self.pipeline("parenthesized pipeline", ")")
-            self.leave()
+            self.nesting -= 1
             return pipe
         return self.literal(kind, pos, text)
 
@@ -398,7 +379,7 @@ class _Parser:
             return syntax.Literal(pos, text, None if kind == "nil" else text == "true")
         if kind in ("string", "raw string"):
             return syntax.Literal(pos, text, self.unquote(text))
-        if kind == "complex constant" or (kind == "number" and text.endswith("i")):
+        if text.endswith("i"):
             self.fail(f"complex constants are not supported: {text}")
         try:
             return syntax.Literal(pos, text, parse_number(text))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from netinit.base.errors import TemplateError
-from netinit.golang.template.limits import Run
+from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import quote
 from netinit.golang.template.nodes import (
     Action,
@@ -128,7 +128,7 @@ def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset
     return found
 
 
-def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str]) -> Callable[[Run, Any], Any]:
+def fold(expr: Callable[[Rendering, Any], Any], node: Expression, names: frozenset[str]) -> Callable[[Rendering, Any], Any]:
     """Return the expression, its value kept if it depends only on constants and no later function could modify it."""
     needed = constants_of(node, names)
     if not needed:
@@ -136,7 +136,7 @@ def fold(expr: Callable[[Run, Any], Any], node: Expression, names: frozenset[str
     is_part = isinstance(node, Fields)  # of the constant itself
     kept: list[Any] = []
 
-    def folded(run: Run, dot: Any) -> Any:
+    def folded(run: Rendering, dot: Any) -> Any:
         if dot is not run.root or not needed.isdisjoint(run.different):
             return expr(run, dot)
         if kept:

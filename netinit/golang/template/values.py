@@ -204,7 +204,7 @@ class Struct:
 
 _TAKES_MORE: Final = 0x04
 """The flag of a code object with `*args` (inspect.CO_VARARGS)."""
-_ANNOTATIONS: Final[dict[str | type | None, str]] = {
+_ANNOTATIONS: Final = {
     "str": "string",
     "int": "int",
     "float": "float64",
@@ -213,10 +213,6 @@ _ANNOTATIONS: Final[dict[str | type | None, str]] = {
     "dict[str, Any]": "map[string]interface {}",
     "dict[str, Any] | None": "map[string]interface {}",
     "list[Any]": "[]interface {}",
-    str: "string",
-    int: "int",
-    float: "float64",
-    bool: "bool",
 }
 
 
@@ -267,7 +263,8 @@ class Function:
         names = code.co_varnames[bound : code.co_argcount - defaults]
         takes_more = code.co_flags & _TAKES_MORE and not defaults
         rest = code.co_varnames[code.co_argcount + len(keyword_only) :][:1] if takes_more else ()
-        types = [_ANNOTATIONS.get(call.__annotations__.get(name), ANY) for name in (*names, *rest)]
+        annotations = [call.__annotations__.get(name, "") for name in (*names, *rest)]
+        types = [_ANNOTATIONS.get(getattr(one, "__name__", one), ANY) for one in annotations]
         return cls(call, *types[: len(names)], variadic=types[-1] if rest else None, cost=cost)
 
 
@@ -288,6 +285,8 @@ _TYPES: Final[dict[type, tuple[Kind, str]]] = {
     _NoValue: ("nil", "<nil>"),
 }
 """The Go kind and type name of Python's types."""
+PYTHON_TYPES: Final = {go_type: python_type for python_type, (_, go_type) in reversed(_TYPES.items())}
+"""The Python type whose values need no check for a parameter of each Go type."""
 
 
 def _look_up(value: Any, column: int, own: str) -> Any:

@@ -16,7 +16,7 @@ from netinit.options.peers.declare import (
     COLON_PORTS,
     NETWORKS,
     TEXT,
-    Draft,
+    Conversion,
     PeerOptions,
     lacking,
     needless,
@@ -68,19 +68,19 @@ class Consul(PeerOptions):
     namespace: str = needless("--namespace", TEXT, ITS_API, default="")
     partition: str = needless("--partition", TEXT, ITS_API, default="")
 
-    def complete(self, draft: Draft) -> None:
+    def complete(self, made: Conversion) -> None:
         """Capture everything in both directions except traffic of the named users."""
         if not (self.proxy_id or self.inbound_port):
             raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it")
-        draft.fields |= {
+        made.fields |= {
             "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
             "exclude_outbound_for_uids": tuple([
                 PortsOfUsers(protocol="tcp", ports=(), first=uid, last=uid) for uid in self.uids
             ]), "ipv6": OFF,
         }  # fmt: skip
-        draft.note_tunnel_port()
-        draft.note_group(self.proxy_uid)
-        draft.differing += [
+        made.note_tunnel_port()
+        made.note_group(self.proxy_uid)
+        made.differing += [
             "connections of the application to its own pod, but to 127.0.0.1, are captured by Consul and left alone by netinit",
             "connections of the proxy to its own pod, but to 127.0.0.1, are left alone by Consul and inbound again for netinit",
             "Consul captures IPv6 where its agent has both families; there use --ipv6 on",

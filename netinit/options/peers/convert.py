@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
-from netinit.options import Options
 from netinit.options.declare import Taken, describe_strays, is_flag, take_flags
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
-from netinit.options.peers.declare import PeerOptions, Remark, hint, make_draft
+from netinit.options.peers.declare import Conversion, PeerOptions, Remark, hint
 from netinit.options.peers.istio import Istio
 from netinit.options.peers.kuma import Kuma
 from netinit.options.peers.linkerd import Linkerd
@@ -23,19 +22,6 @@ if TYPE_CHECKING:
 
 PEERS: dict[str, type[PeerOptions]] = {"kuma": Kuma, "linkerd": Linkerd, "consul": Consul, "istio": Istio}
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-
-
-class Conversion(Record):
-    """The converted options, and remarks.
-
-    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
-    """
-
-    peer: str
-    options: Options
-    lacking: tuple[Remark, ...]
-    needless: tuple[Remark, ...]
-    differing: tuple[str, ...]
 
 
 class CommandLine(Record):
@@ -87,25 +73,18 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
-            problems.append(f"{_label(cls, one)}: {cls.peer} refuses it beside {_label(cls, other)}; give one of the two")
+            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it beside {cls.format_flag(other)}; give one of the two")
     for field in cls.required:
         if field not in texts and field not in file:
-            problems.append(f"{_label(cls, field)}: is missing, and {cls.peer} does not start without it; give it")
+            problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; give it")
     try:
-        draft = make_draft(cls.from_texts(texts, {}, problems, file))
-        options = Options(**draft.fields)
+        found = cls.from_texts(texts, {}, problems, file).convert(peer)
     except OptionError as error:
         problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
         raise OptionError(*[f"{peer}: {text}" for text in problems]) from None
     without_file = f"{cls.peer} reads its variables beside --config alone"
-    return Conversion(
-        peer=peer, options=options, lacking=tuple(draft.lacking), differing=tuple(draft.differing),
-        needless=(*draft.needless, *[Remark(flag=name, value="", text=without_file) for name in ignored]),
-    )
-
-
-def _label(cls: type[PeerOptions], field: str) -> str:
-    return cls.format_flag(cls.flag(field))
+    found.needless += [Remark(flag=name, value="", text=without_file) for name in ignored]
+    return found
 
 
 def _split_program(cls: type[PeerOptions], words: list[str]) -> tuple[tuple[str, ...], list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from netinit.base.net import MAX_PORT, Network, PortRange, Ports, bounds_of, family_of, lists_port, merge_ports
 from netinit.base.records import Record
-from netinit.options import kinds, user_ports
+from netinit.options import Options, kinds, user_ports
 from netinit.options.declare import DeclaredOptions
 from netinit.options.interception import Interception
 from netinit.options.kinds import ALL, Flag, Kind, quote_value, suggest
@@ -70,11 +70,16 @@ class Remark(Record):
         return f"{self.flag}{f' {quote_value(self.value)}' if self.value else ''}: {self.text}"
 
 
-class Draft:
-    """The options being built, and the messages about them."""
+class Conversion:
+    """The options of ours that a peer's become, and remarks.
 
-    def __init__(self, peer: str) -> None:
-        self.peer = peer
+    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
+    """
+
+    options: Options  # made of `fields` when all of them are known
+
+    def __init__(self, peer: str, title: str) -> None:
+        self.peer, self.title = peer, title
         self.fields: dict[str, Any] = {}
         self.lacking: list[Remark] = []
         self.needless: list[Remark] = []
@@ -85,11 +90,11 @@ class Draft:
         left = self.fields.get("exclude_inbound_ports", ())
         chosen = self.fields.get("inbound_ports", ())
         if chosen and not lists_port(left, TUNNEL_PORT) and (chosen == ALL or lists_port(chosen, TUNNEL_PORT)):
-            self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.peer} captures it; -e 0 captures it too")
+            self.differing.append(f"netinit leaves inbound port {TUNNEL_PORT} alone, {self.title} captures it; -e 0 captures it too")
 
     def note_group(self, user: int) -> None:
         """Report that the group with the proxy's number is excluded here too."""
-        text = f"netinit leaves what group {user} sends alone too, {self.peer} knows no group; name the proxy's with -g"
+        text = f"netinit leaves what group {user} sends alone too, {self.title} knows no group; name the proxy's with -g"
         self.differing.append(text)
 
 
@@ -97,6 +102,7 @@ class Draft:
 class PeerOptions(DeclaredOptions):
     """The options given to a peer. Attributes that are not flags describe the peer."""
 
+    flags: ClassVar[tuple[PeerFlag, ...]] = ()
     peer: ClassVar[str] = ""  # the peer's name
     programs: ClassVar[tuple[str, ...]] = ()  # how its command lines begin
     required: ClassVar[tuple[str, ...]] = ()  # fields that it requires
@@ -108,15 +114,32 @@ class PeerOptions(DeclaredOptions):
     same_keys: ClassVar[bool] = False  # the keys of its file are the long names of its flags
     other_keys: ClassVar[tuple[str, ...]] = ()  # keys of its file that are about something else
 
-    def complete(self, draft: Draft) -> None:
+    def convert(self, peer: str) -> Conversion:
+        """Convert each flag by itself, then those that depend on each other. Raises OptionError."""
+        made = Conversion(peer, self.peer)
+        for flag in self.flags:
+            value, label = getattr(self, flag.field), self.format_flag(flag.field)
+            if flag.fate == SAME and value is not None:
+                made.fields[flag.to] = _joined(value) if flag.repeated else value
+            elif flag.fate != READ and self.is_given(flag.field) and value not in (flag.default, (), "", False):
+                if flag.fate == LACKING:
+                    made.lacking.append(Remark(flag=label, value=_format_value(flag, value), text=flag.why))
+                else:  # without its value, which may be a secret
+                    made.needless.append(Remark(flag=label, value="", text=flag.why))
+        self.complete(made)
+        made.options = Options(**made.fields)
+        return made
+
+    def complete(self, made: Conversion) -> None:
         """Convert flags that depend on each other, and add what only the peer does. Raises OptionError."""
 
     @classmethod
-    def format_flag(cls, flag: Flag) -> str:
-        """Return a flag as the peer writes it; without a flag, its key or variable."""
+    def format_flag(cls, field: str) -> str:
+        """Return the flag of a field as the peer writes it; without a flag, its key or variable."""
+        flag = next(flag for flag in cls.flags if flag.field == field)
         if flag.names:
             return f"-{flag.long}" if cls.single_dash else f"--{flag.long}"
-        return (isinstance(flag, PeerFlag) and flag.key) or flag.variables[0]
+        return flag.key or flag.variables[0]
 
     def is_given(self, field: str) -> bool:
         """Whether the flag, its variable or its key was given."""
@@ -125,13 +148,12 @@ class PeerOptions(DeclaredOptions):
     @classmethod
     def keys(cls) -> dict[str, PeerFlag]:
         """Return the flags by key of the peer's file."""
-        flags = [flag for flag in cls.flags if isinstance(flag, PeerFlag)]
-        return {name: flag for flag in flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
+        return {name: flag for flag in cls.flags if (name := flag.key or (flag.long if cls.same_keys else ""))}
 
     @classmethod
-    def variables(cls) -> dict[str, Flag]:
+    def variables(cls) -> dict[str, PeerFlag]:
         """Return the flags by variable."""
-        named: dict[str, Flag] = {name: flag for flag in cls.flags for name in flag.variables}
+        named = {name: flag for flag in cls.flags for name in flag.variables}
         return named | ({cls.prefix + _upper(key): flag for key, flag in cls.keys().items()} if cls.prefix else {})
 
     @classmethod
@@ -159,24 +181,6 @@ class PeerOptions(DeclaredOptions):
                 else:
                     found[flag.field] = (text, f"{path}: {key}")
         return found, problems
-
-
-def make_draft(given: PeerOptions) -> Draft:
-    """Convert each flag by itself, then those that depend on each other."""
-    draft = Draft(given.peer)
-    for flag in type(given).flags:
-        if not isinstance(flag, PeerFlag):
-            continue
-        value, label = getattr(given, flag.field), given.format_flag(flag)
-        if flag.fate == SAME and value is not None:
-            draft.fields[flag.to] = _joined(value) if flag.repeated else value
-        elif flag.fate != READ and given.is_given(flag.field) and value not in (flag.default, (), "", False):
-            if flag.fate == LACKING:
-                draft.lacking.append(Remark(flag=label, value=_format_value(flag, value), text=flag.why))
-            else:  # without its value, which may be a secret
-                draft.needless.append(Remark(flag=label, value="", text=flag.why))
-    given.complete(draft)
-    return draft
 
 
 def hint(word: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from netinit.options import FLAGS, kinds, older_istio
 from netinit.options.declare import OF_OURS
-from netinit.options.peers.declare import TEXT, Draft, PeerOptions, Remark, lacking, needless, read, same
+from netinit.options.peers.declare import TEXT, Conversion, PeerOptions, Remark, lacking, needless, read, same
 
 
 class OlderIstio(PeerOptions):
@@ -17,15 +17,15 @@ class OlderIstio(PeerOptions):
 
     envoy_user: str = read("", TEXT, "`-u` with the user's number", default="", variables=("ENVOY_USER",))
 
-    def complete(self, draft: Draft) -> None:
+    def complete(self, made: Conversion) -> None:
         """Use the proxy's user by name if its number is not given."""
         if not self.envoy_user or self.is_given("proxy_uids"):
             return
         try:
-            draft.fields["proxy_uids"] = (kinds.read_uid(self.envoy_user),)
+            made.fields["proxy_uids"] = (kinds.read_uid(self.envoy_user),)
         except ValueError:
             text = "is no user here; name the number that it has in the image with -u"
-            draft.lacking.append(Remark(flag="ENVOY_USER", value=self.envoy_user, text=text))
+            made.lacking.append(Remark(flag="ENVOY_USER", value=self.envoy_user, text=text))
 
 
 _OLDER = {

@@ -18,7 +18,7 @@ from netinit.options.peers.declare import (
     TEXT,
     USER,
     VIRTUAL_NETWORK,
-    Draft,
+    Conversion,
     PeerOptions,
     Remark,
     exceptions_of,
@@ -130,82 +130,82 @@ class Kuma(PeerOptions):
     ebpf_cgroup: str = needless("--ebpf-cgroup-path", TEXT, NO_EBPF, default="")
     ebpf_interface: str = needless("--ebpf-tc-attach-iface", TEXT, NO_EBPF, default="")
 
-    def complete(self, draft: Draft) -> None:
+    def complete(self, made: Conversion) -> None:
         """Convert ports and users in both directions, DNS, address families and virtual networks."""
         user = self.user if self.is_given("user") else self.uid if self.is_given("uid") else DEFAULT_UID
-        draft.fields["proxy_uids"] = (user,)
-        self._complete_inbound(draft)
-        self._complete_outbound(draft)
-        self._complete_dns(draft)
-        draft.fields |= {"ipv6": OFF} if self.families == "ipv4" else {"dual_stack": True}
+        made.fields["proxy_uids"] = (user,)
+        self._complete_inbound(made)
+        self._complete_outbound(made)
+        self._complete_dns(made)
+        made.fields |= {"ipv6": OFF} if self.families == "ipv4" else {"dual_stack": True}
         if self.wait:
-            draft.fields["lock_timeout"] = self.wait
+            made.fields["lock_timeout"] = self.wait
         elif self.is_given("wait"):
-            draft.lacking.append(Remark(flag="--wait", value="0", text="netinit never waits without an end; set --lock-timeout"))
+            made.lacking.append(Remark(flag="--wait", value="0", text="netinit never waits without an end; set --lock-timeout"))
         for name, network in self.networks:
-            self._complete_network(draft, name, network)
+            self._complete_network(made, name, network)
         if self.outbound_ips:
-            draft.differing.append(
+            made.differing.append(
                 "queries to excluded networks, and what the proxy sends to its own pod there, are captured by netinit, not by Kuma"
             )
-        draft.note_tunnel_port()
-        draft.note_group(user)
+        made.note_tunnel_port()
+        made.note_group(user)
 
-    def _complete_inbound(self, draft: Draft) -> None:
+    def _complete_inbound(self, made: Conversion) -> None:
         if not self.inbound:
             return
-        draft.fields["inbound_ports"] = self.inbound_ports or kinds.ALL
+        made.fields["inbound_ports"] = self.inbound_ports or kinds.ALL
         if not self.inbound_ports:
-            draft.fields["exclude_inbound_ports"] = self.inbound_excluded
+            made.fields["exclude_inbound_ports"] = self.inbound_excluded
         elif self.inbound_excluded:
-            self._note_unused(draft, "inbound")
+            self._note_unused(made, "inbound")
 
-    def _complete_outbound(self, draft: Draft) -> None:
+    def _complete_outbound(self, made: Conversion) -> None:
         listed = (*self.exceptions, *self.tcp_exceptions, *self.udp_exceptions)
-        draft.fields["exclude_outbound_for_uids"] = tuple([one for items in listed for one in items])
+        made.fields["exclude_outbound_for_uids"] = tuple([one for items in listed for one in items])
         if not self.outbound:
-            draft.differing.append("what the proxy sends to its own pod is inbound again for netinit, and left alone by Kuma")
+            made.differing.append("what the proxy sends to its own pod is inbound again for netinit, and left alone by Kuma")
         elif self.outbound_ports:
-            draft.fields["outbound_ports"] = self.outbound_ports
+            made.fields["outbound_ports"] = self.outbound_ports
             if self.outbound_excluded:
-                self._note_unused(draft, "outbound")
+                self._note_unused(made, "outbound")
         else:
-            draft.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
+            made.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
 
-    def _note_unused(self, draft: Draft, direction: str) -> None:
+    def _note_unused(self, made: Conversion, direction: str) -> None:
         text = f"Kuma ignores it beside redirect.{direction}.includePorts, and so it is left out"
-        draft.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
+        made.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
 
-    def _complete_dns(self, draft: Draft) -> None:
+    def _complete_dns(self, made: Conversion) -> None:
         if not (self.dns or self.all_dns):
             return
-        draft.fields |= {"redirect_dns": True, "capture_all_dns": self.all_dns}
+        made.fields |= {"redirect_dns": True, "capture_all_dns": self.all_dns}
         over_tcp = PortsOfUsers(protocol="tcp", ports=(DNS_PORT,), first=ALL_USERS[0], last=ALL_USERS[1])
-        draft.fields["exclude_outbound_for_uids"] += (over_tcp,)
-        draft.differing.append(
+        made.fields["exclude_outbound_for_uids"] += (over_tcp,)
+        made.differing.append(
             "Kuma 2.14 leaves DNS over TCP alone, hence tcp:53 of all users; 2.13 sends it to the outbound port, 2.12 to the resolver"
         )
         if self.dns and self.families != "ipv4":
-            draft.differing.append(
+            made.differing.append(
                 "where /etc/resolv.conf has no name server of IPv6, Kuma leaves DNS alone there and captures TCP to port 53 over IPv6;"
                 " here tcp:53 is left alone over IPv6 too, and goes past the proxy: take it out of --exclude-outbound-for-uids to"
                 " capture it over both"
             )
         if self.dns_port != DNS_LISTENER:
             text = f"the proxy's resolver must listen on {DNS_LISTENER}, as Istio's does"
-            draft.lacking.append(Remark(flag="--redirect-dns-port", value=str(self.dns_port), text=text))
+            made.lacking.append(Remark(flag="--redirect-dns-port", value=str(self.dns_port), text=text))
         if self.resolv_conf != RESOLV_CONF and not self.all_dns:
             text = f"name servers are read from {RESOLV_CONF}; name them with --dns-servers"
-            draft.lacking.append(Remark(flag="redirect.dns.resolvConfigPath", value=self.resolv_conf, text=text))
-        if lists_port(draft.fields.get("exclude_outbound_ports", ()), DNS_PORT):
+            made.lacking.append(Remark(flag="redirect.dns.resolvConfigPath", value=self.resolv_conf, text=text))
+        if lists_port(made.fields.get("exclude_outbound_ports", ()), DNS_PORT):
             text = "port 53 is not captured at all here; Kuma captures queries over UDP all the same"
-            draft.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
+            made.lacking.append(Remark(flag="--exclude-outbound-ports", value="53", text=text))
 
-    def _complete_network(self, draft: Draft, name: str, network: Network) -> None:
+    def _complete_network(self, made: Conversion, name: str, network: Network) -> None:
         value = f"{name}:{network}"
         if name.endswith("+"):
             text = "interfaces are named one by one here, with --kube-virt-interfaces"
         else:
-            draft.fields["virtual_interfaces"] = (*draft.fields.get("virtual_interfaces", ()), name)
+            made.fields["virtual_interfaces"] = (*made.fields.get("virtual_interfaces", ()), name)
             text = f"what comes in by {name} is outbound here, to {network} too, and its DNS is not captured"
-        draft.lacking.append(Remark(flag="--vnet", value=value, text=text))
+        made.lacking.append(Remark(flag="--vnet", value=value, text=text))

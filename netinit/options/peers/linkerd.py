@@ -12,7 +12,7 @@ from netinit.options.peers.declare import (
     NETWORKS,
     OWNER,
     TEXT,
-    Draft,
+    Conversion,
     PeerOptions,
     lacking,
     needless,
@@ -62,11 +62,11 @@ class Linkerd(PeerOptions):
     lister: str = needless("--firewall-save-bin-path", TEXT, "it follows from the variant of iptables", default="")
     ipv6: bool = read("--ipv6", SWITCH, "`--ipv6 on` or `off`", default=True)
 
-    def complete(self, draft: Draft) -> None:
+    def complete(self, made: Conversion) -> None:
         """Capture everything outbound except traffic on lo; inbound all ports, or those listed."""
         ignored = tuple([port for ports in self.ignored for port in ports])
         listed = tuple([port for ports in self.ports for port in ports])
-        fields = draft.fields
+        fields = made.fields
         fields |= {"inbound_port": self.inbound_port, "outbound_cidrs": kinds.ALL, "exclude_interfaces": ("lo",)}
         if listed:
             fields["inbound_ports"] = without(listed, ignored)
@@ -77,16 +77,16 @@ class Linkerd(PeerOptions):
         fields["log_output_level"] = f"default:{LOG_LEVELS[self.log_level]}"
         mode = self.mode or BINARIES.get(self.program, "")
         fields["force_iptables_binary"] = "" if mode == "plain" else mode
-        draft.note_tunnel_port()
-        self._owners(draft)
+        made.note_tunnel_port()
+        self._owners(made)
 
-    def _owners(self, draft: Draft) -> None:
+    def _owners(self, made: Conversion) -> None:
         if self.proxy_uid:
-            draft.fields["proxy_uids"] = (self.proxy_uid,)
+            made.fields["proxy_uids"] = (self.proxy_uid,)
         else:
             text = "Linkerd leaves no user alone without --proxy-uid, netinit leaves user 1337 alone; name the proxy's with -u"
-            draft.differing.append(text)
+            made.differing.append(text)
         if self.proxy_gid:
-            draft.fields["proxy_gids"] = (self.proxy_gid,)
+            made.fields["proxy_gids"] = (self.proxy_gid,)
         else:
-            draft.note_group(self.proxy_uid or DEFAULT_PROXY_UID)
+            made.note_group(self.proxy_uid or DEFAULT_PROXY_UID)

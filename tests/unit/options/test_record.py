@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from goldens import BEHAVIOURS, options_of
-from netinit.options import Interception, Options
-from netinit.options.record import MAX_LENGTH, read_record, write_record
+from netinit.options import MAX_RECORD, Interception, Options, read_record, write_record
 
 
 def of_rules(options: Interception) -> dict[str, object]:
@@ -17,7 +16,7 @@ def of_rules(options: Interception) -> dict[str, object]:
 def test_the_options_of_a_golden_are_read_back_or_too_long(behaviour):
     options = options_of(behaviour)
     text = write_record(options)
-    assert len(text) <= MAX_LENGTH
+    assert len(text) <= MAX_RECORD
     found = read_record(text)
     assert of_rules(found) == of_rules(options) if text else found is None
 
