@@ -84,10 +84,10 @@ endurance: install ## the webhook for 20 minutes while configuration and certifi
 	@$(BIN)/python tests/bench/webhook.py --endurance $(or $(SECONDS),1200) --rate $(or $(RATE),150)
 
 # Sweeps: of them `make test` takes a few cases, see tests/sweeps.py.
-SWEEPS = $(shell grep -l '^from sweeps import' tests/netns/*.py)
+SWEEPS = $(shell grep -lrE '^from (sweeps|goldens) import' --include 'test_*.py' tests/conformance tests/golden tests/netns tests/unit)
 prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal, whole sweeps; with new random examples (root)
 	@NETINIT_EXAMPLES=10 NETINIT_SEED=$${NETINIT_SEED:-$$RANDOM} NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 NETINIT_BOXES=12 NETINIT_SWEEPS=all \
-	  $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property tests/unit/simulate/test_lint.py tests/unit/node/test_unix_server.py tests/netns/test_node.py tests/netns/test_node_sweep.py $(SWEEPS) $(ARGS)
+	  $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property tests/unit/node/test_unix_server.py tests/netns/test_node.py tests/netns/test_node_sweep.py $(SWEEPS) $(ARGS)
 
 fuzz: install ## hostile templates, pods, annotations, configurations of the plugin and rules of a kernel: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard plugin snapshot; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done

@@ -12,6 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 APART = ("tests/netns/", "tests/kernel/", "tests/conformance/test_ambient.py", "tests/property/test_s")
 TOGETHER = (  # beginnings of names, each of which is one unit
+    "tests/netns/test_bypass_attempts.py",  # all share a pod of each mode and backend
     "tests/netns/test_node.py", "tests/netns/test_node_sweep.py", "tests/netns/test_node_clock.py",  # an agent takes two processes
     "tests/netns/test_peers_options.py::test_what_becomes_of_new_connections",  # the machine has one log
 )  # fmt: skip

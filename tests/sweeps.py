@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import pytest
 
 Cases = TypeVar("Cases")
-One = TypeVar("One")
-Other = TypeVar("Other")
+Test = TypeVar("Test", bound=Callable[..., object])
 WHOLE = bool(os.environ.get("NETINIT_SWEEPS"))
 
 
@@ -18,9 +19,28 @@ def choose(few: Cases, whole: Cases) -> Cases:
     return whole if WHOLE else few
 
 
-def pairs(ones: Iterable[One], others: Iterable[Other]) -> list[tuple[One, Other]]:
+def combine(*dimensions: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """All combinations; in `make test` as many as the longest dimension has values, in which every value of each is."""
+    values = [list(one) for one in dimensions]
+    few = list(itertools.islice(zip(*map(itertools.cycle, values), strict=False), max(map(len, values))))
+    return choose(few, list(itertools.product(*values)))
+
+
+def pairs(ones: Iterable[Any], others: Iterable[Any]) -> list[tuple[Any, Any]]:
     """All pairs; in `make test` as many as there are of the more numerous kind, in which everything of both is."""
-    first, second = list(ones), list(others)
-    turns = max(len(first), len(second))
-    few = list(itertools.islice(zip(itertools.cycle(first), itertools.cycle(second)), turns))
-    return choose(few, list(itertools.product(first, second)))
+    return [(one, other) for one, other in combine(ones, others)]
+
+
+def in_turn(name: str, values: Sequence[Any], number: int = 1) -> Callable[[Test], Test]:
+    """A decorator for many tests of a module: each gets all values of a parameter; in `make test` the next `number` of them."""
+    turns = itertools.cycle(values)
+
+    def decorate(test: Test) -> Test:
+        return pytest.mark.parametrize(name, choose(list(itertools.islice(turns, number)), list(values)))(test)
+
+    return decorate
+
+
+def crossed(**dimensions: Iterable[Any]) -> pytest.MarkDecorator:
+    """The parameters of a test in all combinations; in `make test` in as many as it takes for every value of each, see `combine`."""
+    return pytest.mark.parametrize(",".join(dimensions), combine(*dimensions.values()) if len(dimensions) > 1 else list(*dimensions.values()))
