@@ -22,7 +22,9 @@ def choose(few: Cases, whole: Cases) -> Cases:
 def combine(*dimensions: Iterable[Any]) -> list[tuple[Any, ...]]:
     """All combinations; in `make test` as many as the longest dimension has values, in which every value of each is."""
     values = [list(one) for one in dimensions]
-    few = list(itertools.islice(zip(*map(itertools.cycle, values), strict=False), max(map(len, values))))
+    few = [  # from each round to the next, the dimensions are shifted against each other
+        tuple(one[(row + place * (row // len(one))) % len(one)] for place, one in enumerate(values)) for row in range(max(map(len, values)))
+    ]
     return choose(few, list(itertools.product(*values)))
 
 
@@ -31,7 +33,7 @@ def pairs(ones: Iterable[Any], others: Iterable[Any]) -> list[tuple[Any, Any]]:
     return [(one, other) for one, other in combine(ones, others)]
 
 
-def in_turn(name: str, values: Sequence[Any], number: int = 1) -> Callable[[Test], Test]:
+def in_turn(name: str | tuple[str, ...], values: Sequence[Any], number: int = 1) -> Callable[[Test], Test]:
     """A decorator for many tests of a module: each gets all values of a parameter; in `make test` the next `number` of them."""
     turns = itertools.cycle(values)
 
@@ -39,6 +41,18 @@ def in_turn(name: str, values: Sequence[Any], number: int = 1) -> Callable[[Test
         return pytest.mark.parametrize(name, choose(list(itertools.islice(turns, number)), list(values)))(test)
 
     return decorate
+
+
+def fixtures_in_turn(**dimensions: Sequence[Any]) -> Callable[[pytest.Metafunc], None]:
+    """A module's `pytest_generate_tests`: each test gets all values of these fixtures; in `make test` the next one of each that it asks for."""
+    turns = {name: itertools.cycle(values) for name, values in dimensions.items()}
+
+    def generate(metafunc: pytest.Metafunc) -> None:
+        for name, values in dimensions.items():
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, choose([next(turns[name])], list(values)), indirect=True)
+
+    return generate
 
 
 def crossed(**dimensions: Iterable[Any]) -> pytest.MarkDecorator:

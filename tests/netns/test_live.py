@@ -22,6 +22,7 @@ from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer
 from programming import SIDECAR, TOOL, apply_in, check_same, load, needs, run_tool
 from strategies import made_options
+from sweeps import crossed
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 REDIRECT = (*SIDECAR, "--ipv6", "on", "-o", "9000", "-x", "10.9.0.0/16,fd09::/64")
@@ -53,8 +54,7 @@ def tracked(pod):
     return {line.split()[0] for line in table.splitlines()[1:]}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@crossed(backend=BACKENDS, mode=MODES)
 def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode):
     needs(backend)
     arguments = (*MODES[mode], "--backend", backend)

@@ -18,6 +18,7 @@ from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool, state
+from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.netns
 OUTSIDE = "203.0.113.7"
@@ -33,7 +34,10 @@ LEFT = (
 )
 
 
-@pytest.fixture(params=["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
+pytest_generate_tests = fixtures_in_turn(backend=("iptables-nft", "iptables-legacy", "libiptc", "nftables"))
+
+
+@pytest.fixture
 def backend(request) -> str:
     needs(request.param)
     return request.param

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, Network, Options, plan, settled
-from goldens import BEHAVIOURS, options_of
+from goldens import BEHAVIOURS, THIRDS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options import LAYOUTS
@@ -163,7 +163,7 @@ def test_the_tunnel_s_port_is_told_by_either_rule_that_has_it():
     assert (found.options.tunnel_port, set(found.unread)) == (15008, {"--inbound-tunnel-port: no rule names it"})
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", THIRDS[0])
 def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
     options = options_of(behaviour)
     made, found = plan(options), read(options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import plan
-from goldens import BEHAVIOURS, options_of
+from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
 from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
 from netinit.options import Options
@@ -67,13 +67,13 @@ def plan_of(**chains):
     return Plan(layout="current", families=FAMILIES, tables=tables)
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", THIRDS[1])
 def test_a_golden_that_is_programmed_differs_in_nothing(behaviour):
     made = plan(options_of(behaviour))
     assert compare(made, snapshot_of(made)) == ()
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", THIRDS[2])
 def test_the_rules_of_a_golden_are_written_as_nft_lists_them(behaviour):
     made = plan(options_of(behaviour))
     written = render_tables(write_plan(made))
