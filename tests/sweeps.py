@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -53,6 +55,42 @@ def fixtures_in_turn(**dimensions: Sequence[Any]) -> Callable[[pytest.Metafunc],
                 metafunc.parametrize(name, choose([next(turns[name])], list(values)), indirect=True)
 
     return generate
+
+
+def together(names: str | tuple[str, ...], rows: Iterable[Any], **ids: Any) -> Callable[[Test], Test]:
+    """A test's table as `pytest.mark.parametrize` has it, of rows that take less time than a test of their own: all are tried in one.
+
+    A failure names its row. `make prove` makes a test of each, and so does `make test` where a row has marks.
+    """
+    table = list(rows)
+    words = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
+    if WHOLE or any(getattr(row, "marks", ()) for row in table):
+        return pytest.mark.parametrize(words, table, **ids)
+
+    def decorate(test: Test) -> Test:
+        def try_all(**fixtures: object) -> None:
+            skipped = None
+            for row in table:
+                values = getattr(row, "values", row) if isinstance(row, type(pytest.param())) else row
+                given = dict(zip(words, values if len(words) > 1 or values is not row else (values,), strict=True))
+                try:
+                    test(**given, **fixtures)
+                except pytest.skip.Exception as reason:
+                    skipped = reason
+                except BaseException as error:
+                    error.add_note(f"with {given}")
+                    raise
+            if skipped:
+                raise skipped
+
+        functools.update_wrapper(try_all, test)
+        signature = inspect.signature(test)
+        others = [one for name, one in signature.parameters.items() if name not in words]
+        try_all.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        del try_all.__wrapped__  # type: ignore[attr-defined]
+        return try_all  # type: ignore[return-value]
+
+    return decorate
 
 
 def crossed(**dimensions: Iterable[Any]) -> pytest.MarkDecorator:

@@ -14,7 +14,6 @@ from sweeps import pairs
 
 OUTSIDE = "203.0.113.7"
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
-WITHOUT_NET_ADMIN = ("setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
 MODES = {
     "sidecar": (*SIDECAR, "--ipv6", "on"),
     "TPROXY and DNS": (*SIDECAR, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid", "--ipv6", "on"),
@@ -130,7 +129,7 @@ READING = (("verify",), ("verify", *SIDECAR), ("explain", "--live", "--to", "1.2
 @pytest.mark.parametrize(("backend", "words"), pairs(BACKENDS, READING))
 def test_root_without_net_admin_cannot_read_and_says_so(pod, backend, words):
     read(pod, "apply", *MODES["sidecar"], "--backend", backend)
-    done = run_tool(pod, *words, prefix=WITHOUT_NET_ADMIN)
+    done = run_tool(pod, *words, without=["net_admin"])
     assert (done.returncode, done.stdout) == (1, ""), done
     assert "NET_ADMIN is missing" in done.stderr
     assert "\\n" not in done.stderr

@@ -144,7 +144,7 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
         caller.start()
     try:
         rounds = 0
-        while rounds < choose(9, 30) or len(arrivals) < choose(100, 300):
+        while rounds < choose(6, 30) or len(arrivals) < choose(60, 300):
             apply_in(pod, lives[rounds % len(lives)])
             rounds += 1
     finally:
@@ -272,8 +272,7 @@ def test_without_privileges_one_line_says_so(pod, readable):
 
 
 def test_root_without_net_admin_learns_what_is_missing(pod):
-    prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"]
-    failed = run_tool(pod, *REDIRECT, prefix=prefix)
+    failed = run_tool(pod, *REDIRECT, without=["net_admin"])
 
     assert failed.returncode == 1
     assert "NET_ADMIN is missing (uid 0)" in failed.stderr

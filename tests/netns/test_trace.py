@@ -380,6 +380,6 @@ def test_a_question_that_is_none_is_refused_by_name(pod, words, named):
 
 def test_without_net_admin_the_error_names_it(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "0.2", prefix=["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
+    done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "0.2", without=["net_admin"])
     assert done.returncode == 1
     assert "packets cannot be traced: NET_ADMIN is missing" in done.stderr

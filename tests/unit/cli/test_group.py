@@ -15,6 +15,7 @@ from netinit.cli import group
 from netinit.cli.examples import EXAMPLES
 from netinit.cli.flags import FlagCommand
 from netinit.options import FLAGS
+from sweeps import together
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = group.root.list_commands(None)
@@ -61,7 +62,7 @@ def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run
     assert (ROOT / page.removeprefix("Documentation: ")).is_file()
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES))
+@together("path", sorted(EXAMPLES))
 def test_the_options_of_examples_exist(path):
     for example in EXAMPLES[path]:
         part = re.search(r"netinit( .*)?$", example.partition(" -- ")[0])

@@ -9,6 +9,7 @@ from netinit.golang.goyaml import dump, load
 from netinit.golang.goyaml.scalars import WORDS
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.template import FunctionError
+from sweeps import together
 
 # What Go writes, by package yaml's own rules: what resolves to another type, timestamps and base-60 numbers are quoted.
 GO = [
@@ -38,7 +39,7 @@ def test_the_careful_writer_quotes_what_any_reader_could(text, shown):
     assert load(dump({"k": text})) == yaml.safe_load(dump({"k": text})) == {"k": text}
 
 
-@pytest.mark.parametrize("word", WORDS)
+@together("word", WORDS)
 @pytest.mark.parametrize("write", [dump, to_yaml])
 def test_no_word_of_yaml_stands_without_quotes(write, word):
     assert write({"k": word}) == f'k: "{word}"\n'

@@ -13,6 +13,7 @@ from netinit.golang import goyaml
 from netinit.inject import guard, load_config
 from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
+from sweeps import together
 
 HEAD = "spec:\n  containers:\n  - name: istio-proxy\n"
 A, B = "{{ index .ObjectMeta.Annotations `a` }}", "{{ index .ObjectMeta.Annotations `b` }}"
@@ -90,7 +91,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
+@together("line", LINES)
 def test_words_give_what_the_text_itself_says(line):
     config = config_of(line, f"last: {B}")
     for word in WORDS:

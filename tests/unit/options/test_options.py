@@ -16,6 +16,7 @@ from netinit.base.errors import OptionError
 from netinit.base.net import Network
 from netinit.options import FLAGS, LAYOUTS, Interception, Options, kinds
 from netinit.options.kinds import Flag
+from sweeps import together
 
 
 def problems(arguments, environ=None):
@@ -74,7 +75,7 @@ def with_companions(flag: Flag, environ: dict[str, str]) -> dict[str, str]:
     return {**environ, "NETWORK_NAMESPACE": "blue"} if flag.field == "cni_mode" else environ
 
 
-@pytest.mark.parametrize("flag", NAMED, ids=lambda flag: flag.long)
+@together("flag", NAMED, ids=lambda flag: flag.long)
 def test_every_flag_sets_its_field_in_each_spelling(flag):
     good, _ = sample(flag)
     environ = with_companions(flag, {})
@@ -91,7 +92,7 @@ def test_every_flag_sets_its_field_in_each_spelling(flag):
         assert value != getattr(Options(), flag.field), words
 
 
-@pytest.mark.parametrize(("flag", "name"), FROM_ENVIRONMENT, ids=lambda x: x if isinstance(x, str) else "")
+@together(("flag", "name"), FROM_ENVIRONMENT, ids=lambda x: x if isinstance(x, str) else "")
 def test_every_variable_sets_its_field_and_a_flag_goes_before_it(flag, name):
     good, _ = sample(flag) if flag.field != "keep_local_loopback" else ("1", "")
     made = Options.from_argv([], with_companions(flag, {name: good}))
@@ -104,7 +105,7 @@ def test_every_variable_sets_its_field_and_a_flag_goes_before_it(flag, name):
             assert getattr(Options.from_argv([f"--{flag.long}={text}"], with_companions(flag, {name: good})), flag.field) == default
 
 
-@pytest.mark.parametrize("flag", NAMED, ids=lambda flag: flag.long)
+@together("flag", NAMED, ids=lambda flag: flag.long)
 def test_every_bad_value_is_reported_with_the_flag_as_it_was_written(flag):
     _, bad = sample(flag)
     for spelled in (f"--{flag.long}", *([f"-{flag.short}"] if flag.short else [])):
@@ -114,7 +115,7 @@ def test_every_bad_value_is_reported_with_the_flag_as_it_was_written(flag):
         assert "\n" not in problem
 
 
-@pytest.mark.parametrize(
+@together(
     ("flag", "name"),
     [(flag, name) for flag, name in FROM_ENVIRONMENT if flag.field != "keep_local_loopback"],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -7,13 +7,14 @@ import pytest
 from goldens import BEHAVIOURS, options_of
 from netinit.options import Interception, Options
 from netinit.options.record import MAX_LENGTH, read_record, write_record
+from sweeps import together
 
 
 def of_rules(options: Interception) -> dict[str, object]:
     return {flag.field: getattr(options, flag.field) for flag in Interception.flags}
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", BEHAVIOURS)
 def test_the_options_of_a_golden_are_read_back_or_too_long(behaviour):
     options = options_of(behaviour)
     text = write_record(options)

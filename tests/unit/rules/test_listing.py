@@ -12,6 +12,7 @@ from netinit.rules.iptables.ownership import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
 from netinit.rules.iptables.parse.listing import parse_listing, unquoted
 from netinit.rules.iptables.transition import target_from_listing, write_transition
+from sweeps import together
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 NASTY = f"{SEPARATORS}\0\x1b\x7f\x9b\udcff\udc80\u202e\"\\' #*:-A[]ab"
@@ -69,7 +70,7 @@ def test_whatever_iptables_quotes_is_read(spec):
     assert rules_of(f"-A ZZ {spec}".rstrip(), "-A ZZ -j RETURN") == [spec, "-j RETURN"]
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "what"),
     [
         (table(":A - [0:0]", '-A A --comment "x'), "a quote does not close"),

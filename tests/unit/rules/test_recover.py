@@ -15,6 +15,7 @@ from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.render import render_commands
 from plan_snapshot import live_chains
+from sweeps import together
 
 DEFAULT = ("-b", "*", "-i", "*")
 
@@ -163,7 +164,7 @@ def test_the_tunnel_s_port_is_told_by_either_rule_that_has_it():
     assert (found.options.tunnel_port, set(found.unread)) == (15008, {"--inbound-tunnel-port: no rule names it"})
 
 
-@pytest.mark.parametrize("behaviour", THIRDS[0])
+@together("behaviour", THIRDS[0])
 def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
     options = options_of(behaviour)
     made, found = plan(options), read(options)

@@ -26,6 +26,7 @@ from netinit.options.declare import take_flags
 from netinit.webhook.chart import set_value
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
+from sweeps import together
 
 VALUES = (
     (),
@@ -286,7 +287,7 @@ def test_no_configuration_has_the_label_by_which_istiod_takes_it_for_its_own(giv
     assert not [tree for tree in hooks(*given) if "istio.io/rev" in tree["metadata"]["labels"]]
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 @pytest.mark.parametrize("name", ["mesh", "kube-system", "kube-public"])
 def test_the_own_and_the_systems_namespaces_are_never_matched(given, name):
     for configuration in hooks(*given):

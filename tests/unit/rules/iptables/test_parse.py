@@ -24,6 +24,7 @@ from netinit.rules.matches.context import (
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from sweeps import together
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),
@@ -259,7 +260,7 @@ MATCHED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "match"), MATCHED)
+@together(("text", "match"), MATCHED)
 def test_an_option_is_read_as_the_match_it_means(text, match):
     *before, found = parse_rule(f"{text} -j RETURN", IPV4).matches
     assert found == match
@@ -278,7 +279,7 @@ UNREAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", UNREAD)
+@together("text", UNREAD)
 def test_an_option_that_is_not_understood_keeps_the_letters_of_its_module(text):
     if text.endswith("!"):
         with pytest.raises(ParseError, match=r"ends with !$"):
@@ -418,7 +419,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "target"), TARGETS)
+@together(("text", "target"), TARGETS)
 def test_a_target_is_read_or_kept_to_the_letter(text, target):
     assert parse_rule(f"-p tcp {text}", IPV4).target == target
 
