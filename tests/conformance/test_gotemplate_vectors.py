@@ -130,7 +130,7 @@ def test_a_pod_renders_to_the_same_tree_with_yaml_as_kubernetes_writes_it(row):
     assert yaml.load(rendered, yaml.CSafeLoader) == yaml.load(row["rendered"], yaml.CSafeLoader)
 
 
-@pytest.mark.parametrize("settings", sorted({path.parent.name for path in CURRENT.glob("settings/*/config.yaml")}))
+@together("settings", sorted({path.parent.name for path in CURRENT.glob("settings/*/config.yaml")}))
 def test_every_current_template_parses_and_the_poison_for_old_injectors_does_not(settings):
     templates, poison = texts(settings)
     for name, text in templates.items():

@@ -23,7 +23,7 @@ from netinit.options import FLAGS, Options, kinds
 from netinit.rules import render
 from randomness import some
 from restore_grammar import check
-from sweeps import together
+from sweeps import choose, together
 
 HOSTILE = (
     # line breaks and control characters
@@ -138,8 +138,9 @@ def test_there_are_enough_hostile_values():
 
 @together("flag", TAKING_FLAGS, ids=lambda flag: flag.label)
 def test_no_hostile_value_becomes_syntax(flag):
+    """In `make test`, a third of the values for each flag, and each value for a third of the flags."""
     accepted = []
-    for value in HOSTILE:
+    for value in choose(("eth0", *HOSTILE[TAKING_FLAGS.index(flag) % 3 :: 3]), HOSTILE):
         for environ in ({}, {"NETWORK_NAMESPACE": "x"})[: 2 if flag.field == "cni_mode" else 1]:
             if flag.long and try_value([f"--{flag.long}={value}"], environ, f"--{flag.long}"):
                 accepted.append(value)

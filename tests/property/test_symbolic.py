@@ -24,7 +24,7 @@ from netinit.simulate.ruleset import combine_backends, load_listing
 from randomness import SEED
 from rules_data import read_cases, read_options
 from strategies import made_any_options
-from sweeps import choose
+from sweeps import choose, together
 
 pytestmark = pytest.mark.timeout(3600)
 SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "5")), 200)
@@ -85,7 +85,7 @@ def check_options(options, places, *, free):
     return counted
 
 
-@pytest.mark.parametrize("behaviour", GOLDENS)
+@together("behaviour", GOLDENS)
 def test_parts_of_a_golden_cover_everything_once_and_the_simulator_agrees(behaviour):
     assert check_options(options_of(behaviour), None, free=True)["packets"]
 

@@ -15,6 +15,7 @@ import prefork
 from netinit.cli import console
 from netinit.cli.commands import COMMANDS
 from netinit.cli.flags import OF_THE_RUN
+from sweeps import together
 
 MAIN = Path(__file__).parents[3] / "netinit" / "__main__.py"
 POD = Path(__file__).parents[3] / "examples" / "pod.yaml"
@@ -141,7 +142,7 @@ LONG_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@together("width", [60, 80])
 @pytest.mark.parametrize("words", LONG_ANSWERS, ids=lambda words: words[0])
 def test_a_terminal_of_few_columns_gets_whole_words_and_whole_options(words, width):
     code, wide = on_a_terminal(*words, environ={"NO_COLOR": "1"})

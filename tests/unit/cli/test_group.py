@@ -103,7 +103,7 @@ def test_a_closed_stdout_is_an_error_that_says_so(line):
     assert "internal error" not in done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@together("name", COMMANDS)
 def test_no_command_uses_the_name_of_a_flag_for_something_else(name):
     command = group.root.get_command(None, name)
     if isinstance(command, FlagCommand):

@@ -27,13 +27,13 @@ CAREFUL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "shown"), GO)
+@together(("text", "shown"), GO)
 def test_go_quotes_what_its_reader_would_take_for_something_else(text, shown):
     assert to_yaml({"k": text}) == f"k: {shown}\n"
     assert load(f"k: {shown}\n") == {"k": text}
 
 
-@pytest.mark.parametrize(("text", "shown"), CAREFUL)
+@together(("text", "shown"), CAREFUL)
 def test_the_careful_writer_quotes_what_any_reader_could(text, shown):
     assert dump({"k": text}) == f"k: {shown}\n"
     assert load(dump({"k": text})) == yaml.safe_load(dump({"k": text})) == {"k": text}

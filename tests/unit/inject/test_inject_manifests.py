@@ -12,7 +12,7 @@ from netinit.base.errors import InjectionError
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.manifests import Joined, split, workloads
 from streams import inject_stream
-from sweeps import choose
+from sweeps import choose, together
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
@@ -32,12 +32,12 @@ STREAMS = [
 ]
 
 
-@pytest.mark.parametrize("text", STREAMS)
+@together("text", STREAMS)
 def test_the_parts_of_a_stream_make_the_stream(text):
     assert "".join(document.separator + document.text for document in split(text)) == text
 
 
-@pytest.mark.parametrize("text", STREAMS)
+@together("text", STREAMS)
 def test_a_stream_without_workloads_comes_out_to_the_letter(text):
     assert inject_stream(text, CONFIG).text == text
 
@@ -100,7 +100,7 @@ def manifest(version, kind):
     }
 
 
-@pytest.mark.parametrize(("version", "kind"), OURS)
+@together(("version", "kind"), OURS)
 def test_these_kinds_are_injected_and_keep_unknown_fields(version, kind):
     tree = manifest(version, kind)
     (workload,) = workloads(tree)

@@ -97,7 +97,7 @@ def test_nothing_is_added_where_no_place_is(path):
         apply_patch(DOCUMENT, [{"op": "add", "path": path, "value": 1}])
 
 
-@pytest.mark.parametrize(
+@together(
     ("operations", "message"),
     [
         ({}, "must be a list"), ("x", "must be a list"), (None, "must be a list"), ([5], "must be an object"), ([{}], "None is none of add"),

@@ -129,7 +129,7 @@ def test_a_field_set_to_its_zero_replaces_that_of_the_mesh():
     assert mesh.proxy.with_annotation("statNameLength: 0\nextraStatTags: []\nmeshId: ''").changed() == {}
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "nanoseconds"),
     [
         ("0", 0), ("1s", 10**9), ("-2s", -2 * 10**9), ("+1s", 10**9), ("1m30s", 90 * 10**9), ("1.5h", 5400 * 10**9),

@@ -103,7 +103,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "said"), BAD)
+@together(("setting", "said"), BAD)
 def test_a_setting_that_is_wrong_says_what_and_changes_nothing(setting, said):
     base = {"m": {"x": 1}, "l": []}
     if said is None:

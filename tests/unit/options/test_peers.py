@@ -64,7 +64,7 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
         assert flag.names or flag.key or flag.variables
 
 
-@pytest.mark.parametrize(
+@together(
     ("peer", "args", "problems"),
     [
         ("linkerd", "-p 4143 -o 4140 --inbound-port-to-ignore 5", ["'--inbound-port-to-ignore' is no flag of Linkerd; did you mean --inbound-ports-to-ignore?"]),

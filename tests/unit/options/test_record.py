@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from goldens import BEHAVIOURS, options_of
 from netinit.options import Interception, Options
 from netinit.options.record import MAX_LENGTH, read_record, write_record
@@ -41,7 +39,7 @@ def test_what_does_not_fit_is_not_recorded():
     assert write_record(Options(inbound_ports=ports[:10]))
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "", "netinit", "kept by the firewall", "netinit apply -b", "netinit apply -b 0", "netinit apply --nonsense",

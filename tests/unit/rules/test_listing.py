@@ -119,7 +119,7 @@ def test_a_listing_with_counters_has_them_before_every_rule(line):
         parse_listing(table(":A - [0:0]", line), counted=True)
 
 
-@pytest.mark.parametrize("separator", SEPARATORS[1:] + "\0\x7f\x9b\u202e\udcff")
+@together("separator", SEPARATORS[1:] + "\0\x7f\x9b\u202e\udcff")
 def test_only_a_newline_ends_a_line_and_nothing_unprintable_stands_without_quotes(separator):
     with pytest.raises(ParseError, match="cannot be read safely"):
         rules_of(f"-A ZZ -i a{separator}-A ZZ -j DROP")
@@ -133,7 +133,7 @@ def test_an_error_shows_foreign_text_cut_and_escaped():
     assert "\x1b" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "told"),
     [
         ("*nat\n", "a table does not end: *nat"),

@@ -49,7 +49,7 @@ def test_the_rules_of_every_layout_are_recognised_and_told_by_a_golden(layout, i
     assert any(options_of(name).layout == layout for name in BEHAVIOURS), f"no golden has --layout {layout}"
 
 
-@pytest.mark.parametrize(
+@together(
     ("wanted", "live", "differing"),
     [
         ((), (), {}),
@@ -77,7 +77,7 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
     assert {flag.field: tuple(values) for flag, *values in find_other_values(settled(given(*wanted)), found)} == differing
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "changes", "unread"),
     [
         ((), (), ()),
@@ -185,7 +185,7 @@ CAPTURED6, PROBE6 = "! -d ::1/128 -p tcp -m mark ! --mark 0x539/0xfff -j REDIREC
 DNS_RULES = ("--dport 53 -j REDIRECT", "--dport 53 -m mark ! --mark 0x539/0xfff -j REDIRECT", "CT --zone")
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "lost", "field", "value"),
     [
         ((), (), "ipv6", "on"),

@@ -19,7 +19,7 @@ from netinit.simulate.lint import ERROR
 from netinit.simulate.lint.effect_proof import Prover, given_flags, minimise, without
 from randomness import some
 from strategies import made_options
-from sweeps import choose
+from sweeps import choose, together
 
 BUDGET = 0.45  # seconds of CPU on this machine under load: three times what a quiet one takes at most
 TEST = Origin(option="a_test", label="a test")
@@ -272,7 +272,7 @@ def test_a_usual_sidecars_start_does_not_pay_for_lint(line):
     assert not Options.from_argv(line.split()).may_contradict()
 
 
-@pytest.mark.parametrize(
+@together(
     "more",
     ["-b 80", "-b 80 -d 1", "-m NONE", "-i 10.0.0.0/8", "-x 0.0.0.0/0", "-x ::/0", "-u 0", "-g 0", "-p 15006", "-p 15008", "-z 15008", "-q 80", "-o 80",
      "-k eth1", "-c eth1", "-t 7", "-r 8", "--redirect-dns", "--capture-all-dns", "--layout classic"],

@@ -64,7 +64,7 @@ def hooks(*given, namespace="mesh"):
     return [tree for tree in made(*given, namespace=namespace) if tree["kind"] == "MutatingWebhookConfiguration"]
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_every_choice_renders_whole_objects_with_names_and_labels(given):
     trees = made(*given)
     for tree in trees:
@@ -77,7 +77,7 @@ def test_every_choice_renders_whole_objects_with_names_and_labels(given):
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_the_containers_flags_are_those_of_the_server(given):
     words = one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert words[:2] == ["webhook", "serve"]
@@ -86,7 +86,7 @@ def test_the_containers_flags_are_those_of_the_server(given):
     assert (settings.port, settings.service) == (15017, one("Service", *given)["metadata"]["name"])
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_webhook_names_and_rights_fit_each_other(given):
     configurations = {tree["metadata"]["name"] for tree in hooks(*given)}
     words = one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]

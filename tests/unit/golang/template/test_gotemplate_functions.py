@@ -89,7 +89,7 @@ def test_every_function_of_sprig_is_called_in_a_template_that_go_rendered():
     assert set(sprig.FUNCTIONS) - set(REFUSED) - called == set()
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@together("name", sorted(REFUSED))
 def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then(name):
     assert (
         Template("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
@@ -100,7 +100,7 @@ def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then
     assert REFUSED[name] in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@together(
     ("template", "message"),
     [
         ('{{ set .own "a" 1 }}', "set would change the template's data; change a copy of it, made by deepCopy"),

@@ -46,7 +46,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("listed", "written"), SPELLINGS)
+@together(("listed", "written"), SPELLINGS)
 def test_two_spellings_of_one_rule_are_the_same_rule(listed, written):
     assert normalise(listed, IPV4) == normalise(written, IPV4)
     assert normalise_rule(parse_rule(listed, IPV4)) == normalise_rule(parse_rule(written, IPV4))
@@ -70,7 +70,7 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@together(("one", "other"), DIFFERENT)
 def test_different_rules_are_different(one, other):
     assert normalise(one, IPV4) != normalise(other, IPV4)
 
@@ -107,7 +107,7 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "matches", "target"), READ, ids=[text for text, _, _ in READ])
+@together(("text", "matches", "target"), READ, ids=[text for text, _, _ in READ])
 def test_rules_of_others_are_read_or_kept_to_the_letter(text, matches, target):
     rule = parse_rule(text, IPV4)
     assert (rule.matches, rule.target) == (matches, target)
@@ -170,7 +170,7 @@ def test_a_quote_that_does_not_close_is_an_error_that_shows_the_rule(text):
     assert str(refusal.value) == f"rule {text!r}: a quote is not closed"
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "number"),
     [
         ("0", 0), ("7", 7), ("010", 8), ("0x1F", 31), ("0Xff", 255), ("4294967295", 0xFFFFFFFF), ("0xffffffff", 0xFFFFFFFF),
@@ -188,7 +188,7 @@ def test_a_mask_stands_behind_a_slash_and_is_all_bits_where_there_is_none():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "family", "networks"),
     [
         ("10.1.2.3/8", IPV4, "10.0.0.0/8"),
