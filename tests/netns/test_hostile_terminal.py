@@ -65,7 +65,7 @@ def speak(pod, name):
 
 @first
 def test_no_command_lets_a_pod_command_the_terminal(attacked):
-    for name in SPOKEN:
+    for name in choose([*list(SPOKEN)[:-1:2], "remove"], list(SPOKEN)):
         done = speak(attacked, name)
         assert not commands(done.stdout), name
         assert not commands(done.stderr, "\n\t"), name
@@ -79,7 +79,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_named_in_words_that_do_
     program = request.node.callspec.params["attacked"]
     attacked.run([program, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-j", "RETURN"], check=True)
     named = 0
-    for name in SPOKEN:
+    for name in choose(list(SPOKEN)[1::2], list(SPOKEN)):
         done = speak(attacked, name)
         assert not commands(done.stdout), name
         assert not commands(done.stderr, "\n\t"), name

@@ -38,9 +38,9 @@ from programming import (
     state,
 )
 from readable import NOBODY
-from sweeps import choose, pairs
+from sweeps import choose, in_turn, pairs
 
-variants = pytest.mark.parametrize("variant", VARIANTS)
+variants = in_turn("variant", VARIANTS)
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 
