@@ -37,11 +37,19 @@ wants-root:
 
 # Every test has namespaces of its own. tests/sharing.py says which stay together, and which start first.
 # The linters run beside them, and say at the end what they found.
+COMPILED := $(VENV)/.compiled# once, where each worker would compile all that has changed
+IGNORED := $(patsubst %,--ignore tests/%,e2e cluster node mesh)
+$(COMPILED): $(PACKAGE) $(shell find netinit tests -name '*.py')
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq $(IGNORED) >/dev/null 2>&1 || true
+	@touch $@
+
 LINT = nice -n 5 $(MAKE) lint# by this name, since `make -n` runs every recipe that says MAKE
+COMPILE = $(MAKE) $(COMPILED)
 test: install ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
 	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder --ignore tests/e2e --ignore tests/cluster --ignore tests/node --ignore tests/mesh $(ARGS) || code=$$?; \
+	$(COMPILE); \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder $(IGNORED) $(ARGS) || code=$$?; \
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code
 
@@ -55,6 +63,7 @@ lint-style:
 
 lint-types:
 	@$(BIN)/mypy --strict --no-error-summary
+	@$(BIN)/mypy --strict --no-error-summary tests/typed_options.py
 
 lint-imports:
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
@@ -84,10 +93,10 @@ endurance: install ## the webhook for 20 minutes while configuration and certifi
 	@$(BIN)/python tests/bench/webhook.py --endurance $(or $(SECONDS),1200) --rate $(or $(RATE),150)
 
 # Sweeps: of them `make test` takes a few cases, see tests/sweeps.py.
-SWEEPS = $(shell grep -l '^from sweeps import' tests/netns/*.py)
+SWEEPS = $(shell grep -lrE '^from (sweeps|goldens) import' --include 'test_*.py' tests/conformance tests/golden tests/netns tests/unit)
 prove: install ## the long proofs: the simulator and all packets at once against the kernel, both dialects proved equal, whole sweeps; with new random examples (root)
 	@NETINIT_EXAMPLES=10 NETINIT_SEED=$${NETINIT_SEED:-$$RANDOM} NETINIT_CONNECTIONS=7000 NETINIT_PLANS=200 NETINIT_OPTION_SETS=1000 NETINIT_BOXES=12 NETINIT_SWEEPS=all \
-	  $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property tests/unit/simulate/test_lint.py tests/unit/node/test_unix_server.py tests/netns/test_node.py tests/netns/test_node_sweep.py $(SWEEPS) $(ARGS)
+	  $(BIN)/pytest $(if $(ROOT),--require-netns,-rs) --hypothesis-profile new-examples --timeout 3600 tests/kernel tests/property tests/unit/node/test_unix_server.py tests/netns/test_node.py tests/netns/test_node_sweep.py $(SWEEPS) $(ARGS)
 
 fuzz: install ## hostile templates, pods, annotations, configurations of the plugin and rules of a kernel: 100,000 cases of each; 10,000 requests to the webhook
 	@for name in gotemplate inject guard plugin snapshot; do $(BIN)/python "tests/fuzz/fuzz_$$name.py" --cases $(or $(CASES),100000); done

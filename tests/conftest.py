@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-profile") != "new-examples":
         # Else numbers and texts of all modules that a worker has imported by then are drawn from, too.
         providers._get_local_constants = lambda: providers._local_constants  # type: ignore[attr-defined]
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type] # jsonschema imports it, which parses 38 grammars, for addresses that nobody checks
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])  # as after `su`
     # A session behind `&` of a script or behind nohup ignores these, and so would what tests start and interrupt.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):

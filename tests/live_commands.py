@@ -55,6 +55,8 @@ class Connection(NamedTuple):
 
 
 Answer = tuple[bool, str]
+PARTS = (("explain", "audit"), ("verify without flags", "diff", "doctor"), ("sweep", "apply"))  # what is asked beside verify, in parts of equal length
+EVERYTHING = tuple(one for part in PARTS for one in part)
 
 
 class Answers(NamedTuple):
@@ -65,23 +67,35 @@ class Answers(NamedTuple):
     doubts: tuple[str, ...]
 
 
-def ask(pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection], *, judged: tuple[str, ...]) -> Answers:
-    """Asks every command once; those that answer for a single connection, once for each: audit for the `judged` alone. `argv` are apply's options."""
+def ask(
+    pod: Pod, argv: tuple[str, ...], connections: dict[str, Connection], *, judged: tuple[str, ...], asked: tuple[str, ...] = EVERYTHING
+) -> Answers:
+    """Asks verify, and the commands `asked`, once; those that answer for a single connection, once for each: audit for the `judged` alone.
+
+    `argv` are apply's options.
+    """
     options = Options.from_argv(argv, {})
     with pod.entered():
         report = verify(options)
         found = {"verify": _of_report(report), "kubectl netinit check": _of_check(report, options)}
-        shown = infer_run(Options())
-        found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
-        rule_source = find_rule_source(Options(), LIVE)
-        each = {name: {"explain": _ask_explain(rule_source, connection)} for name, connection in connections.items()}
-        for name in judged:
-            each[name]["audit"] = _ask_audit(rule_source, connections[name])
-        (pair,) = read_live_pair(options, (), "")
-        found["diff"] = _of_diff(to_object(pair))
-        found["doctor"] = _of_doctor()
-    done = look(pod, options)
-    found["sweep"] = (bool(done.error or done.differences), str(done))
+        if "verify without flags" in asked:
+            shown = infer_run(Options())
+            found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
+        each: dict[str, dict[str, Answer]] = {name: {} for name in connections}
+        rule_source = find_rule_source(Options(), LIVE) if {"explain", "audit"} & {*asked} else None
+        for name, connection in connections.items():
+            if rule_source and "explain" in asked:
+                each[name]["explain"] = _ask_explain(rule_source, connection)
+            if rule_source and "audit" in asked and name in judged:
+                each[name]["audit"] = _ask_audit(rule_source, connection)
+        if "diff" in asked:
+            (pair,) = read_live_pair(options, (), "")
+            found["diff"] = _of_diff(to_object(pair))
+        if "doctor" in asked:
+            found["doctor"] = _of_doctor()
+    if "sweep" in asked:
+        done = look(pod, options)
+        found["sweep"] = (bool(done.error or done.differences), str(done))
     return Answers(found, each, report.doubts)
 
 

@@ -55,6 +55,7 @@ AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
 WORD = 4  # bytes of an answer
+CAPABILITIES = {"net_admin": 12, "net_raw": 13, "sys_admin": 21}  # linux/capability.h
 OURS = "/proc/thread-self/ns/net"
 
 
@@ -64,14 +65,18 @@ def can_run(words: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
     return named and not any(name.startswith(AT_THE_START) for name in env or {})
 
 
-def run(words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+def run(
+    words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 240.0, without: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """The program, run to its end in this thread's network namespace with `ENVIRONMENT` and `env`, and nothing on stdin.
+
+    Neither it nor what it starts has or gets the capabilities in `without`, as after `setpriv --bounding-set`.
 
     Raises subprocess.TimeoutExpired after so many seconds; the program is killed then.
     """
     files = [os.memfd_create("stdout"), os.memfd_create("stderr")]
     try:
-        pid, told = _start(words, files, environ={**ENVIRONMENT, **(env or {})})
+        pid, told = _start(words, files, environ={**ENVIRONMENT, **(env or {})}, without=without)
         files.append(told)
         if not select.select([told], [], [], timeout)[0]:
             os.kill(pid, signal.SIGKILL)
@@ -166,10 +171,11 @@ class Running:
 
 
 def _start(
-    words: Sequence[str], outputs: Sequence[int], kind: str = PEOPLE, *, environ: Mapping[str, str] = ENVIRONMENT, folder: Path | None = None
-) -> tuple[int, int]:
+    words: Sequence[str], outputs: Sequence[int], kind: str = PEOPLE, *, environ: Mapping[str, str] = ENVIRONMENT, folder: Path | None = None,
+    without: Sequence[str] = (),
+) -> tuple[int, int]:  # fmt: skip
     """A process of the program, and the pipe that tells its status when it has ended."""
-    request = {"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ)}
+    request = {"words": [str(MAIN), *words], "folder": str(folder or Path.cwd()), "environ": dict(environ), "without": [CAPABILITIES[name] for name in without]}
     files = [os.open(OURS, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)]
     try:
         return fork(kind, request, [*files, *outputs])
@@ -251,6 +257,8 @@ def _become(request: dict[str, Any], namespace: int, *files: int) -> None:
     """This process is as if it had just been started so."""
     if not os.path.samestat(os.fstat(namespace), Path(OURS).stat()):  # to enter wants root, even where one is already
         namespaces.enter(namespace)
+    if dropped := request.get("without"):
+        _drop(dropped)
     for number, file in enumerate(files):
         os.dup2(file, number)
     _close(namespace, *files)
@@ -258,6 +266,14 @@ def _become(request: dict[str, Any], namespace: int, *files: int) -> None:
     os.environ.clear()  # the same bytes as those of `posix`, where the lean modules look
     os.environ.update(request["environ"])
     sys.argv = request["words"]
+
+
+def _drop(numbers: Sequence[int]) -> None:
+    """This process and what it starts have no longer these capabilities (capabilities(7))."""
+    kept = detect.read_capabilities("CapPrm") & ~sum(1 << number for number in numbers)
+    held = detect.read_capabilities("CapBnd")
+    capabilities.confine(tuple(number for number in range(held.bit_length()) if held >> number & 1 and number not in numbers), wanted=())
+    assert detect.read_capabilities("CapEff") == kept, "they are still there"
 
 
 def _serve_in_a_pod(asked: dict[str, Any], files: Sequence[int]) -> NoReturn:
@@ -294,7 +310,7 @@ if __name__ == "__main__":
 
         _serve_in_a_pod(*_serve(requests))
     from netinit.cli import start
-    from netinit.kernel import namespaces, preload
+    from netinit.kernel import capabilities, detect, namespaces, preload
 
     start._find_packages()
     start._find_packages = lambda: None  # it would ask all modules again where they are

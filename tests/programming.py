@@ -159,12 +159,14 @@ def check_same(now: str, wanted: str, what: str) -> None:
 
 
 def run_tool(
-    namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), **more: Any
+    namespace: NetworkNamespace, *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), without: Sequence[str] = (), **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare)."""
+    """The program, run inside to its end. `prefix` is a program that starts it (setpriv, unshare); it has no capability in `without`."""
     if not (prefix or more) and prefork.can_run(arguments, env):
         with namespace.entered():
-            return prefork.run(arguments, env)
+            return prefork.run(arguments, env, without=without)
+    if without:
+        prefix = [*prefix, "setpriv", "--bounding-set=" + ",".join(f"-{name}" for name in without), "--inh-caps=-all"]
     environment = {"PATH": FOLDERS, **(env or {})}
     return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)
 

@@ -12,12 +12,13 @@ from xdist.scheduler import LoadScopeScheduling
 
 APART = ("tests/netns/", "tests/kernel/", "tests/conformance/test_ambient.py", "tests/property/test_s")
 TOGETHER = (  # beginnings of names, each of which is one unit
+    "tests/netns/test_bypass_attempts.py",  # all share a pod of each mode and backend
     "tests/netns/test_node.py", "tests/netns/test_node_sweep.py", "tests/netns/test_node_clock.py",  # an agent takes two processes
     "tests/netns/test_peers_options.py::test_what_becomes_of_new_connections",  # the machine has one log
 )  # fmt: skip
 # What takes longest, by the beginnings of the tests' names.
 FIRST = (
-    "tests/netns/test_kills.py", "tests/property/test_gotemplate_go.py", "tests/property/test_symbolic.py", "tests/netns/test_node", "tests/unit/simulate/test_lint.py",
+    "tests/netns/test_kills.py", "tests/netns/test_bypass_attempts.py", "tests/property/test_gotemplate_go.py", "tests/property/test_symbolic.py", "tests/netns/test_node", "tests/unit/simulate/test_lint.py",
     "tests/netns/test_libiptc.py", "tests/netns/test_backend_contract.py", "tests/kernel/", "tests/netns/test_nftables_contract.py",
     "tests/property/", "tests/unit/webhook/", "tests/unit/inject/", "tests/netns/test_live.py",
 )  # fmt: skip

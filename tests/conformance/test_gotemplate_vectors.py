@@ -12,6 +12,7 @@ from inject_data import CLASSIC, CURRENT, needs_data
 from netinit.golang.template import StringMap, Struct, Template, TypedList
 from netinit.golang.template.values import Enum, Int32, Int64
 from netinit.inject import istio_functions
+from sweeps import together
 
 pytestmark = needs_data
 VECTORS = CURRENT / "render-vectors.json"
@@ -117,19 +118,19 @@ def known(row):
     return f"{row['case']}-{row['template']}"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=known)
+@together("row", ROWS, ids=known)
 def test_a_pod_renders_to_the_letter(row):
     rendered = template(row["settings"], row["template"], quoted=True).render(template_data(row))
     assert rendered == row["rendered"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=known)
+@together("row", ROWS, ids=known)
 def test_a_pod_renders_to_the_same_tree_with_yaml_as_kubernetes_writes_it(row):
     rendered = template(row["settings"], row["template"], quoted=False).render(template_data(row))
     assert yaml.load(rendered, yaml.CSafeLoader) == yaml.load(row["rendered"], yaml.CSafeLoader)
 
 
-@pytest.mark.parametrize("settings", sorted({path.parent.name for path in CURRENT.glob("settings/*/config.yaml")}))
+@together("settings", sorted({path.parent.name for path in CURRENT.glob("settings/*/config.yaml")}))
 def test_every_current_template_parses_and_the_poison_for_old_injectors_does_not(settings):
     templates, poison = texts(settings)
     for name, text in templates.items():

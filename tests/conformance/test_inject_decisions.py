@@ -12,6 +12,7 @@ from netinit.golang import goyaml
 from netinit.inject.decision import decide
 from netinit.inject.selectors import Selector
 from netinit.inject.webhooks import current_webhooks, firing, parse_webhooks
+from sweeps import together
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
@@ -35,7 +36,7 @@ DECISIONS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "classic"), DECISIONS)
+@together(("row", "classic"), DECISIONS)
 def test_the_decision_is_that_of_istio(row, classic):
     pod = {
         "metadata": {"labels": row["labels"], "annotations": row["annotations"]},
@@ -65,7 +66,7 @@ def published():
     return {tree["config"]: parse_webhooks(tree) for tree in goyaml.load_all(path.read_text())}
 
 
-@pytest.mark.parametrize("number", range(len(rows("webhook-matrix.json"))))
+@together("number", range(len(rows("webhook-matrix.json"))))
 def test_the_webhooks_that_fire_are_those_of_istio(number):
     row = rows("webhook-matrix.json")[number]
     for source in (CONFIGURATIONS, published()):

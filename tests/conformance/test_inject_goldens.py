@@ -28,6 +28,7 @@ from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manu
 from netinit.inject.containers import Status, find
 from netinit.inject.manifests import workloads
 from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
+from sweeps import together
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]
 
@@ -87,7 +88,7 @@ def with_version(trees, case):
     return json.loads(re.sub(r'(\\"version\\":\\")[0-9a-f]{64}', rf"\g<1>{given}", json.dumps(trees)))
 
 
-@pytest.mark.parametrize("case", parameters(CLASSIC))
+@together("case", parameters(CLASSIC))
 def test_classic_manual_injection_gives_istios_output(case):
     config = classic_config(case)
     if case.get("expected_error"):
@@ -106,7 +107,7 @@ def _annotation(case):
     return f"(?i)traffic.sidecar.istio.io/{word}"
 
 
-@pytest.mark.parametrize("case", [p for p in parameters(CURRENT) if not p.values[0]["skip_kube_inject"]])
+@together("case", [p for p in parameters(CURRENT) if not p.values[0]["skip_kube_inject"]])
 def test_current_manual_injection_gives_istios_output(case):
     config = current_config(case)
     if case["expected_error"]:
@@ -150,7 +151,7 @@ def as_template(pod):
     return {"metadata": {**metadata, "labels": labels}, "spec": pod["spec"]}
 
 
-@pytest.mark.parametrize("case", [p for p in parameters(CURRENT) if not p.values[0]["skip_webhook"]])
+@together("case", [p for p in parameters(CURRENT) if not p.values[0]["skip_webhook"]])
 def test_the_webhook_gives_the_pod_of_istios_output(case):
     config = current_config(case)
     annotations = OPENSHIFT if case["platform"] == "openshift" else {}
@@ -184,7 +185,7 @@ def test_the_webhook_gives_the_pod_of_istios_output(case):
 RECORDED = [p for folder in (CLASSIC, CURRENT) for p in parameters(folder) if p.values[0]["want_given"] and not p.values[0].get("expected_error")]
 
 
-@pytest.mark.parametrize("case", [p for p in RECORDED if not p.values[0].get("skip_kube_inject")])
+@together("case", [p for p in RECORDED if not p.values[0].get("skip_kube_inject")])
 def test_webhook_compare_finds_istios_pods_equal_to_ours(case):
     folder, config = (CLASSIC, classic_config(case)) if "template" in case else (CURRENT, current_config(case))
     theirs = with_version(wanted(case, folder), case) if folder is CLASSIC else wanted(case, folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from netinit.cli import start
+from sweeps import together
 
 FOLDER = Path(__file__).parent / "explain"
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15090,15021,15020"
@@ -60,7 +61,7 @@ def test_every_file_has_its_question():
     assert {file.stem for file in FOLDER.glob("*.txt")} == set(QUESTIONS)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@together("name", QUESTIONS)
 def test_the_json_has_what_its_schema_says_and_tells_the_same(name, capsys):
     told = json.loads(ask(QUESTIONS[name] + " --json --all", capsys))
     schema = json.loads((Path(start.__file__).parent.parent / "data" / "explain.schema.json").read_text())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-import pytest
-
 from netinit.kernel import netlink
 from netinit.lab import APP_ID, Probe, start_servers
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool, state
+from sweeps import in_turn
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -22,7 +21,7 @@ ZTUNNEL = {"mark": NODE_PROXY_MARK}
 INBOUND, OUTBOUND, RESOLVER = ("proxy", 15006), ("proxy", 15001), ("proxy", 15053)
 TRANSPARENT = {4: (socket.SOL_IP, 19), 6: (socket.IPPROTO_IPV6, 75)}  # IP_TRANSPARENT, IPV6_TRANSPARENT
 FAMILIES = (4, 6)
-backends = pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
+backends = in_turn("backend", ("iptables-nft", "iptables-legacy", "nftables", "libiptc"))
 
 
 def program(pod, backend, *arguments):
@@ -112,7 +111,7 @@ def test_a_pod_goes_from_a_sidecar_s_rules_to_ambient_s_and_back(pod, backend):
     assert "::6" not in pod.run(["ip", "-6", "address", "show", "dev", "lo"]).stdout
 
 
-@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+@backends
 def test_live_connections_are_explained_by_the_rules_that_another_agent_may_have_made(pod, backend):
     program(pod, backend)
     to = ("explain", "--live", "--to", f"{OUTSIDE[4]}:80")

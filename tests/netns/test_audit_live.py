@@ -9,6 +9,7 @@ import pytest
 from netinit.lab import APP_ID, Pod, start_servers
 from netinit.options import Options
 from programming import REDIRECT, TPROXY, VARIANTS, apply_in, needs, run_tool
+from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.netns
 OUTSIDE = "203.0.113.7"
@@ -16,13 +17,16 @@ BACKENDS = ("iptables-nft", "iptables-legacy", "libiptc", "nftables")
 ASSERTED = "outbound tcp port 80 not by proxy not to pod is captured"
 
 
-@pytest.fixture(params=BACKENDS)
+pytest_generate_tests = fixtures_in_turn(backend=BACKENDS, variant=VARIANTS)
+
+
+@pytest.fixture
 def backend(request) -> str:
     needs(request.param)
     return request.param
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture
 def variant(request) -> str:
     needs(request.param)
     return request.param

@@ -1,4 +1,4 @@
-"""Ways past the proxy that an attacker with ordinary means can try, each in every mode and backend.
+"""Ways past the proxy that an attacker with ordinary means can try, each in every mode; one backend after the other, in `make prove` all of them.
 
 Two kinds of rules: the default ones, which must let nothing past, and Istio's own (`--istio-exact`), for which the attempts that
 are known to succeed must succeed: that shows that an attempt is real.
@@ -7,6 +7,7 @@ are known to succeed must succeed: that shows that an attempt is real.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,9 @@ from bypass_world import (
     World,
 )
 from programming import needs
+from sweeps import choose
+
+TURNS = itertools.cycle(BACKENDS)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +56,7 @@ def enter(worlds: dict[tuple[str, str, bool], World], mode: str, backend: str, *
 
 
 def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
-    """Every attempt in each mode, backend and IP version; with Istio's rules those that succeed there."""
+    """Every attempt in each mode and IP version, on the next backend or on all; with Istio's rules those that succeed there."""
     found = []
     for attempt in attempts:
         for mode in MODES:
@@ -61,7 +65,8 @@ def cases(attempts: tuple[Attempt, ...], *, exact: bool) -> list:
                 if exact and not open_with_istio:
                     continue
                 marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule stops it yet")] if open_with_istio and not exact and DEFAULT_IS_EXACT else []
-                for backend in BACKENDS:
+                special = [backend for backend in BACKENDS if exact and (mode, version, backend) in attempt.istio]
+                for backend in choose(special or [next(TURNS)], BACKENDS):
                     named = f"{attempt.what}-{mode}-{backend}-ipv{version}"
                     expected = (attempt.with_istio(mode, version, backend),) if exact else attempt.expected
                     found.append(pytest.param(attempt, mode, backend, version, expected, id=named, marks=marks))
@@ -92,9 +97,14 @@ def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, back
     check(enter(worlds, mode, backend, exact=True), attempt, version, expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", OTHER_LAYOUTS)
-@pytest.mark.parametrize("attempt", [pytest.param(one, id=one.what) for one in (*bypass_inbound.ATTEMPTS, *APPLICATIONS)])
+def cases_of_layouts() -> list:
+    """Every attempt in each other layout, on the next backend or on all."""
+    attempts = (*bypass_inbound.ATTEMPTS, *APPLICATIONS)
+    places = [(attempt, mode, backend) for attempt in attempts for mode in OTHER_LAYOUTS for backend in choose([next(TURNS)], BACKENDS)]
+    return [pytest.param(*place, id="-".join((place[0].what, *place[1:]))) for place in places]
+
+
+@pytest.mark.parametrize(("attempt", "mode", "backend"), cases_of_layouts())
 def test_nobody_gets_past_the_proxy_in_another_layout(require_netns, worlds, attempt, mode, backend):
     """More is captured there, or has no address: ::6 is the current layout's alone."""
     for version in attempt.versions:

@@ -43,10 +43,12 @@ from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID
 from programming import needs
 from segments import ACK, FIN, PEER, PSH, RST, SYN, find_hardware_address, make_packet, make_segment, read_segment
+from sweeps import crossed, in_turn
 
-backends = pytest.mark.parametrize("backend", BACKENDS)
+VERSIONS = (4, 6)
+backends = in_turn("backend", BACKENDS)
 modes = pytest.mark.parametrize("mode", MODES)
-versions = pytest.mark.parametrize("version", [4, 6])
+versions = pytest.mark.parametrize("version", VERSIONS)
 NO_RULE = pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule stops it yet")
 VM = {4: "10.78.0.1", 6: "fd78::1"}
 # What connection tracking calls INVALID where it begins a connection.
@@ -73,9 +75,7 @@ def find_segment(listening, ports, seconds):
     return None
 
 
-@modes
-@backends
-@versions
+@crossed(mode=MODES, backend=BACKENDS, version=VERSIONS)
 def test_an_entry_made_over_an_excluded_interface_does_not_serve_another(require_netns, request, mode, backend, version):
     needs(backend)
     if DEFAULT_IS_EXACT and version == 4:  # IPv6 has no route to the server over that interface
@@ -121,8 +121,7 @@ def test_an_entry_of_the_proxys_serves_nobody_more_and_nobody_less_than_the_opti
             assert set(found) <= ({CAPTURED, NOBODY} if captured else {PAST}), found
 
 
-@backends
-@versions
+@crossed(backend=BACKENDS, version=VERSIONS)
 def test_odd_segments_of_a_virtual_machine_are_not_forwarded(require_netns, backend, version):
     needs(backend)
     with World("REDIRECT", backend, "-k", "net1", interfaces=("net1",)) as world, listening_below(world.pod.client) as outside:
@@ -218,9 +217,7 @@ def make_datagram_socket(namespace, version, *, bind=None):
     return made
 
 
-@backends
-@versions
-@pytest.mark.parametrize("all_servers", [True, False])
+@crossed(backend=BACKENDS, version=VERSIONS, all_servers=(True, False))
 def test_dns_queries_of_the_application_are_captured_whatever_was_there_before(require_netns, backend, version, all_servers):
     needs(backend)
     arguments = ["--capture-all-dns"] if all_servers else ["--dns-servers", ",".join(SERVER.values())]
@@ -346,7 +343,7 @@ def test_what_a_conntrack_helper_expects_is_captured_or_refused(require_netns, t
                 assert called in (CAPTURED, NOBODY)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 @pytest.mark.parametrize(  # where the application closes first in TPROXY mode, TPROXY takes the server's FIN, with Istio's rules too
     ("mode", "first"), [("REDIRECT", "application"), ("REDIRECT", "server"), ("TPROXY", "server")]
 )

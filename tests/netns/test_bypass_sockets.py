@@ -37,10 +37,11 @@ from bypass_world import (
 from netinit.lab import PROXY_ID
 from programming import apply_in, needs
 from segments import ACK, PEER, SYN
+from sweeps import crossed
 
-backends = pytest.mark.parametrize("backend", BACKENDS)
-modes = pytest.mark.parametrize("mode", [*MODES, *OTHER_LAYOUTS])
-versions = pytest.mark.parametrize("version", [4, 6])
+ALL_MODES = (*MODES, *OTHER_LAYOUTS)
+VERSIONS = (4, 6)
+versions = pytest.mark.parametrize("version", VERSIONS)
 REDIRECTING = ("REDIRECT", "ambient", "classic REDIRECT")  # modes in which nat captures inbound connections
 SOL_MPTCP, MPTCP_INFO = 284, 1  # linux/mptcp.h
 NEAR = {4: "198.51.100.7", 6: "2001:db8::8"}  # a server that the pod is not captured on the way to
@@ -67,9 +68,7 @@ def answer_on_port_of_proxy(world, version):
         return PAST if is_established(made) else LEAKED
 
 
-@modes
-@backends
-@versions
+@crossed(mode=ALL_MODES, backend=BACKENDS, version=VERSIONS)
 def test_an_answer_to_the_proxys_port_is_for_the_proxy_alone(require_netns, mode, backend, version):
     needs(backend)
     with World(mode, backend) as world:
@@ -119,9 +118,7 @@ def hand_over(world, made):
     return socket.socket(fileno=array.array("i", data)[0])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@versions
-@pytest.mark.parametrize("maker", ["the proxy", "another network namespace"])
+@crossed(mode=MODES, version=VERSIONS, maker=("the proxy", "another network namespace"))
 def test_a_socket_that_is_handed_over_stays_its_makers(require_netns, mode, version, maker):
     """By design: whoever may make such sockets, and gives them to the application, makes its connections."""
     needs("iptables-nft")
@@ -132,9 +129,7 @@ def test_a_socket_that_is_handed_over_stays_its_makers(require_netns, mode, vers
             assert world.verdict(EXPECTING) == PAST
 
 
-@modes
-@backends
-@versions
+@crossed(mode=ALL_MODES, backend=BACKENDS, version=VERSIONS)
 def test_a_socket_that_was_there_before_the_rules_is_captured(require_netns, mode, backend, version):
     """One is bound, one waits for a silent server whose answer then comes: conntrack did not run when its SYN went out."""
     needs(backend)
@@ -209,28 +204,24 @@ def join_announced_server(world, version):
 
 
 LIMITS = ("limits", "set", "subflows", "4", "add_addr_accepted", "4")
-JOINS = pytest.mark.parametrize("join", [join_announced_port, join_announced_server])
+JOINS = (join_announced_port, join_announced_server)
 EXCLUDED = ("-x", f"{NEAR[4]}/32,{NEAR[6]}/128")
 
 
-@pytest.mark.parametrize("mode", [*MODES, "classic REDIRECT", "classic TPROXY"])
-@backends
-@versions
-@JOINS
+@crossed(mode=(*MODES, "classic REDIRECT", "classic TPROXY"), backend=BACKENDS, version=VERSIONS, join=JOINS)
 def test_no_other_subflow_joins_a_connection_that_is_not_captured(require_netns, mode, backend, version, join):
     needs(backend)
     with World(mode, backend, *EXCLUDED) as world:
         assert join(world, version) == 0
 
 
-@versions
-@JOINS
+@crossed(version=VERSIONS, join=JOINS)
 def test_another_subflow_does_join_where_nothing_is_captured(require_netns, version, join):
     with World("REDIRECT", "iptables-nft", *EXCLUDED, rules=False) as world:
         assert join(world, version) == 1
 
 
-@modes
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_hairpin_is_captured_twice(require_netns, mode):
     """The address of a Service that leads back to the pod, by a router that translates both addresses."""
     needs("iptables-nft")
@@ -273,9 +264,7 @@ def say_sip(address, port):
     return "\r\n".join(lines).encode()
 
 
-@modes
-@backends
-@pytest.mark.parametrize("helper", ["irc", "sip"])
+@crossed(mode=ALL_MODES, backend=BACKENDS, helper=("irc", "sip"))
 def test_what_other_conntrack_helpers_expect_is_captured_or_refused(require_netns, tmp_path, mode, backend, helper):
     needs(backend)
     port, say = HELPERS[helper][1], {"irc": say_irc, "sip": say_sip}[helper]

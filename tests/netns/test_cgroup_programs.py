@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import prefork
 from bpf import KINDS, attached, cgroup, rewrite_port
 from in_force_cases import APP_ID, OPTIONS, OUTSIDE, PORT, programmed
 from netinit.lab import Probe
@@ -68,10 +69,11 @@ def send_from(folder):
 
 def run(pod, *words, inside=""):
     """The tool on the node, which names the pod by its process; `inside` a cgroup that is the topmost of a node of its own."""
-    command = [*TOOL, *words, "--pid", str(pod.resident)]
-    if inside:
-        script = f'echo $$ > {inside}/cgroup.procs; exec unshare -C -m sh -c \'mount -t cgroup2 none /sys/fs/cgroup; exec "$@"\' sh "$@"'
-        command = ["sh", "-c", script, "sh", *command]
+    words = (*words, "--pid", str(pod.resident))
+    if not inside:
+        return prefork.run(words)
+    script = f'echo $$ > {inside}/cgroup.procs; exec unshare -C -m sh -c \'mount -t cgroup2 none /sys/fs/cgroup; exec "$@"\' sh "$@"'
+    command = ["sh", "-c", script, "sh", *TOOL, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
 
 
@@ -172,7 +174,7 @@ def test_a_cgroups_hostile_name_forges_nothing(pod):
 def test_where_bpf_may_not_be_used_it_is_one_warning(pod):
     """As in a container whose seccomp profile refuses bpf(2)."""
     words = verify(pod).args
-    done = subprocess.run([sys.executable, "-c", REFUSE, *words], capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    done = subprocess.run([sys.executable, "-c", REFUSE, *TOOL, *words], capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line for line in done.stderr.splitlines() if "BPF" in line][1:] == [], done.stderr
 

@@ -20,10 +20,11 @@ from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MAX_ELEMENTS
 from programming import FOLDERS, TOOL, needs, run_tool, variant_of
-from sweeps import choose, pairs
+from sweeps import choose, in_turn, pairs
 
 OPTIONS = ("-p", "15001", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
 BACKENDS = ("iptables-nft", "iptables-legacy", "libiptc")
+one_backend = in_turn("backend", BACKENDS)
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 LIMIT = 255  # bytes of a comment (XT_MAX_COMMENT_LEN less its end)
 
@@ -76,7 +77,7 @@ def count_redirects(namespace, backend):
     return output(namespace, "sh", "-c", f"{program(backend)} -w -t nat -S ISTIO_REDIRECT 2>/dev/null || true").count("-A ISTIO_REDIRECT ")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@one_backend
 def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     needs(backend)
     forge(inside, backend)
@@ -167,7 +168,7 @@ def test_names_that_iptables_prints_bare_are_names_to_every_command(inside, back
     work_beside(inside, backend, lambda: output(inside, program(backend), "-w", "-t", "nat", "-S", "ZZ"))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@one_backend
 def test_a_name_with_a_newline_cannot_hide_a_rule_behind_a_quote(inside, backend):
     """hashlimit prints its name bare: one rule opens a quote, swallows the next, and prints what shall be read."""
     needs(backend)

@@ -41,7 +41,7 @@ first = pytest.mark.parametrize("attacked", choose(VARIANTS[:1], VARIANTS), indi
 second = pytest.mark.parametrize("attacked", choose(VARIANTS[1:], VARIANTS), indirect=True)
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture
 def attacked(request, pod):
     """A programmed pod, and what its owner has done to it since."""
     needs(request.param)
@@ -65,7 +65,7 @@ def speak(pod, name):
 
 @first
 def test_no_command_lets_a_pod_command_the_terminal(attacked):
-    for name in SPOKEN:
+    for name in choose([*list(SPOKEN)[:-1:2], "remove"], list(SPOKEN)):
         done = speak(attacked, name)
         assert not commands(done.stdout), name
         assert not commands(done.stderr, "\n\t"), name
@@ -79,7 +79,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_named_in_words_that_do_
     program = request.node.callspec.params["attacked"]
     attacked.run([program, "-w", "-t", "nat", "-I", "PREROUTING", "-i", INTERFACE, "-j", "RETURN"], check=True)
     named = 0
-    for name in SPOKEN:
+    for name in choose(list(SPOKEN)[1::2], list(SPOKEN)):
         done = speak(attacked, name)
         assert not commands(done.stdout), name
         assert not commands(done.stderr, "\n\t"), name
@@ -87,6 +87,7 @@ def test_a_rule_whose_interface_commands_the_terminal_is_named_in_words_that_do_
     assert named > 1, "the rule is there, and no command names it"
 
 
+@first
 def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
     verified = speak(attacked, "verify").stdout.splitlines()
     cleared = r'with comment "\x1b]0;pwned\x07\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"'

@@ -29,9 +29,9 @@ from programming import (
     run_tool,
     state,
 )
-from sweeps import choose
+from sweeps import choose, in_turn
 
-variants = pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy"])
+variants = in_turn("variant", ("iptables-nft", "iptables-legacy"))
 pytestmark = [
     pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset"),
     pytest.mark.usefixtures("judged_by_verify"),

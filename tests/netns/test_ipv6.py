@@ -1,10 +1,11 @@
 """Real connections over IPv6 where it is refused, and where it is left as Istio leaves it in a pod whose first address is IPv4.
 
-`make test` takes each backend and each layout or mode once, `make prove` each with each.
+`make test` takes one backend after the other, in each layout or mode once; `make prove` takes each with each.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import socket
@@ -19,7 +20,7 @@ from netinit.lab.servers import Listener
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, call_on, check_same, differences_in, needs, remove_in, run_tool, state
-from sweeps import pairs
+from sweeps import in_turn, pairs
 
 POD, CLIENT = "fd77::2", "fd77::1"
 FIRST, SECOND = "2001:db8::7", "2001:db8::8"
@@ -28,8 +29,9 @@ OUTSIDE, REFUSED = ("outside", 80), "refused"
 INBOUND, OUTBOUND = ("proxy", 15006), ("proxy", 15001)
 LAYOUTS = {"current": ("-o", "443", "-z", "15006"), "classic": ("-z", "15006"), "ambient": ()}
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
-backends = pytest.mark.parametrize("backend", BACKENDS)
-sidecars = pytest.mark.parametrize(("backend", "layout"), pairs(BACKENDS, ("current", "classic")))
+backends = in_turn("backend", BACKENDS)
+sidecars = in_turn(("backend", "layout"), list(itertools.product(BACKENDS, ("current", "classic"))), 2)
+modes = in_turn(("backend", "mode"), list(itertools.product(BACKENDS, ("REDIRECT", "TPROXY"))), 2)
 
 
 def asked(backend, layout, *arguments, ipv6="reject"):
@@ -190,7 +192,8 @@ def send_fragments(namespace, size):
 
 
 # The kernel itself drops a first fragment without the whole header (RFC 8200, 4.5).
-@pytest.mark.parametrize(("backend", "size"), pairs(BACKENDS, (24, 32)))
+@pytest.mark.parametrize("size", [24, 32])
+@backends
 def test_a_connection_whose_first_packet_comes_in_pieces_is_refused_too(pod, backend, size):
     start_servers(pod)
     assert send_fragments(pod.client, size), "without rules it is answered"
@@ -262,7 +265,7 @@ def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_each_backend(pod, bac
     check_same(state(pod), before, "remove takes everything away")
 
 
-@pytest.mark.parametrize(("backend", "mode"), pairs(("libiptc", "iptables-nft", "nftables", "iptables-legacy"), ("REDIRECT", "TPROXY")))
+@modes
 def test_refusing_closes_what_istio_leaves_open(pod, backend, mode):
     start_proxy_of_ipv4(pod)
     program(pod, asked(backend, "current", "-m", mode))

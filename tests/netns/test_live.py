@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer
-from programming import SIDECAR, TOOL, apply_in, check_same, load, needs, run_tool
+from programming import SIDECAR, apply_in, begin_tool, check_same, load, needs, run_tool
 from strategies import made_options
+from sweeps import crossed
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 REDIRECT = (*SIDECAR, "--ipv6", "on", "-o", "9000", "-x", "10.9.0.0/16,fd09::/64")
@@ -53,8 +53,7 @@ def tracked(pod):
     return {line.split()[0] for line in table.splitlines()[1:]}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@crossed(backend=BACKENDS, mode=MODES)
 def test_a_good_pod_is_right_in_every_row_and_stays_as_it_was(pod, backend, mode):
     needs(backend)
     arguments = (*MODES[mode], "--backend", backend)
@@ -195,12 +194,11 @@ def test_a_killed_run_takes_its_interface_along(pod):
     for number in range(60):
         if number >= 6 and seen > 1:
             break
-        with pod.entered():
-            process = subprocess.Popen([*TOOL, "verify", "--live", *REDIRECT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = begin_tool(pod, "verify", "--live", *REDIRECT)
         wait_until(lambda run=process: Peer.NAME in interfaces(pod) or run.poll() is not None, number % 6 * 0.02)
         seen += Peer.NAME in interfaces(pod)
         process.kill()
-        process.wait()
+        process.communicate()
         assert wait_until(lambda: Peer.NAME not in interfaces(pod)), "the interface stays"
     check_same(describe_state(pod), before, "a killed run left a trace")
     assert seen > 1, "the kills came at the wrong time"
@@ -301,14 +299,14 @@ def test_from_outside_the_pod_by_its_process(pod):
 
 def test_without_sys_admin_nobody_probes_from_outside_and_that_is_said(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    done = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"])
+    done = run_tool(pod, "verify", "--live", *REDIRECT, without=["sys_admin"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing was probed from outside: a peer needs SYS_ADMIN" in done.stderr
     assert "a peer to" not in done.stdout
 
 
 def test_without_net_raw_the_missing_privilege_is_named(pod):
-    refused = run_tool(pod, "verify", "--live", *REDIRECT, prefix=["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all"])
+    refused = run_tool(pod, "verify", "--live", *REDIRECT, without=["net_raw"])
     assert refused.returncode == 1
     assert "probing needs NET_RAW" in refused.stderr
     assert "Traceback" not in refused.stderr

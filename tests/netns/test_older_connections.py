@@ -19,6 +19,7 @@ from netinit.lab import APP_ID, PROXY_ID, start_servers
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, needs, run_tool
+from sweeps import in_turn
 
 pytestmark = pytest.mark.usefixtures("judged_by_verify")
 
@@ -26,8 +27,11 @@ POD, CLIENT = {4: "10.77.0.2", 6: "fd77::2"}, {4: "10.77.0.1", 6: "fd77::1"}
 OUT, EXCLUDED_OUT, IN, EXCLUDED_IN = 8000, 8001, 9000, 9001
 RULES = ["-b", "*", "-d", str(EXCLUDED_IN), "-i", "*", "-o", str(EXCLUDED_OUT), "--ipv6", "on"]
 OLD = ("out 4", "in 4", "out 6", "in 6")
-backends = pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables", "libiptc"])
-modes = pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+MODES = ("REDIRECT", "TPROXY")
+backends = in_turn("backend", BACKENDS)
+modes = pytest.mark.parametrize("mode", MODES)
+
 
 @pytest.fixture
 def stack():

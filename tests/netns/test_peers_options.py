@@ -16,6 +16,7 @@ from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool
+from sweeps import in_turn, pairs
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -23,7 +24,7 @@ CLIENT = {4: "10.77.0.1", 6: "fd77::1"}
 APP = {"uid": APP_ID, "gid": APP_ID}
 INBOUND, OUTBOUND = ("proxy", 15006), ("proxy", 15001)
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
-backends = pytest.mark.parametrize("backend", BACKENDS)
+backends = in_turn("backend", BACKENDS)
 
 
 def program(pod, backend, *arguments, environ=None):
@@ -168,9 +169,9 @@ def test_quic_of_groups_that_are_not_captured_is_not_refused(pod, backend):
 
 
 @pytest.mark.users
-@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy"])
-@pytest.mark.parametrize(("option", "told"), [("--exclude-outbound-for-uids", "user"), ("--exclude-outbound-for-gids", "group")])
-def test_a_user_that_a_user_namespace_does_not_have_is_named(require_netns, backend, option, told):
+@pytest.mark.parametrize(("backend", "asked"), pairs(("iptables-nft", "iptables-legacy"), (("--exclude-outbound-for-uids", "user"), ("--exclude-outbound-for-gids", "group"))))
+def test_a_user_that_a_user_namespace_does_not_have_is_named(require_netns, backend, asked):
+    option, told = asked
     with Pod(user_namespace=True) as pod:
         words = ["-b", "*", "--ipv6", "on", "--backend", backend, "--pid", str(pod.pid)]
         refused = run_tool(pod.client, "apply", *words, option, "tcp:53:70-70000")
@@ -210,7 +211,7 @@ class Listener5:
         self.socket.close()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_what_becomes_of_new_connections_is_reported_to_a_group_and_removed_with_the_rules(pod, backend):
     start_servers(pod, app=(80, 15020))
     program(pod, backend, "-b", "*", "-d", "15020", "-i", "*", "-x", "198.51.100.0/24", "--log-rules", "--log-group", "5", "--reject-quic")

@@ -10,11 +10,11 @@ import pytest
 
 from netinit.lab import APP_ID, start_servers
 from programming import FOLDERS, SIDECAR, needs, run_tool
-from sweeps import pairs
+from sweeps import crossed, in_turn, pairs
 
 OUTSIDE = "203.0.113.7"
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
-WITHOUT_NET_ADMIN = ("setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
+backends = in_turn("backend", BACKENDS)
 MODES = {
     "sidecar": (*SIDECAR, "--ipv6", "on"),
     "TPROXY and DNS": (*SIDECAR, "-m", "TPROXY", "--redirect-dns", "--dns-servers", "203.0.113.7", "--drop-invalid", "--ipv6", "on"),
@@ -29,8 +29,7 @@ def read(pod, *words):
     return done
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@crossed(mode=MODES, backend=BACKENDS)
 def test_rules_are_verified_against_the_options_that_they_show(pod, backend, mode):
     read(pod, "apply", *MODES[mode], "--backend", backend)
     done = read(pod, "verify", "--json")
@@ -43,7 +42,7 @@ def test_rules_are_verified_against_the_options_that_they_show(pod, backend, mod
     assert "no options were given" in done.stderr
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_a_rule_of_ours_has_its_purpose_without_any_option(pod, backend):
     start_servers(pod)
     read(pod, "apply", *MODES["sidecar"], "--backend", backend)
@@ -130,13 +129,13 @@ READING = (("verify",), ("verify", *SIDECAR), ("explain", "--live", "--to", "1.2
 @pytest.mark.parametrize(("backend", "words"), pairs(BACKENDS, READING))
 def test_root_without_net_admin_cannot_read_and_says_so(pod, backend, words):
     read(pod, "apply", *MODES["sidecar"], "--backend", backend)
-    done = run_tool(pod, *words, prefix=WITHOUT_NET_ADMIN)
+    done = run_tool(pod, *words, without=["net_admin"])
     assert (done.returncode, done.stdout) == (1, ""), done
     assert "NET_ADMIN is missing" in done.stderr
     assert "\\n" not in done.stderr
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_a_dry_run_of_remove_lists_what_remove_takes_away_and_changes_nothing(pod, backend):
     read(pod, "apply", *MODES["TPROXY and DNS"], "--backend", backend)
     before = pod.run(["nft", "--stateless", "list", "ruleset"]).stdout

@@ -38,9 +38,9 @@ from programming import (
     state,
 )
 from readable import NOBODY
-from sweeps import choose, pairs
+from sweeps import choose, in_turn, pairs
 
-variants = pytest.mark.parametrize("variant", VARIANTS)
+variants = in_turn("variant", VARIANTS)
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
 
@@ -144,7 +144,7 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
         caller.start()
     try:
         rounds = 0
-        while rounds < choose(9, 30) or len(arrivals) < choose(100, 300):
+        while rounds < choose(6, 30) or len(arrivals) < choose(60, 300):
             apply_in(pod, lives[rounds % len(lives)])
             rounds += 1
     finally:
@@ -272,8 +272,7 @@ def test_without_privileges_one_line_says_so(pod, readable):
 
 
 def test_root_without_net_admin_learns_what_is_missing(pod):
-    prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"]
-    failed = run_tool(pod, *REDIRECT, prefix=prefix)
+    failed = run_tool(pod, *REDIRECT, without=["net_admin"])
 
     assert failed.returncode == 1
     assert "NET_ADMIN is missing (uid 0)" in failed.stderr

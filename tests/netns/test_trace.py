@@ -18,6 +18,7 @@ from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool, state
+from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.netns
 OUTSIDE = "203.0.113.7"
@@ -33,7 +34,10 @@ LEFT = (
 )
 
 
-@pytest.fixture(params=["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
+pytest_generate_tests = fixtures_in_turn(backend=("iptables-nft", "iptables-legacy", "libiptc", "nftables"))
+
+
+@pytest.fixture
 def backend(request) -> str:
     needs(request.param)
     return request.param
@@ -376,6 +380,6 @@ def test_a_question_that_is_none_is_refused_by_name(pod, words, named):
 
 def test_without_net_admin_the_error_names_it(pod):
     apply_in(pod, Options.from_argv(REDIRECT))
-    done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "0.2", prefix=["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
+    done = run_tool(pod, "trace", "--to", f"{OUTSIDE}:80", "--timeout", "0.2", without=["net_admin"])
     assert done.returncode == 1
     assert "packets cannot be traced: NET_ADMIN is missing" in done.stderr

@@ -10,6 +10,7 @@ from netinit.lab import PROXY_ID, Probe, start_servers
 from netinit.options import Options
 from netinit.pods.live import read_live
 from programming import apply_in, arrivals, differences_in, needs, run_tool
+from sweeps import crossed
 
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 BACKENDS = ["iptables-nft", "iptables-legacy", "nftables", "libiptc"]
@@ -17,9 +18,7 @@ DNS = ("--redirect-dns", "--dns-servers", "203.0.113.7,2001:db8::7")
 APP, PROXY = ("app", 15008), ("proxy", 15006)
 
 
-@pytest.mark.parametrize("more", [(), DNS], ids=["plain", "dns"])
-@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@crossed(backend=BACKENDS, mode=("REDIRECT", "TPROXY"), more=((), DNS))
 def test_without_a_tunnel_an_application_on_its_port_is_captured(pod, backend, mode, more):
     needs(backend)
     start_servers(pod, app=(15008,), **({"transparent": (15006,)} if mode == "TPROXY" else {}))

@@ -8,13 +8,13 @@ from netinit.base.net import IPV4, IPV6
 from netinit.lab import PROXY_ID, Pod, start_servers
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
+from sweeps import crossed
 
 ON = (*SIDECAR, "--ipv6", "on", "--probe-timeout", "1s")
 ALONE = (*ON, "--skip-rule-apply", "--run-validation")
 
 
-@pytest.mark.parametrize("backend", [*VARIANTS, "nftables"])
-@pytest.mark.parametrize("more", [(), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")])
+@crossed(backend=(*VARIANTS, "nftables"), more=((), ("-m", "TPROXY"), ("--layout", "classic"), ("--redirect-dns", "--capture-all-dns")))
 def test_good_rules_are_proven_in_both_families_and_directions(pod, backend, more):
     needs(backend) if backend in VARIANTS else None
     done = run_tool(pod, *ON, *more, "--backend", backend, "--run-validation")

@@ -19,6 +19,7 @@ from netinit.options import Options
 from netinit.simulate.verdict_counters import NOTHING_CAPTURES
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool
+from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.netns
 OUTSIDE, EXCLUDED = "203.0.113.7", "198.51.100.7"
@@ -28,7 +29,10 @@ EVIL = "\x1b]0;pwned\x07\u202eevil"
 MOST_LOOKS = 1000  # ten a second, also while this process waits for something else
 
 
-@pytest.fixture(params=["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
+pytest_generate_tests = fixtures_in_turn(backend=("iptables-nft", "iptables-legacy", "libiptc", "nftables"))
+
+
+@pytest.fixture
 def backend(request) -> str:
     needs(request.param)
     return request.param

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from gotemplate_grammar import FUNCTIONS, Maker, encode, rich_data
 from netinit.golang.template import Template, TemplateError
 from randomness import some
+from sweeps import together
 
 SOURCE = Path(__file__).parent / "gotemplate_oracle" / "main.go"
 GO = os.environ.get("NETINIT_GO") or shutil.which("go", path=Path(sys.executable).parent) or shutil.which("go")
@@ -227,7 +228,7 @@ def test_too_few_and_too_many_values_print_as_in_go(oracle, form):
 UNSUPPORTED = ["%#x", "% d", "%[1]d", "%*d", "%.*f", "%b", "%o", "%O", "%e", "%E", "%G", "%F", "%X", "%U", "%p", "%w", "%z", "%!", "%", "%5", "%."]
 
 
-@pytest.mark.parametrize("form", UNSUPPORTED)
+@together("form", UNSUPPORTED)
 def test_what_is_not_supported_is_an_error_that_names_it_and_never_other_text(form):
     kind, text = ours(f'{{{{printf "a {form}" 1}}}}')
     assert kind == "error"

@@ -18,5 +18,5 @@ def load():
 
 
 def test_hostile_templates_end_in_text_or_in_a_template_error():
-    failures = load().run(some(600), seed=11)
+    failures = load().run(some(300), seed=11)
     assert not failures, "\n\n".join(failures[:5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -155,7 +156,11 @@ def outputs(text, where="RETURN"):
 
 
 DEVICES = {name for device in ("eth0", "lo") for name in (device, *[f"{device[:length]}+" for length in range(len(device) + 1)])}
-BENIGN = {where: outputs("benign", where) for where in ("RETURN", "DROP", "OTHER")}
+
+
+@functools.cache
+def benign(where):
+    return outputs("benign", where)
 
 
 @NO_CLOCK
@@ -172,7 +177,7 @@ def test_rules_of_others_command_no_terminal_and_forge_no_line(text, where):
     for name in ("explain", "verify", "draw"):
         assert isinstance(found[name], Lines)
         if text and text not in "benign":
-            assert found[name].count("\n") == BENIGN[where][name].count("\n"), f"{name}: a line more or less than with a harmless name"
+            assert found[name].count("\n") == benign(where)[name].count("\n"), f"{name}: a line more or less than with a harmless name"
 
 
 @NO_CLOCK
@@ -204,7 +209,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 
 def test_verify_quotes_a_comment():
-    shown = BENIGN["RETURN"]["verify"].splitlines()
+    shown = benign("RETURN")["verify"].splitlines()
     assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
 
 

@@ -29,7 +29,7 @@ FOREIGN = """*nat
 -A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
 COMMIT
 """
-SOME = settings(max_examples=some(20), suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=some(10), suppress_health_check=list(HealthCheck))
 
 
 def run_restore(variant, text):

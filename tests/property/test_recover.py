@@ -18,7 +18,7 @@ from randomness import some
 from strategies import made_any_options
 
 ANY = made_any_options()
-MANY = settings(max_examples=some(150), suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=some(75), suppress_health_check=list(HealthCheck))
 
 
 def routing_of(made: Plan) -> dict[int, int]:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 import yaml
 
 import reference
 from netinit.cli import commands, group
+from sweeps import together
 
 ROOT = Path(__file__).parents[2]
 PAGES = reference.find_pages(ROOT)
@@ -33,7 +33,7 @@ def anchors(page):
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@together("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings_that_exist(page):
     broken = []
     for target, anchor in LINK.findall(page.read_text("utf-8")):
@@ -43,7 +43,7 @@ def test_links_lead_to_files_and_headings_that_exist(page):
     assert not broken, f"{page.name}: {', '.join(broken)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@together("page", PAGES, ids=lambda page: page.name)
 def test_nobody_has_to_guess_what_a_sentence_means(page):
     found = [match[0] for riddle in RIDDLES for match in re.finditer(riddle, written(page), re.IGNORECASE)]
     assert not found, f"{page.name}: {', '.join(found)}"
@@ -78,13 +78,13 @@ def test_the_architecture_names_every_room_and_none_that_is_not_there():
     assert sorted(items) == sorted(rooms)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@together("page", PAGES, ids=lambda page: page.name)
 def test_yaml_blocks_parse(page):
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
         assert yaml.safe_load(block), block
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@together("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_a_sentence_have_the_flags_that_it_says(page):
     """Blocks are run (tests/netns/test_docs.py); what stands in a sentence is often a part of a command alone."""
     wrong = []

@@ -16,6 +16,7 @@ from netinit.inject.pod_options import options_of
 from netinit.inject.podfile import read_pods
 from netinit.simulate.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
+from sweeps import together
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
@@ -66,7 +67,7 @@ def test_an_example_names_the_image_of_this_version(path):
     assert not stale, f"examples/{path.name} names netinit:{', '.join(stale)}; this is {netinit.__version__}"
 
 
-@pytest.mark.parametrize("path", [*FILES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+@together("path", [*FILES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
 def test_a_helm_command_never_upgrades_istio_by_the_way(path):
     commands = re.findall(r"\bhelm (?:install|upgrade) [^\n`]*", path.read_text())
     ours = "charts/netinit "  # of this checkout

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, shorten, split_message
+from sweeps import together
 
 NAMED = [
     *range(0x20), 0x7F, *range(0x80, 0xA0), 0x61C, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F),
@@ -18,7 +18,7 @@ NAMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", NAMED, ids=hex)
+@together("number", NAMED, ids=hex)
 def test_controls_of_terminals_direction_width_and_lines_are_spelled(number):
     shown = escape(f"a{chr(number)}b")
     assert shown == f"a{repr(chr(number))[1:-1]}b"

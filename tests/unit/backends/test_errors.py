@@ -22,6 +22,7 @@ from netinit.backends.failure_causes import (
 from netinit.backends.iptables import LegacyVariant, NftVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
 from netinit.base.net import FAMILIES
+from sweeps import together
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ NO_TABLES = "Warning: Extension conntrack revision 0 not supported, missing kern
 FAILED = "iptables-nft-restore v1.8.9 (nf_tables): \nline 16: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT\nline 17: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT\n"
 
 
-@pytest.mark.parametrize(
+@together(
     ("said", "modules", "privileged", "kind", "text"),
     [
         ("Fatal: can't open lock file /run/xtables.lock: Permission denied", "nft", False, BackendUnavailableError, ADMIN),
@@ -81,7 +82,7 @@ def test_a_lock_of_iptables_comes_before_what_it_says():
     assert (type(error), str(error)) == (LockedError, "said; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
 
 
-@pytest.mark.parametrize(
+@together(
     ("number", "asked", "old_kernel", "kind", "remedy"),
     [
         (1, "", "", BackendUnavailableError, "; NET_ADMIN is missing"),

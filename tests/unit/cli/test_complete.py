@@ -8,6 +8,7 @@ from netinit.base.errors import NetinitError
 from netinit.cli import start
 from netinit.cli.commands import COMMANDS
 from netinit.cli.complete import complete
+from sweeps import together
 
 PODS = ["file,"]
 
@@ -19,7 +20,7 @@ def offered(line, form="bash_complete", program=()):
     return complete(form, environ, program).splitlines()
 
 
-@pytest.mark.parametrize(
+@together(
     ("line", "values"),
     [
         ("netinit exp", ["plain,explain"]),

@@ -141,16 +141,16 @@ LONG_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("words", LONG_ANSWERS, ids=lambda words: words[0])
-def test_a_terminal_of_few_columns_gets_whole_words_and_whole_options(words, width):
+def test_a_terminal_of_few_columns_gets_whole_words_and_whole_options(words):
     code, wide = on_a_terminal(*words, environ={"NO_COLOR": "1"})
-    again, text = on_a_terminal(*words, environ={"NO_COLOR": "1", "COLUMNS": str(width)})
-    assert (again, text.split()) == (code, wide.split())  # nothing is lost, and no word is in two
-    assert [line for line in text.splitlines() if len(line) > width and " " in line.strip()] == []
-    assert max(map(len, wide.splitlines())) > width
-    options = re.compile(r"(?<!\S)--[\w-]+ [^\s-]\S*")
-    assert options.findall(text) == options.findall(wide)  # each beside its value
+    for width in (60, 80):
+        again, text = on_a_terminal(*words, environ={"NO_COLOR": "1", "COLUMNS": str(width)})
+        assert (again, text.split()) == (code, wide.split())  # nothing is lost, and no word is in two
+        assert [line for line in text.splitlines() if len(line) > width and " " in line.strip()] == []
+        assert max(map(len, wide.splitlines())) > width
+        options = re.compile(r"(?<!\S)--[\w-]+ [^\s-]\S*")
+        assert options.findall(text) == options.findall(wide)  # each beside its value
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("60", 58), ("10000", 78), ("none", 78), ("", 78), ("20", 50)])

@@ -13,6 +13,7 @@ import netinit
 import peers
 from netinit.cli.convert_proof import compare
 from netinit.options.peers.convert import convert, part
+from sweeps import together
 
 DATA = Path(netinit.__file__).parent / "data"
 RULES = "tests/migrations/rules/linkerd-group.txt"
@@ -28,7 +29,7 @@ def ask(rules, *more):
     return ["netinit", "convert", "--from", "linkerd", *more, "--verify", str(rules), "--", *LINKERD]
 
 
-@pytest.mark.parametrize("case", peers.load_rules(), ids=lambda case: case.name)
+@together("case", peers.load_rules(), ids=lambda case: case.name)
 def test_every_difference_of_a_peer_s_rules_is_one_that_is_known(case):
     line = part(case.peer, case.args.replace("'", "").split())
     found = convert(case.peer, line)

@@ -15,6 +15,7 @@ from netinit.cli import group
 from netinit.cli.examples import EXAMPLES
 from netinit.cli.flags import FlagCommand
 from netinit.options import FLAGS
+from sweeps import together
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = group.root.list_commands(None)
@@ -61,7 +62,7 @@ def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run
     assert (ROOT / page.removeprefix("Documentation: ")).is_file()
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES))
+@together("path", sorted(EXAMPLES))
 def test_the_options_of_examples_exist(path):
     for example in EXAMPLES[path]:
         part = re.search(r"netinit( .*)?$", example.partition(" -- ")[0])
@@ -102,7 +103,7 @@ def test_a_closed_stdout_is_an_error_that_says_so(line):
     assert "internal error" not in done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@together("name", COMMANDS)
 def test_no_command_uses_the_name_of_a_flag_for_something_else(name):
     command = group.root.get_command(None, name)
     if isinstance(command, FlagCommand):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps import choose, together
+
 READERS = (
     ("audit", "--assert", "{}"), ("audit", "--pod", "{}"), ("explain", "--pod", "{}", "--to", "192.0.2.1:80"), ("draw", "--pod", "{}"),
     ("diff", "--pod", "{}", "--pod", "{}"), ("apply", "--dry-run", "--config", "{}"), ("convert", "--from", "kuma", "--file", "{}"),
@@ -25,7 +27,7 @@ def start(words, file, stdin=subprocess.DEVNULL):
     return subprocess.run(asked, stdin=stdin, capture_output=True, text=True, check=False, preexec_fn=bound, timeout=120)
 
 
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
+@together("words", choose(READERS[::3], READERS), ids=" ".join)
 def test_a_file_without_an_end_is_refused_by_its_name(words):
     done = start(words, "/dev/zero")
     assert done.returncode in {1, 2}, done

@@ -14,6 +14,7 @@ from netinit.cli.group import root
 from netinit.options import Options
 from netinit.options.declare import OF_ISTIO
 from netinit.options.kinds import DURATION, SWITCH
+from sweeps import together
 
 
 def find_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -41,7 +42,7 @@ def test_commands_and_flags_are_found():
     assert len(WITHOUT_EFFECT) > 100
 
 
-@pytest.mark.parametrize(("command", "field"), WITHOUT_EFFECT)
+@together(("command", "field"), WITHOUT_EFFECT)
 def test_a_flag_without_an_effect_is_refused_or_named(command, field, capsys):
     label = WRITTEN[field][0]
 

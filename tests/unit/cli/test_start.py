@@ -13,6 +13,7 @@ from netinit.base.errors import ApplyError, ValidationFailedError
 from netinit.cli import start
 from netinit.options import Options
 from readable import NOBODY
+from sweeps import together
 
 MAIN = str(Path(start.__file__).parent.parent / "__main__.py")
 # Builtin or loaded by every start of the interpreter, then small C modules; nothing that is written in Python.
@@ -133,7 +134,7 @@ def test_injection_makes_no_garbage_that_grows_with_the_documents_since_nobody_c
     assert left[1] - left[0] < 38  # not one object a document
 
 
-@pytest.mark.parametrize(
+@together(
     ("argv", "program", "istio", "apply", "words"),
     [
         ("netinit apply -p 1", "netinit apply", False, True, ("-p", "1")),

@@ -9,6 +9,7 @@ import pytest
 from netinit.base.errors import ParseError
 from netinit.golang.goyaml import dump, load, load_all, load_reporting
 from netinit.golang.goyaml.events import MAX_ALIASED_NODES, MAX_DEPTH
+from sweeps import together
 
 # Values as sigs.k8s.io/yaml gives them.
 SCALARS = [
@@ -26,7 +27,7 @@ SCALARS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "value"), SCALARS)
+@together(("text", "value"), SCALARS)
 def test_scalars_have_the_types_of_go(text, value):
     found = load(text)
     assert found == value
@@ -37,12 +38,12 @@ def test_not_a_number_is_a_float():
     assert math.isnan(load(".nan"))
 
 
-@pytest.mark.parametrize(("text", "value"), SCALARS)
+@together(("text", "value"), SCALARS)
 def test_what_is_written_comes_back_as_it_was(text, value):
     assert load(dump({"k": value, "l": [value]})) == {"k": value, "l": [value]}
 
 
-@pytest.mark.parametrize(("text", "value"), SCALARS)
+@together(("text", "value"), SCALARS)
 def test_strings_that_look_like_other_types_come_back_as_strings(text, value):
     assert load(dump({text: text, "l": [text]})) == {text: text, "l": [text]}
 
@@ -119,7 +120,7 @@ def test_texts_of_several_lines_stay_readable():
     )
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     ["a\n", "a\n\n", " a\nb", "a \nb", "\na", "a\tb\nc", "#a\nb", "- a\n- b", "a: b\nc: d", "\n", "a\r\nb", "é\nü", "a\u2028b\nc",
      "\x85", "\ufeffa", "\U0001f600", "'", '"', "it's", 'say "hi"', "{\"a\": 'b'}", "a #b", "a: b", "a:", "-a", "--a", "---", "?a", "*",

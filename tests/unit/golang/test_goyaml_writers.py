@@ -9,6 +9,7 @@ from netinit.golang.goyaml import dump, load
 from netinit.golang.goyaml.scalars import WORDS
 from netinit.golang.goyaml.values import to_yaml
 from netinit.golang.template import FunctionError
+from sweeps import together
 
 # What Go writes, by package yaml's own rules: what resolves to another type, timestamps and base-60 numbers are quoted.
 GO = [
@@ -26,19 +27,19 @@ CAREFUL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "shown"), GO)
+@together(("text", "shown"), GO)
 def test_go_quotes_what_its_reader_would_take_for_something_else(text, shown):
     assert to_yaml({"k": text}) == f"k: {shown}\n"
     assert load(f"k: {shown}\n") == {"k": text}
 
 
-@pytest.mark.parametrize(("text", "shown"), CAREFUL)
+@together(("text", "shown"), CAREFUL)
 def test_the_careful_writer_quotes_what_any_reader_could(text, shown):
     assert dump({"k": text}) == f"k: {shown}\n"
     assert load(dump({"k": text})) == yaml.safe_load(dump({"k": text})) == {"k": text}
 
 
-@pytest.mark.parametrize("word", WORDS)
+@together("word", WORDS)
 @pytest.mark.parametrize("write", [dump, to_yaml])
 def test_no_word_of_yaml_stands_without_quotes(write, word):
     assert write({"k": word}) == f'k: "{word}"\n'

@@ -10,6 +10,7 @@ from netinit.inject.annotations import CHECKS, validate
 from netinit.inject.config import default_config
 from netinit.inject.pod_options import find_init, options_of
 from netinit.options import Options
+from sweeps import together
 
 T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"
 PORT_LISTS = (
@@ -62,12 +63,12 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "value"), GOOD)
+@together(("key", "value"), GOOD)
 def test_these_values_are_accepted(key, value):
     validate({key: value})
 
 
-@pytest.mark.parametrize(("key", "value"), BAD)
+@together(("key", "value"), BAD)
 def test_these_values_are_refused_in_istios_words(key, value):
     with pytest.raises(InjectionError) as caught:
         validate({key: value})

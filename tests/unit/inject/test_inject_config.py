@@ -10,6 +10,7 @@ from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
 from netinit.inject.config import default_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
+from sweeps import together
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
@@ -85,7 +86,7 @@ def test_a_bad_selector_is_left_out_with_a_warning():
     assert decide(POD, "ns", config).inject, "an empty selector matches nothing"
 
 
-@pytest.mark.parametrize(
+@together(
     ("source", "message"),
     [
         ("", "must be a mapping"),

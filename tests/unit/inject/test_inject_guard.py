@@ -13,6 +13,7 @@ from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
+from sweeps import together
 
 DATA = Path(os.environ.get("NETINIT_CONFORMANCE") or Path(__file__).parents[4] / "shared" / "conformance")
 DATADOG = DATA / "inject" / "current" / "settings" / "12a7d007"
@@ -176,7 +177,7 @@ def shape_of(tree):
     return [shape_of(item) for item in tree] if isinstance(tree, list) else "leaf"
 
 
-@pytest.mark.parametrize("place", PLACES)
+@together("place", PLACES)
 @pytest.mark.parametrize("source", ["annotation", "label", "name", "argument"])
 def test_a_value_is_one_scalar_or_refused(place, source):
     expression = {
@@ -293,7 +294,7 @@ TEXTS = [
         "a: {{ toYaml (fromJSON V) | trim | nindent 6 }}", "a: {{ toYaml (fromJSON V) | trimSuffix `\n` | nindent 6 }}",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("text", TEXTS)
+@together("text", TEXTS)
 def test_a_written_tree_is_exactly_the_values_tree(line, text):
     tree = {"k" + text: text, "list": [text, {"deep": text}, [], {}], "n": None, "yes": True, "one": 1}
     template = (
@@ -355,7 +356,7 @@ spec:
     assert "breaks out" in refusal(config, pod_of(serviceAccountName="web\n    tty: false"))
 
 
-@pytest.mark.parametrize(
+@together(
     "expression",
     [
         ".ObjectMeta.Labels.k", "$.ObjectMeta.Labels.k", "(index .ObjectMeta.Labels `k`)", "(annotation .ObjectMeta `k` .Values.x)", ".MeshConfig.DefaultConfig.ProxyMetadata.K",

@@ -7,9 +7,10 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.base.tree import shown
 from netinit.inject.merge import MERGE_KEYS, merge, only_names
+from sweeps import together
 
 
-@pytest.mark.parametrize(("field", "key"), sorted(MERGE_KEYS.items()))
+@together(("field", "key"), sorted(MERGE_KEYS.items()))
 def test_lists_of_these_fields_are_joined_by_their_key(field, key):
     merged = merge({field: [{key: 1, "a": 1}, {key: 2}]}, {field: [{key: 1, "b": 2}]})
     assert merged == {field: [{key: 1, "a": 1, "b": 2}, {key: 2}]}

@@ -15,6 +15,7 @@ from netinit.inject.platforms import proxy_ids
 from netinit.inject.rendering import image_of
 from netinit.inject.selectors import Selector
 from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
+from sweeps import together
 
 
 def pod(kind, name, *, labels=None, version="apps/v1", generate="x-"):
@@ -182,14 +183,14 @@ def test_metrics_are_left_alone_where_somebody_says_so(annotations, enabled):
     assert (spec, after) == (probed(), annotations)
 
 
-@pytest.mark.parametrize("port", ["15000", "15001", "15004", "15006", "15008", "15020", "15021", "15053", "15090"])
+@together("port", ["15000", "15001", "15004", "15006", "15008", "15020", "15021", "15053", "15090"])
 @pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
 def test_a_scrape_port_of_the_proxy_is_an_error(key, port):
     with pytest.raises(InjectionError, match=f"invalid value '{port}' for annotation '{key}': port {port} belongs"):
         merge_metrics(probed(), {key: port}, 15999, enabled=True)
 
 
-@pytest.mark.parametrize("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
+@together("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
 @pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "8_0", "99999999999999999999999", "\u0663"])
 def test_a_scrape_port_that_is_none_is_an_error(key, port):
     with pytest.raises(InjectionError, match="is no port from 1 to 65535"):
@@ -436,7 +437,7 @@ def otel(
 INSTANCE = "service.instance.id=ns.$(POD_NAME).c"
 
 
-@pytest.mark.parametrize(
+@together(
     ("given", "wanted"),
     [
         ({"enrichment": "ISTIO_CANONICAL"}, ""),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import ParseError
 from netinit.inject import apply_patch, json_patch
+from sweeps import together
 
 KEYS = st.text(alphabet='~/01-a\u00e9\u2028 \n"', max_size=4)
 TREES = st.recursive(
@@ -76,7 +77,7 @@ def test_the_pointers_of_rfc_6901_lead_where_it_says():
 DOCUMENT = {"a": ["x", "y"], "m": {"k": "v"}, "s": "text", "~": 1}
 
 
-@pytest.mark.parametrize(
+@together(
     "path",
     ["/a/-1", "/a/+1", "/a/01", "/a/ 1", "/a/1 ", "/a/1_0", "/a/\u0661", "/a/1e0", "/a/2", "/a/", "/a/9999999999999", "/a/x", "/s/0", "/s/x", "/none/x", "/m/k/0", "/m//k"],
 )  # fmt: skip
@@ -96,7 +97,7 @@ def test_nothing_is_added_where_no_place_is(path):
         apply_patch(DOCUMENT, [{"op": "add", "path": path, "value": 1}])
 
 
-@pytest.mark.parametrize(
+@together(
     ("operations", "message"),
     [
         ({}, "must be a list"), ("x", "must be a list"), (None, "must be a list"), ([5], "must be an object"), ([{}], "None is none of add"),

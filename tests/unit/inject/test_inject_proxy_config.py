@@ -10,6 +10,7 @@ from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.mesh_messages import duration, enum_names, fields_of, has_presence, read_message
 from netinit.inject.meshconfig import MeshConfig
+from sweeps import together
 
 CONFIG = load_config(
     {"templates": {"sidecar": "metadata: {annotations: {out: {{ protoToJSON .ProxyConfig | quote }}}}"}}
@@ -67,7 +68,7 @@ CANONICAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "wanted"), CANONICAL)
+@together(("text", "wanted"), CANONICAL)
 def test_what_the_annotation_says_reaches_the_proxy_in_protobufs_spelling(text, wanted):
     assert announced(text) == wanted
 
@@ -91,7 +92,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@together("text", REFUSED)
 def test_what_istio_refuses_is_refused_with_the_field_named(text):
     with pytest.raises(InjectionError) as error:
         announced(text)
@@ -130,7 +131,7 @@ def test_a_field_set_to_its_zero_replaces_that_of_the_mesh():
     assert mesh.proxy.with_annotation("statNameLength: 0\nextraStatTags: []\nmeshId: ''").changed() == {}
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "nanoseconds"),
     [
         ("0", 0), ("1s", 10**9), ("-2s", -2 * 10**9), ("+1s", 10**9), ("1m30s", 90 * 10**9), ("1.5h", 5400 * 10**9),

@@ -9,6 +9,7 @@ import pytest
 from netinit.base.errors import ConfigError
 from netinit.inject import Namespace, Settings, inject_pod, load_config
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
+from sweeps import together
 
 TEMPLATES = {"templates": {"sidecar": "metadata: {annotations: {out: {{ protoToJSON .ProxyConfig | quote }}, image: {{ .ProxyImage | quote }}}}"}}
 SELECTED = {"selector": {"matchLabels": {"test": "selector"}}}
@@ -58,7 +59,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("resources", "more", "wanted"), CASES.values(), ids=CASES)
+@together(("resources", "more", "wanted"), CASES.values(), ids=CASES)
 def test_what_applies_to_a_pod(resources, more, wanted):
     assert effective(*resources, **more) == wanted
 

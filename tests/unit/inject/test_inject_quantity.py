@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject.kubernetes_types import canonical, round_up
+from sweeps import together
 
 RECORDED = [
     ("0", "0"), ("1", "1"), ("1.5", "1500m"), ("0.5Gi", "512Mi"), ("1024", "1024"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"),
@@ -15,7 +16,7 @@ RECORDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "written"), RECORDED)
+@together(("given", "written"), RECORDED)
 def test_a_quantity_has_one_spelling(given, written):
     assert canonical(given) == written
 

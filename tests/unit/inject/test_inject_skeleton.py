@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netinit.base.errors import InjectionError, ParseError
@@ -13,6 +13,8 @@ from netinit.golang import goyaml
 from netinit.inject import guard, load_config
 from netinit.inject.manifests import PodOwner
 from netinit.inject.rendering import Subject, render, render_text
+from randomness import some
+from sweeps import together
 
 HEAD = "spec:\n  containers:\n  - name: istio-proxy\n"
 A, B = "{{ index .ObjectMeta.Annotations `a` }}", "{{ index .ObjectMeta.Annotations `b` }}"
@@ -90,7 +92,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
+@together("line", LINES)
 def test_words_give_what_the_text_itself_says(line):
     config = config_of(line, f"last: {B}")
     for word in WORDS:
@@ -104,6 +106,7 @@ def test_words_give_what_the_text_itself_says(line):
 
 
 @pytest.mark.parametrize("line", LINES)
+@settings(max_examples=some(15))
 @given(data=st.data())
 def test_whatever_is_accepted_is_what_the_text_itself_says(line, data):
     texts = st.text("ab01.:-#'\"\\ \n{}[],&*!|>%@~_/$()=\t", min_size=1, max_size=8)

@@ -9,6 +9,7 @@ from netinit.inject import inject_pod
 from netinit.inject.config import default_config
 from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.podfile import has_tunnel
+from sweeps import together
 
 VARIABLE = "ISTIO_META_ENABLE_HBONE"
 
@@ -19,7 +20,7 @@ def pod_with(*env, native=False, **more):
     return {"metadata": {"name": "web"}, "spec": lists}
 
 
-@pytest.mark.parametrize("native", [False, True])
+@together("native", [False, True])
 @pytest.mark.parametrize(
     ("env", "known"),
     [
@@ -55,7 +56,7 @@ ON = {"proxy.istio.io/config": 'proxyMetadata: {ISTIO_META_ENABLE_HBONE: "true"}
 OFF = {"proxy.istio.io/config": 'proxyMetadata: {ISTIO_META_ENABLE_HBONE: "false"}'}
 
 
-@pytest.mark.parametrize(
+@together(
     ("metadata", "containers", "port"),
     [
         ({}, [], 0),

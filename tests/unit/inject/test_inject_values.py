@@ -10,6 +10,7 @@ from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.inject import inject_pod, load_config
 from netinit.inject.config import default_config
 from netinit.inject.values import merge_values, set_values
+from sweeps import together
 
 
 def test_maps_are_merged_and_everything_else_replaces():
@@ -62,7 +63,7 @@ SET = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "made"), SET)
+@together(("setting", "made"), SET)
 def test_settings_are_read_by_helms_grammar(setting, made):
     assert set_values({}, (setting,)) == made
 
@@ -102,7 +103,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "said"), BAD)
+@together(("setting", "said"), BAD)
 def test_a_setting_that_is_wrong_says_what_and_changes_nothing(setting, said):
     base = {"m": {"x": 1}, "l": []}
     if said is None:

@@ -11,6 +11,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
 from netinit.inject.podfile import read_pods
 from netinit.inject.warnings import ERROR, WARNING, pod_findings
+from sweeps import together
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"
 
@@ -158,7 +159,7 @@ def test_a_sidecar_among_the_init_containers_counts_as_an_application():
     assert (WARNING, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
 
 
-@pytest.mark.parametrize(
+@together(
     ("inits", "found"),
     [
         ([container("before"), init()], []),

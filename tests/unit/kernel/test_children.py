@@ -17,6 +17,7 @@ from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitEr
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import answers, children, run
 from netinit.options import Options
+from sweeps import together
 
 
 def ask(action, *, raw=False, **more):
@@ -80,7 +81,7 @@ def test_an_answer_that_is_no_data_is_not_sent(value):
         ask(lambda: value)
 
 
-@pytest.mark.parametrize(
+@together(
     "answer",
     [
         '{"os:system": ["echo taken over"]}', '{"netinit.kernel.run:start": {"program": "/bin/sh"}}', '{"netinit.kernel.children:Child": {"pid": 1}}',
@@ -100,7 +101,7 @@ def test_an_error_with_a_name_of_something_else_is_an_error_and_nothing_more():
         raise answers.decode_error(answers.encode(("ended_by", (15, "x"))))
 
 
-@pytest.mark.parametrize("answer", ["1", "[]", '["ApplyError"]', '["ApplyError", ["a"], 3, 4]', '{"list": []}', "x"])
+@together("answer", ["1", "[]", '["ApplyError"]', '["ApplyError", ["a"], 3, 4]', '{"list": []}', "x"])
 @pytest.mark.parametrize("kind", ["=", "E", "O"])
 def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_looks_like(answer, kind):
     """Each of these is no error as a child sends it; as a value the first five are."""

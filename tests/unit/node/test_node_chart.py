@@ -20,6 +20,7 @@ from netinit.node.settings import AgentSettings
 from netinit.options.declare import take_flags
 from netinit.webhook.chart import set_value
 from netinit.webhook.settings import ServeSettings
+from sweeps import together
 
 VALUES = (
     (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
@@ -55,7 +56,7 @@ def test_it_is_not_there_unless_it_is_wanted():
     assert not [tree for tree in render_chart() if tree["kind"] == "DaemonSet"]
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_the_containers_flags_are_those_of_the_agent(given):
     words = container(*given)["args"]
     assert words[:2] == ["node", "agent"]

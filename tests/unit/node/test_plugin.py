@@ -17,6 +17,7 @@ import pytest
 
 from node_agent import SANITIZERS, build_plugin, copy_plugin, write_settings
 from plugin_reader import differences, read_all
+from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
 
@@ -25,7 +26,10 @@ POD = "IgnoreUnknown=1;K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3de"
 PREVIOUS = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 'a"\\b'}
 
 
-@pytest.fixture(params=["plain", "sanitized"])
+pytest_generate_tests = fixtures_in_turn(plugin=("plain", "sanitized"))
+
+
+@pytest.fixture
 def plugin(request, tmp_path):
     """The plugin with settings for an agent that is away."""
     found = copy_plugin(tmp_path / "bin", build_plugin(*(() if request.param == "plain" else SANITIZERS)))

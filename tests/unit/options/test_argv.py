@@ -7,13 +7,14 @@ import pytest
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS
 from netinit.options.declare import parse_flags, take_flags
+from sweeps import together
 
 
 def texts(*words):
     return {field: text for field, (text, _) in parse_flags(words, FLAGS).items()}
 
 
-@pytest.mark.parametrize(
+@together(
     ("words", "want"),
     [
         (["-p", "15001"], {"outbound_port": "15001"}),

@@ -15,13 +15,14 @@ from netinit.golang import goyaml
 from netinit.options import FLAGS, LAYOUTS, Options, kinds
 from netinit.options.file import WITHOUT, known_flags, read_tree, render_file
 from strategies import made_ambient_options, made_options
+from sweeps import together
 
 
 def read(tree, texts=None, environ=None):
     return Options.from_texts(texts or {}, environ or {}, (), read_tree(tree, "x.yaml"))
 
 
-@pytest.mark.parametrize(
+@together(
     ("tree", "field", "value"),
     [
         ({"istio-inbound-ports": "*"}, "inbound_ports", "*"),
@@ -49,7 +50,7 @@ def test_exceptions_of_users_are_a_list_too():
     assert one == read({"exclude-outbound-for-uids": "tcp:22:1;udp:53:2"})
 
 
-@pytest.mark.parametrize(
+@together(
     ("tree", "problem"),
     [
         ({"istio-inbound-portz": 80}, "x.yaml: istio-inbound-portz: there is no such option; did you mean istio-inbound-ports?"),
@@ -104,7 +105,7 @@ def test_the_file_of_options_makes_them_again_and_fits_the_schema(options):
         assert fits(value, properties[key]), (key, value)
 
 
-@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.kind is kinds.DURATION], ids=lambda flag: flag.field)
+@together("flag", [flag for flag in FLAGS if flag.kind is kinds.DURATION], ids=lambda flag: flag.field)
 @pytest.mark.parametrize("text", ["1ns", "500ms", "90s", "2m"])
 def test_a_duration_stands_in_the_file_as_a_flag_takes_it(flag, text):
     options = Options(**{flag.field: text})

@@ -9,6 +9,7 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, Network, PortRange
 from netinit.options import kinds as v
+from sweeps import together
 
 
 def networks(*texts):
@@ -72,13 +73,13 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "value"), READ, ids=lambda x: repr(x) if isinstance(x, str) else "")
+@together(("kind", "text", "value"), READ, ids=lambda x: repr(x) if isinstance(x, str) else "")
 def test_a_good_value_is_read(kind, text, value):
     assert kind.read(text) == value
     assert type(kind.read(text)) is type(value)
 
 
-@pytest.mark.parametrize(("kind", "text", "value"), READ, ids=lambda x: repr(x) if isinstance(x, str) else "")
+@together(("kind", "text", "value"), READ, ids=lambda x: repr(x) if isinstance(x, str) else "")
 def test_what_is_read_and_written_reads_the_same_again(kind, text, value):
     assert kind.read(kind.write(kind.read(text))) == value
 
@@ -183,7 +184,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "reason"), REFUSED, ids=lambda x: ascii(x)[:40] if isinstance(x, str) else "")
+@together(("kind", "text", "reason"), REFUSED, ids=lambda x: ascii(x)[:40] if isinstance(x, str) else "")
 def test_a_bad_value_is_refused_with_the_reason(kind, text, reason):
     with pytest.raises(ValueError) as caught:
         kind.read(text)

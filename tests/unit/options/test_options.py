@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pickle
 import pwd
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-import netinit
 from netinit.base.errors import OptionError
 from netinit.base.net import Network
 from netinit.options import FLAGS, LAYOUTS, Interception, Options, kinds
 from netinit.options.kinds import Flag
+from sweeps import together
 
 
 def problems(arguments, environ=None):
@@ -74,7 +71,7 @@ def with_companions(flag: Flag, environ: dict[str, str]) -> dict[str, str]:
     return {**environ, "NETWORK_NAMESPACE": "blue"} if flag.field == "cni_mode" else environ
 
 
-@pytest.mark.parametrize("flag", NAMED, ids=lambda flag: flag.long)
+@together("flag", NAMED, ids=lambda flag: flag.long)
 def test_every_flag_sets_its_field_in_each_spelling(flag):
     good, _ = sample(flag)
     environ = with_companions(flag, {})
@@ -91,7 +88,7 @@ def test_every_flag_sets_its_field_in_each_spelling(flag):
         assert value != getattr(Options(), flag.field), words
 
 
-@pytest.mark.parametrize(("flag", "name"), FROM_ENVIRONMENT, ids=lambda x: x if isinstance(x, str) else "")
+@together(("flag", "name"), FROM_ENVIRONMENT, ids=lambda x: x if isinstance(x, str) else "")
 def test_every_variable_sets_its_field_and_a_flag_goes_before_it(flag, name):
     good, _ = sample(flag) if flag.field != "keep_local_loopback" else ("1", "")
     made = Options.from_argv([], with_companions(flag, {name: good}))
@@ -104,7 +101,7 @@ def test_every_variable_sets_its_field_and_a_flag_goes_before_it(flag, name):
             assert getattr(Options.from_argv([f"--{flag.long}={text}"], with_companions(flag, {name: good})), flag.field) == default
 
 
-@pytest.mark.parametrize("flag", NAMED, ids=lambda flag: flag.long)
+@together("flag", NAMED, ids=lambda flag: flag.long)
 def test_every_bad_value_is_reported_with_the_flag_as_it_was_written(flag):
     _, bad = sample(flag)
     for spelled in (f"--{flag.long}", *([f"-{flag.short}"] if flag.short else [])):
@@ -114,7 +111,7 @@ def test_every_bad_value_is_reported_with_the_flag_as_it_was_written(flag):
         assert "\n" not in problem
 
 
-@pytest.mark.parametrize(
+@together(
     ("flag", "name"),
     [(flag, name) for flag, name in FROM_ENVIRONMENT if flag.field != "keep_local_loopback"],
     ids=lambda x: x if isinstance(x, str) else "",
@@ -270,20 +267,6 @@ def test_what_is_captured_and_how_it_is_run_are_told_apart():
     run = {flag.field for flag in FLAGS} - {flag.field for flag in Interception.flags}
     assert {"netns", "pid", "backend", "log_as_json", "dry_run", "lock_timeout", "rule_comments", "ipset_threshold"} <= run
     assert {"layout", "ipv6", "dns_servers", "inbound_ports"} <= {flag.field for flag in Interception.flags}
-
-
-def test_the_type_checker_knows_every_field_of_the_constructor(tmp_path):
-    wrong = {"nonexistent=1": "call-arg", 'dry_run="x"': "arg-type", "outbound_port=None": "arg-type"}
-    source = tmp_path / "user.py"
-    lines = ["from netinit import Options", *[f"Options({words})" for words in wrong], "Options(dry_run=True, outbound_port=15001, inbound_ports=(80,))"]
-    source.write_text("\n".join(lines) + "\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), str(source)],
-        capture_output=True, text=True, check=False, cwd=Path(netinit.__file__).parent.parent, timeout=100,
-    )  # fmt: skip
-    found = [line.partition(": error: ") for line in done.stdout.splitlines() if str(source) in line or "user.py" in line]
-    assert [int(place.rpartition(":")[2]) for place, _, _ in found] == [2, 3, 4], done.stdout + done.stderr
-    assert [text.rpartition("[")[2].rstrip("]") for _, _, text in found] == list(wrong.values()), done.stdout
 
 
 IDENTITIES = [

@@ -12,6 +12,7 @@ from netinit.base.errors import OptionError
 from netinit.options import Options
 from netinit.options.peers.convert import PEERS, convert, part
 from netinit.options.peers.declare import LACKING, NEEDLESS, READ, SAME, PeerFlag
+from sweeps import together
 
 CASES = [
     pytest.param(peer, case, id=f"{peer}-{number}") for peer in peers.PEERS for number, case in enumerate(peers.load(peer), 1)
@@ -25,7 +26,7 @@ def ours(text):
     return Options.from_argv([word for word in words if not re.match(r"[A-Z_0-9]+=", word)], named)
 
 
-@pytest.mark.parametrize(("peer", "case"), CASES)
+@together(("peer", "case"), CASES)
 def test_a_peer_s_command_line_is_ours(peer, case):
     found = peers.convert_line(peer, case.get("args", ""), case.get("file"))
     assert found.options == ours(case["ours"])
@@ -63,7 +64,7 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
         assert flag.names or flag.key or flag.variables
 
 
-@pytest.mark.parametrize(
+@together(
     ("peer", "args", "problems"),
     [
         ("linkerd", "-p 4143 -o 4140 --inbound-port-to-ignore 5", ["'--inbound-port-to-ignore' is no flag of Linkerd; did you mean --inbound-ports-to-ignore?"]),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from goldens import BEHAVIOURS, options_of
 from netinit.options import MAX_RECORD, Interception, Options, read_record, write_record
+from sweeps import together
 
 
 def of_rules(options: Interception) -> dict[str, object]:
     return {flag.field: getattr(options, flag.field) for flag in Interception.flags}
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", BEHAVIOURS)
 def test_the_options_of_a_golden_are_read_back_or_too_long(behaviour):
     options = options_of(behaviour)
     text = write_record(options)
@@ -39,7 +38,7 @@ def test_what_does_not_fit_is_not_recorded():
     assert write_record(Options(inbound_ports=ports[:10]))
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "", "netinit", "kept by the firewall", "netinit apply -b", "netinit apply -b 0", "netinit apply --nonsense",

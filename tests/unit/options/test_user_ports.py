@@ -8,13 +8,14 @@ from netinit.base.net import PortRange
 from netinit.options import Options
 from netinit.options.interception import PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.user_ports import PortsOfUsers, find_same
+from sweeps import together
 
 
 def item(protocol, ports, first, last=None):
     return PortsOfUsers(protocol=protocol, ports=ports, first=first, last=first if last is None else last)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "items"),
     [
         ("", ()),
@@ -41,7 +42,7 @@ def test_a_list_is_read_into_one_item_for_each_protocol_and_span_of_users(text, 
     assert PORTS_OF_UIDS.read(PORTS_OF_UIDS.write(items)) == items
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "why"),
     [
         ("icmp:22:1", "begins with neither tcp nor udp nor *"),

@@ -25,6 +25,7 @@ from netinit.options import LOOP_MARK, Options
 from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
 from netinit.pods.transaction import INTERIM_BIT
 from netinit.pods.verify import verify
+from sweeps import crossed
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
 SIDES = (NFT, LEGACY, NFTABLES)
@@ -188,9 +189,9 @@ def fail_in_turn(machine, act):
     raise AssertionError("there is no end of changes")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("old", "new"), PAIRS)
-def test_whichever_change_of_a_hand_over_fails_all_is_as_before(machine, old, new, mode):
+@crossed(pair=PAIRS, mode=MODES)
+def test_whichever_change_of_a_hand_over_fails_all_is_as_before(machine, pair, mode):
+    old, new = pair
     for side in SIDES[:2]:
         for family in FAMILIES:
             machine.tables[side].execute(family, FOREIGN)

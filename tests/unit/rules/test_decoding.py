@@ -23,6 +23,7 @@ from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import FOREIGN, NAMES, read
+from sweeps import together
 
 NOTHING = References(sets={}, devices={})
 # What nft was given (tests/recorded.py), as iptables would say it.
@@ -167,7 +168,7 @@ NAT = {  # what a range of REDIRECT or DNAT says: flags, first and last address,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", NAT, ids=str)
+@together("given", NAT, ids=str)
 @pytest.mark.parametrize("revision", [0, 2])
 def test_a_range_of_addresses_or_ports_and_flags_that_are_not_known_are_no_one_destination(given, revision):
     flags, first, last, low, high = given

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.snapshot import INET
 from netinit.rules.expressions.native import arrange, find_unequal
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
+from sweeps import together
 
 PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}
 
@@ -20,7 +19,7 @@ def arranged(snapshot, name, table):
     return arrange(rules, {one.name.encode(): one.replace(elements=one.elements[::-1]) for one in table.sets}, table.chains)
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", BEHAVIOURS)
 def test_a_plan_that_was_encoded_is_equal_to_itself_and_to_no_other(behaviour):
     held = snapshot_of(PLANS[behaviour])
     for name, table in encode_plan(PLANS[behaviour]).items():

@@ -12,6 +12,7 @@ from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import ALWAYS
 from netinit.rules.targets import Tproxy
 from strategies import made_options
+from sweeps import together
 
 SOME = settings(max_examples=80)
 BUILTIN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
@@ -226,7 +227,7 @@ def test_without_any_option_these_make_the_rules(layout):
     assert origins(layout=layout) == basic | {one_more[layout]}
 
 
-@pytest.mark.parametrize(
+@together(
     ("fields", "origin"),
     [
         ({"inbound_ports": "80"}, "--istio-inbound-ports"),

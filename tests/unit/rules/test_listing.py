@@ -12,6 +12,7 @@ from netinit.rules.iptables.ownership import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
 from netinit.rules.iptables.parse.listing import parse_listing, unquoted
 from netinit.rules.iptables.transition import target_from_listing, write_transition
+from sweeps import together
 
 SEPARATORS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 NASTY = f"{SEPARATORS}\0\x1b\x7f\x9b\udcff\udc80\u202e\"\\' #*:-A[]ab"
@@ -69,7 +70,7 @@ def test_whatever_iptables_quotes_is_read(spec):
     assert rules_of(f"-A ZZ {spec}".rstrip(), "-A ZZ -j RETURN") == [spec, "-j RETURN"]
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "what"),
     [
         (table(":A - [0:0]", '-A A --comment "x'), "a quote does not close"),
@@ -118,7 +119,7 @@ def test_a_listing_with_counters_has_them_before_every_rule(line):
         parse_listing(table(":A - [0:0]", line), counted=True)
 
 
-@pytest.mark.parametrize("separator", SEPARATORS[1:] + "\0\x7f\x9b\u202e\udcff")
+@together("separator", SEPARATORS[1:] + "\0\x7f\x9b\u202e\udcff")
 def test_only_a_newline_ends_a_line_and_nothing_unprintable_stands_without_quotes(separator):
     with pytest.raises(ParseError, match="cannot be read safely"):
         rules_of(f"-A ZZ -i a{separator}-A ZZ -j DROP")
@@ -132,7 +133,7 @@ def test_an_error_shows_foreign_text_cut_and_escaped():
     assert "\x1b" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "told"),
     [
         ("*nat\n", "a table does not end: *nat"),

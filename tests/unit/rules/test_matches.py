@@ -12,6 +12,7 @@ from netinit.rules.matches import Match, context, foreign, packet
 from netinit.rules.matches.context import UnknownMatch
 from netinit.simulate.one_packet import OnePacket
 from recorded import FOREIGN
+from sweeps import together
 
 MODULES = {context.__name__, foreign.__name__, packet.__name__}
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
@@ -86,7 +87,7 @@ WITHOUT_NFT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "nft", "words"), FACES)
+@together(("text", "nft", "words"), FACES)
 def test_a_match_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     rule = parse_rule(f"{text} -j RETURN", IPV4)
     assert write_rule(rule, IPV4) == [f"{text} -j RETURN"]
@@ -250,7 +251,7 @@ TRUTHS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "changes", "truth"), TRUTHS)
+@together(("text", "changes", "truth"), TRUTHS)
 def test_a_match_is_true_of_these_packets(text, changes, truth):
     assert listed(text).choose(OnePacket(SYN.replace(**changes), POD, "FORWARD")).holds is truth
 

@@ -9,6 +9,7 @@ import pytest
 from allpackets import around, check_cover, check_members, divide_all
 from core import IPV4, Network, parse_listing
 from netinit.simulate.ruleset import load_listing
+from sweeps import together
 
 ROUTED = around(IPV4, routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.1.0.0/16"), "eth2")), forwards=True)
 MATCHES = (
@@ -25,7 +26,7 @@ MATCHES = (
 HOOKS = {"raw": ("PREROUTING", "OUTPUT"), "mangle": ("PREROUTING", "OUTPUT"), "filter": ("INPUT", "OUTPUT")}
 
 
-@pytest.mark.parametrize("match", MATCHES)
+@together("match", MATCHES)
 @pytest.mark.parametrize("table", HOOKS)
 def test_of_all_packets_a_match_chooses_those_that_it_is_true_of(table, match):
     hooks = [hook for hook in HOOKS[table] if not (hook == "OUTPUT" and "-i " in match) and not (hook != "OUTPUT" and ("-o " in match or "owner" in match))]

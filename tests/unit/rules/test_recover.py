@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, Network, Options, plan, settled
-from goldens import BEHAVIOURS, options_of
+from goldens import BEHAVIOURS, THIRDS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options import LAYOUTS
@@ -15,6 +15,7 @@ from netinit.rules.nft import render_tables
 from netinit.rules.nft import write_plan as write_nft
 from netinit.rules.render import render_commands
 from plan_snapshot import live_chains
+from sweeps import together
 
 DEFAULT = ("-b", "*", "-i", "*")
 
@@ -48,7 +49,7 @@ def test_the_rules_of_every_layout_are_recognised_and_told_by_a_golden(layout, i
     assert any(options_of(name).layout == layout for name in BEHAVIOURS), f"no golden has --layout {layout}"
 
 
-@pytest.mark.parametrize(
+@together(
     ("wanted", "live", "differing"),
     [
         ((), (), {}),
@@ -76,7 +77,7 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
     assert {flag.field: tuple(values) for flag, *values in find_other_values(settled(given(*wanted)), found)} == differing
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "changes", "unread"),
     [
         ((), (), ()),
@@ -163,7 +164,7 @@ def test_the_tunnel_s_port_is_told_by_either_rule_that_has_it():
     assert (found.options.tunnel_port, set(found.unread)) == (15008, {"--inbound-tunnel-port: no rule names it"})
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", THIRDS[0])
 def test_the_rules_of_a_golden_tell_options_that_make_them_again(behaviour):
     options = options_of(behaviour)
     made, found = plan(options), read(options)
@@ -184,7 +185,7 @@ CAPTURED6, PROBE6 = "! -d ::1/128 -p tcp -m mark ! --mark 0x539/0xfff -j REDIREC
 DNS_RULES = ("--dport 53 -j REDIRECT", "--dport 53 -m mark ! --mark 0x539/0xfff -j REDIRECT", "CT --zone")
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "lost", "field", "value"),
     [
         ((), (), "ipv6", "on"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import plan
-from goldens import BEHAVIOURS, options_of
+from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
 from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
 from netinit.options import Options
@@ -33,6 +33,7 @@ from netinit.rules.rule_builder import expression
 from netinit.rules.targets import Accept, Drop, Redirect, Return
 from plan_snapshot import snapshot_of, table_of
 from rule_encodings import encode_rule
+from sweeps import together
 
 TABLE = "istio-proxy-nat"
 HOOKS = {
@@ -67,13 +68,13 @@ def plan_of(**chains):
     return Plan(layout="current", families=FAMILIES, tables=tables)
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", THIRDS[1])
 def test_a_golden_that_is_programmed_differs_in_nothing(behaviour):
     made = plan(options_of(behaviour))
     assert compare(made, snapshot_of(made)) == ()
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@together("behaviour", THIRDS[2])
 def test_the_rules_of_a_golden_are_written_as_nft_lists_them(behaviour):
     made = plan(options_of(behaviour))
     written = render_tables(write_plan(made))

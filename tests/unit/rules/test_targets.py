@@ -10,6 +10,7 @@ from netinit.rules.foreign_targets import Observe, Several, UnknownTarget, Write
 from netinit.rules.marking_targets import RestoreMark
 from netinit.rules.targets import Target
 from recorded import FOREIGN
+from sweeps import together
 
 MODULES = {one.__name__ for one in (targets, marking_targets, foreign_targets)}
 
@@ -65,7 +66,7 @@ FACES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "nft", "words"), FACES)
+@together(("text", "nft", "words"), FACES)
 def test_a_target_says_the_same_in_each_dialect_and_in_words(text, nft, words):
     rule = parse_rule(f"-p tcp -j {text}", IPV4)
     assert write_rule(rule, IPV4) == [f"-p tcp -j {text}"]
@@ -102,7 +103,7 @@ def test_a_rule_without_a_target_counts():
     assert (rule.target.describe(), rule.target.label()) == ("count it and go on", "count")
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "tracks", "only_observes"),
     [
         ("ACCEPT", False, False),
@@ -146,7 +147,7 @@ def test_ipv6_has_its_own_spellings(text, nft):
     assert rule.target.nft(IPV6) == nft
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "label", "calls", "captures_at"),
     [
         ("ACCEPT", "ACCEPT", "", 0),

@@ -10,6 +10,7 @@ import pytest
 from netinit.base.errors import TooManyPartsError
 from netinit.simulate.symbolic import diagram
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR, Diagram
+from sweeps import together
 
 LASTS = (4, 2, 6)
 POINTS = frozenset(product(*[range(last + 1) for last in LASTS]))
@@ -42,7 +43,7 @@ def some_set(made, random):
     return node, points
 
 
-@pytest.mark.parametrize("number", range(200))
+@together("number", range(200))
 def test_sets_are_joined_cut_and_counted_like_sets_of_points(number):
     made, random = Diagram(LASTS), Random(number)
     (one, its), (other, their) = some_set(made, random), some_set(made, random)
@@ -53,7 +54,7 @@ def test_sets_are_joined_cut_and_counted_like_sets_of_points(number):
         assert made.size(node) == len(wanted)
 
 
-@pytest.mark.parametrize("number", range(50))
+@together("number", range(50))
 def test_equal_sets_are_one_node_however_they_were_made(number):
     made, random = Diagram(LASTS), Random(number)
     one, _ = some_set(made, random)

@@ -17,6 +17,7 @@ from netinit.simulate.draw import make_picture, render_dot, render_mermaid, rend
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_listing, load_plan
+from sweeps import together
 
 FORMATS = {"text": render_text, "mermaid": render_mermaid, "dot": render_dot}
 LINES = [
@@ -39,7 +40,7 @@ def chains(made):
     return [(table, name) for table, boxes in made.tables.items() for name in boxes]
 
 
-@pytest.mark.parametrize("line", LINES)
+@together("line", LINES)
 @pytest.mark.parametrize("family", [IPV4, IPV6], ids=str)
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_chain_with_rules_is_shown(line, family, form):

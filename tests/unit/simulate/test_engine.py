@@ -17,6 +17,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.ruleset import combine_backends, load_listing, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
+from sweeps import together
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 POD6 = Surroundings(family=IPV6, addresses=(("eth0", number_of("fd00::2")),))
@@ -453,7 +454,7 @@ FAILING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@together(
     ("match", "holds"), [(match, True) for match in HOLDING] + [(match, False) for match in FAILING]
 )
 def test_every_kind_of_match_in_the_outbound_direction(match, holds):

@@ -8,6 +8,7 @@ from netinit.base.net import IPV4, HostAddress, number_of
 from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.host import LOST, NO_DEFAULT, dropping_routes, find_devices, find_devices_of_sockets
+from sweeps import together
 
 LO, ETH0, ETH1 = 1, 2, 3
 OUTSIDE = number_of("203.0.113.7")
@@ -35,7 +36,7 @@ def rule(**more):
     return RoutingRule(**{"family": 2, "priority": 100, "action": 1, "table": 100, **more})
 
 
-@pytest.mark.parametrize(("asked", "ways"), [
+@together(("asked", "ways"), [
     ({}, {"eth1"}),
     ({"source": (number_of("10.0.0.0"), 24)}, {"eth1"}),
     ({"source": (number_of("10.9.0.0"), 24)}, {"eth0"}),

@@ -26,6 +26,7 @@ from netinit.options.declare import take_flags
 from netinit.webhook.chart import set_value
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
+from sweeps import together
 
 VALUES = (
     (),
@@ -63,7 +64,7 @@ def hooks(*given, namespace="mesh"):
     return [tree for tree in made(*given, namespace=namespace) if tree["kind"] == "MutatingWebhookConfiguration"]
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_every_choice_renders_whole_objects_with_names_and_labels(given):
     trees = made(*given)
     for tree in trees:
@@ -76,7 +77,7 @@ def test_every_choice_renders_whole_objects_with_names_and_labels(given):
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_the_containers_flags_are_those_of_the_server(given):
     words = one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert words[:2] == ["webhook", "serve"]
@@ -85,7 +86,7 @@ def test_the_containers_flags_are_those_of_the_server(given):
     assert (settings.port, settings.service) == (15017, one("Service", *given)["metadata"]["name"])
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 def test_webhook_names_and_rights_fit_each_other(given):
     configurations = {tree["metadata"]["name"] for tree in hooks(*given)}
     words = one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -286,7 +287,7 @@ def test_no_configuration_has_the_label_by_which_istiod_takes_it_for_its_own(giv
     assert not [tree for tree in hooks(*given) if "istio.io/rev" in tree["metadata"]["labels"]]
 
 
-@pytest.mark.parametrize("given", VALUES, ids=",".join)
+@together("given", VALUES, ids=",".join)
 @pytest.mark.parametrize("name", ["mesh", "kube-system", "kube-public"])
 def test_the_own_and_the_systems_namespaces_are_never_matched(given, name):
     for configuration in hooks(*given):

@@ -16,6 +16,7 @@ from helm import render_chart
 from netinit.webhook import linting
 from netinit.webhook.certificates import make_pair
 from netinit.webhook.linting import lint
+from sweeps import together
 
 NOW = 1_800_000_000.0
 PAIR = make_pair(("x",), now=NOW, seconds=90 * 86400)
@@ -176,7 +177,7 @@ def istiod(revision):
     return {"kind": "Deployment", "metadata": {"name": "istiod", "namespace": "istio-system", "labels": {"app": "istiod", "istio.io/rev": revision}}}
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "wanted"),
     [
         (label_as_istio, ["claimed-by-istiod"]),

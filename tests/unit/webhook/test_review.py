@@ -12,6 +12,7 @@ from netinit.inject.pod import Namespace, Settings
 from netinit.webhook import configuration, review
 from netinit.webhook.configuration import Served, Texts, load
 from netinit.webhook.review import Fault, answer, environment_of
+from sweeps import together
 from webhook_server import CONFIG, make_pod, make_review, patched
 
 SERVED = load(
@@ -167,7 +168,7 @@ def test_what_only_some_versions_of_python_can_read_is_refused_or_answered_as_an
     assert (given.outcome, given.reason) in {("denied", "too-large"), ("refused", "too-large"), (shallow.outcome, shallow.reason)}, given
 
 
-@pytest.mark.parametrize(
+@together(
     ("body", "status", "reason"),
     [
         (b"", 400, "empty"),

@@ -14,6 +14,7 @@ from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
 from netinit.inject.values import merge_values
 from netinit.webhook.chart import KEYWORDS, find_problems
+from sweeps import together
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = goyaml.load((CHART / "values.yaml").read_text())
@@ -60,7 +61,7 @@ def test_the_judgement_is_that_of_json_schema(path, value):
     assert bool(wrong) is not jsonschema.Draft7Validator(SCHEMA).is_valid(tree), wrong
 
 
-@pytest.mark.parametrize(
+@together(
     ("word", "said"),
     [
         ("replicas=two", '"replicas": "two" must be a whole number'),

@@ -21,6 +21,7 @@ from netinit.golang.template import StringMap, Struct, Template, TemplateError, 
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
 from netinit.inject import istio_functions
+from sweeps import together
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())
 """What sprig 3.2.3 and sigs.k8s.io/yaml 1.3 answered to random arguments: function, arguments, printed as %v|%T|%q."""
@@ -88,7 +89,7 @@ def test_every_function_of_sprig_is_called_in_a_template_that_go_rendered():
     assert set(sprig.FUNCTIONS) - set(REFUSED) - called == set()
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@together("name", sorted(REFUSED))
 def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then(name):
     assert (
         Template("t", f'{{{{ if false }}}}{{{{ {name} "x" 1 }}}}{{{{ end }}}}fine', sprig.FUNCTIONS).render({})
@@ -99,7 +100,7 @@ def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then
     assert REFUSED[name] in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@together(
     ("template", "message"),
     [
         ('{{ set .own "a" 1 }}', "set would change the template's data; change a copy of it, made by deepCopy"),
@@ -160,7 +161,7 @@ CONTAINERS = [
 ]
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wanted"),
     [
         ('{{ annotation .meta "a" "d" }}', "x"),
@@ -341,7 +342,7 @@ class Sample:
     def of_none(anything, *, quiet: bool = True) -> None: ...
 
 
-@pytest.mark.parametrize(
+@together(
     "call",
     [Sample().plain, Sample.plain, Sample.of_class, Sample.of_none, lambda: 0, lambda *rest: rest, lambda a, b=1: b,
      *[one.call for one in (*BUILTINS.values(), *sprig.FUNCTIONS.values()) if hasattr(one.call, "__code__")]],

@@ -21,6 +21,7 @@ from netinit.golang.template import (
     TypedList,
 )
 from netinit.golang.template.values import Enum
+from sweeps import together
 
 ANSWERS = json.loads((Path(__file__).parent / "go_answers.json").read_text())
 DATA = rich_data()
@@ -51,7 +52,7 @@ def test_templates_give_what_go_recorded_for_them():
     assert not wrong, "\n".join(wrong[:5])
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wanted"),
     [
         ("{{ .Values.port }}", "15020"),
@@ -210,7 +211,7 @@ def test_functions_in_the_data_can_be_called_and_not_printed():
         assert str(caught.value).endswith(message)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wanted"),
     [
         ('{{ slice .l 1 2 }} {{ slice .l 0 1 2 }} {{ slice .typed 1 | printf "%T" }}', "[2] [1] []string"),

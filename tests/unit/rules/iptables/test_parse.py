@@ -24,6 +24,7 @@ from netinit.rules.matches.context import (
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
+from sweeps import together
 
 SPELLINGS = [
     ("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001", "-p tcp --dport 80 -j REDIRECT --to-port 15001"),
@@ -45,7 +46,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("listed", "written"), SPELLINGS)
+@together(("listed", "written"), SPELLINGS)
 def test_two_spellings_of_one_rule_are_the_same_rule(listed, written):
     assert normalise(listed, IPV4) == normalise(written, IPV4)
     assert normalise_rule(parse_rule(listed, IPV4)) == normalise_rule(parse_rule(written, IPV4))
@@ -69,7 +70,7 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+@together(("one", "other"), DIFFERENT)
 def test_different_rules_are_different(one, other):
     assert normalise(one, IPV4) != normalise(other, IPV4)
 
@@ -106,7 +107,7 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "matches", "target"), READ, ids=[text for text, _, _ in READ])
+@together(("text", "matches", "target"), READ, ids=[text for text, _, _ in READ])
 def test_rules_of_others_are_read_or_kept_to_the_letter(text, matches, target):
     rule = parse_rule(text, IPV4)
     assert (rule.matches, rule.target) == (matches, target)
@@ -169,7 +170,7 @@ def test_a_quote_that_does_not_close_is_an_error_that_shows_the_rule(text):
     assert str(refusal.value) == f"rule {text!r}: a quote is not closed"
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "number"),
     [
         ("0", 0), ("7", 7), ("010", 8), ("0x1F", 31), ("0Xff", 255), ("4294967295", 0xFFFFFFFF), ("0xffffffff", 0xFFFFFFFF),
@@ -187,7 +188,7 @@ def test_a_mask_stands_behind_a_slash_and_is_all_bits_where_there_is_none():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "family", "networks"),
     [
         ("10.1.2.3/8", IPV4, "10.0.0.0/8"),
@@ -259,7 +260,7 @@ MATCHED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "match"), MATCHED)
+@together(("text", "match"), MATCHED)
 def test_an_option_is_read_as_the_match_it_means(text, match):
     *before, found = parse_rule(f"{text} -j RETURN", IPV4).matches
     assert found == match
@@ -278,7 +279,7 @@ UNREAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", UNREAD)
+@together("text", UNREAD)
 def test_an_option_that_is_not_understood_keeps_the_letters_of_its_module(text):
     if text.endswith("!"):
         with pytest.raises(ParseError, match=r"ends with !$"):
@@ -418,7 +419,7 @@ TARGETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "target"), TARGETS)
+@together(("text", "target"), TARGETS)
 def test_a_target_is_read_or_kept_to_the_letter(text, target):
     assert parse_rule(f"-p tcp {text}", IPV4).target == target
 

@@ -11,6 +11,7 @@ import netinit
 from audits import SIDECAR, subject_of
 from netinit.base.errors import OptionError
 from netinit.simulate.audit.assertions import parse_assertion, rule_on
+from sweeps import together
 
 SCHEMA = json.loads((Path(netinit.__file__).parent / "data" / "assertions.schema.json").read_text())
 
@@ -64,7 +65,7 @@ def test_an_assertion_about_no_packet_says_so():
     assert ruling("outbound tcp to 10.0.0.0/8 not to 10.0.0.0/8 is captured").packets == 0
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wrong"),
     [
         ("", "at the end: expected one of to, from"),

@@ -8,6 +8,7 @@ import pytest
 
 from netinit.cli import group
 from netinit.options import Interception
+from sweeps import together
 
 BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-e", "0")
 SAID = {  # field -> (options, the kinds of traffic that are new, who, what closes it)
@@ -55,7 +56,7 @@ def test_every_option_that_an_annotation_sets_is_here():
     assert {flag.field for flag in Interception.flags if flag.annotation} <= SAID.keys()
 
 
-@pytest.mark.parametrize("field", SAID)
+@together("field", SAID)
 def test_an_audit_names_what_an_option_lets_pass_and_what_closes_it(field, capsys):
     words, kinds, who, closes = SAID[field]
     rows = [row for row in audited(capsys, *words) if row["by"] == "configuration"]
