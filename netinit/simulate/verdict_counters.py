@@ -51,7 +51,7 @@ Counters = Mapping[Place, tuple[str, int | None]]
 class Fate:
     """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it.
 
-    The count is the sum of the rules at `places` minus those at `less`; which rules count it makes no other fate.
+    The count is the sum of the rules at `places` minus those at `less`. Fates are equal whichever rules count them.
     """
 
     direction: str

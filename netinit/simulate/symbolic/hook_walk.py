@@ -164,7 +164,7 @@ class _PacketSets:
             elif stage.name == NAT:
                 entering = self._translate(stage, hook, entering)
             else:
-                entering = self._walker.ask(stage, hook, entering)
+                entering = self._walker.ask(stage, entering)
         return entering
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
@@ -191,7 +191,7 @@ class _PacketSets:
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        for (condition, path), region in self._walker.ask(stage, hook, asked).items():
+        for (condition, path), region in self._walker.ask(stage, asked).items():
             join_groups(others, {(condition.replace(**decision), path): region})
         return others
 
