@@ -240,7 +240,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
                 found.append(replace(one, region=one.region & here - vague, condition=known))
                 found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
-    for one in sorted(doubts, key=_only_accepts):
+    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].met.target, Accept | Return)):
         here = one.region & disputed
         found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region
@@ -263,10 +263,6 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _only_accepts(doubt: Part) -> bool:
-    return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
 
 
 def _unless_unread(one: Part) -> Part:
