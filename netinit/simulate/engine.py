@@ -190,11 +190,9 @@ class PacketPath(PacketState):
     def _translate(self, stage: HookStage, hook: str) -> None:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
-        if not self._now.connection:
-            if self._ruleset.translates:
-                self._note("NAT is not asked: the packet belongs to no tracked connection", NAT)
-        elif not (self._now.decided if towards else self._now.source_decided):
+        if self._now.connection and not (self._now.decided if towards else self._now.source_decided):
             self.ask(stage)
             self._now = self._now.replace(decided=True) if towards else self._now.replace(source_decided=True)
-        elif self._ruleset.translates:
-            self._note(f"NAT is not asked: its {'destination' if towards else 'source'} was decided before", NAT)
+        elif any(NAT in backend.tables for backend in self._ruleset.backends):
+            known = f"its {'destination' if towards else 'source'} was decided before"
+            self._note(f"NAT is not asked: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)

@@ -217,11 +217,6 @@ class Ruleset:
             elif here:
                 yield HookStage(stage, (here,))
 
-    @property
-    def translates(self) -> bool:
-        """Whether a NAT table exists."""
-        return any(NAT in backend.tables for backend in self.backends)
-
     def list_chains(self) -> Iterator[LoadedChain]:
         """Every chain of all backends and foreign tables."""
         for backend in self.backends:

@@ -137,7 +137,7 @@ class _Finder:
             if captures and all(alone for _, _, alone in fates):
                 others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
                 yield Fate(
-                    _DIRECTIONS[entry.hook], DIRECT, 0, _unit(entry.table), NOTHING_CAPTURES,
+                    _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, NOTHING_CAPTURES,
                     places=(place, *[one for _, fate, _ in fates for one in fate.less]),
                     less=tuple([one for _, fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
@@ -159,11 +159,11 @@ class _Finder:
         because, option, foreign = next(iter(causes))
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
-        return Fate(
-            "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members})), verdict,
-            decider.met.target.captures_at if verdict == CAPTURED else 0, _unit(decider.table), because, option, foreign,
-            (self._place(counted),), tuple([self._place(one) for one in less]),
-        )  # fmt: skip
+        direction = "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members}))
+        port = decider.met.target.captures_at if verdict == CAPTURED else 0
+        unit = CONNECTIONS if decider.table == NAT else PACKETS
+        places, others = (self._place(counted),), tuple([self._place(one) for one in less])
+        return Fate(direction, verdict, port, unit, because, option, foreign, places, others)
 
     def _describe(self, way: Way) -> tuple[str, str, bool]:
         """The cause, the option behind it, and whether the rule is foreign."""
@@ -223,10 +223,6 @@ class _Finder:
             leading = [at for at, one in targets if one.captures_at or (one.calls and self._find_last(table, one.calls))]
             known = self._last[table, name] = max(leading, default=0)
         return known
-
-
-def _unit(table: str) -> str:
-    return CONNECTIONS if table == NAT else PACKETS
 
 
 def _matches(way: Way) -> list[Match]:
