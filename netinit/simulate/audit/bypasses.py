@@ -188,20 +188,14 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     else:
         option = origin.option if origin else ""
         kind = _kind_of(subject, cause, option)
-        of_proxy = kind in (kinds.PROXY, kinds.SHARED_OWNER)
-        others = nothing(space) if of_proxy else outside - _proxied(subject, space)
+        handled = outside if kind in (kinds.PROXY, kinds.SHARED_OWNER) else valued(space, Dim.PROTOCOL, "tcp")
+        if any(options.redirect_dns for options in subject.options.values()):
+            handled |= valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
+        others = outside - handled  # the proxy can handle TCP, and DNS if it resolves names
         if outside := outside - others:
             yield Piece(kind, outside, part, cause, option, label_of(origin, subject.origins))
     if others:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
-
-
-def _proxied(subject: AuditSubject, space: Space) -> Region:
-    """Packets the proxy can handle: TCP, and DNS if it resolves names."""
-    tcp, udp = (valued(space, Dim.PROTOCOL, name) for name in ("tcp", "udp"))
-    if not any(options.redirect_dns for options in subject.options.values()):
-        return tcp
-    return tcp | (udp & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
 def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
