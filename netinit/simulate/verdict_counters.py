@@ -8,7 +8,7 @@ are not counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Family
@@ -255,15 +255,6 @@ def _of_known_connections(way: Way) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterReading:
-    """The counters of all rules at one moment (seconds of a monotonic clock), and the fates they count."""
-
-    moment: float
-    counters: Counters
-    fates: tuple[Fate, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FateRate:
     """One fate's packets or connections: `added` since the last reading, `since` the first; None without a counter."""
 
@@ -292,17 +283,18 @@ class RateCounter:
     A rule replaced between two readings is not noticed if it already counts as much as the old one.
     """
 
-    def __init__(self, first: CounterReading) -> None:
-        self._first = self._last = first
+    def __init__(self, moment: float, counters: Counters) -> None:
+        self._first = self._last = moment  # seconds of a monotonic clock
+        self._counters = counters
         self._counted: dict[Fate, int] = {}
 
-    def look(self, now: CounterReading) -> CounterSnapshot:
-        """Evaluate a new reading against the last one."""
-        before, replaced = _before(self._last.counters, now.counters)
-        seconds = now.moment - self._last.moment
-        rows = tuple([self._make_row(fate, now.counters, before, seconds) for fate in now.fates])
-        self._last = now
-        return CounterSnapshot(now.moment - self._first.moment, seconds, rows, replaced)
+    def look(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
+        """Evaluate a new reading of all counters against the last one."""
+        before, replaced = _before(self._counters, counters)
+        seconds = moment - self._last
+        rows = tuple([self._make_row(fate, counters, before, seconds) for fate in fates])
+        self._last, self._counters = moment, counters
+        return CounterSnapshot(moment - self._first, seconds, rows, replaced)
 
     def _make_row(self, fate: Fate, now: Counters, before: Counters, seconds: float) -> FateRate:
         counted, earlier = fate.count(now), fate.count(before)
