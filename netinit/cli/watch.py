@@ -20,15 +20,7 @@ from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
 from netinit.options import BACKENDS, Options
 from netinit.simulate.trace import CAPTURED
-from netinit.simulate.verdict_counters import (
-    CounterReading,
-    CounterSnapshot,
-    Fate,
-    FateRate,
-    RateCounter,
-    count_rules,
-    find_fates,
-)
+from netinit.simulate.verdict_counters import CounterSnapshot, Fate, FateRate, RateCounter, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"
@@ -92,16 +84,16 @@ def _look(
             failures = 0
             shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
             fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
-            reading = CounterReading(time.monotonic(), count_rules(rule_source.rulesets, shared), fates)
+            reading = (time.monotonic(), count_rules(rule_source.rulesets, shared))
             said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
             noted |= {*rule_source.notes, *rule_source.warnings}
             if meter is None:
-                meter = RateCounter(reading)
+                meter = RateCounter(*reading)
             else:
                 looks += 1
-                yield meter.look(reading), ", ".join(rule_source.rulesets), said
+                yield meter.look(*reading, fates), ", ".join(rule_source.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             if not until_input:

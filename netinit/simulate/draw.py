@@ -41,7 +41,7 @@ class Row:
     comment: str = ""  # the comment of a foreign rule
 
     def format(self, dots: str, arrow: str, count: str) -> str:
-        """The rule in a node's label; `dots` stand for the number of further rules, `count` has {} for the packets."""
+        """The rule in a node's label: `dots` replace the number of a row that counts others, `count` has {} for the packets."""
         said = f" with comment {quote(self.comment)}" if self.comment else ""
         counted = count.format(self.packets) if self.packets is not None else ""
         return f"{dots if self.more else self.number} {self.condition or 'all'} {arrow} {self.target}{said}{counted}"

@@ -18,7 +18,7 @@ from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.one_packet import OnePacket, PacketState
 from netinit.simulate.ruleset import HookStage, Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace
 
 MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules
 _UNTRACKED = ("INVALID", "UNTRACKED")
@@ -57,14 +57,9 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     trace = ways[0].trace()
     if not waiting and all(attempt.trace().end == trace.end for attempt in ways[1:]):
         return trace
-    _, step, reason = min(ways[0].doubts, key=_only_accepts)
+    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].met.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
-
-
-def _only_accepts(doubt: tuple[bool, TraceStep | None, str]) -> bool:
-    step = doubt[1]
-    return step is not None and isinstance(step.met.target, Accept | Return)
 
 
 class PacketPath(PacketState):
@@ -195,11 +190,9 @@ class PacketPath(PacketState):
     def _translate(self, stage: HookStage, hook: str) -> None:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
         towards = hook in TRANSLATES_DESTINATION
-        if not self._now.connection:
-            if self._ruleset.translates:
-                self._note("NAT is not asked: the packet belongs to no tracked connection", NAT)
-        elif not (self._now.decided if towards else self._now.source_decided):
+        if self._now.connection and not (self._now.decided if towards else self._now.source_decided):
             self.ask(stage)
             self._now = self._now.replace(decided=True) if towards else self._now.replace(source_decided=True)
-        elif self._ruleset.translates:
-            self._note(f"NAT is not asked: its {'destination' if towards else 'source'} was decided before", NAT)
+        elif any(NAT in backend.tables for backend in self._ruleset.backends):
+            known = f"its {'destination' if towards else 'source'} was decided before"
+            self._note(f"NAT is not asked: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)

@@ -95,7 +95,6 @@ Tables = dict[str, dict[str, LoadedChain]]  # by the names of table and chain
 class HookedChain:
     """A base chain at a hook, with the `chains` it may call; `effect` is the iptables table whose targets it may use.
 
-    `hook` and `priority` are told of foreign chains alone: of others, `table` and the chain's name imply them.
     The kernel does not expose whether a foreign chain with the priority of connection tracking or NAT runs before
     or after it: such a chain is listed twice, distinguished by `turn`.
     """
@@ -104,10 +103,10 @@ class HookedChain:
     chain: LoadedChain
     chains: Mapping[str, LoadedChain]
     effect: str
+    hook: str
+    priority: int
     source: str = ""
     turn: str = ""
-    hook: str = ""
-    priority: int = 0
 
     @property
     def place(self) -> tuple[str, str]:
@@ -199,15 +198,15 @@ class Ruleset:
         by_priority: dict[int, list[HookedChain]] = {}
         nat: dict[int, list[HookedChain]] = {}
         fixed = {priority_at(hook, stage): stage for stage in STAGES[hook]}
-        for priority, table in fixed.items():
-            for backend in self.backends:
-                chain = backend.tables.get(table, {}).get(hook)
-                if chain and chain.policy and (chain.rules or chain.policy != ACCEPT):  # a chain without a policy has no hook
-                    found = nat if table == NAT else by_priority
-                    found.setdefault(priority, []).append(HookedChain(table, chain, backend.tables[table], table, backend.source))
-        for base in self.foreign:
-            if base.hook == hook and (base.chain.rules or base.chain.policy != ACCEPT):
-                (nat if base.effect == NAT else by_priority).setdefault(base.priority, []).append(base)
+        own = [
+            HookedChain(table, chain, backend.tables[table], table, hook, priority, backend.source)
+            for priority, table in fixed.items()
+            for backend in self.backends
+            if (chain := backend.tables.get(table, {}).get(hook)) and chain.policy  # a chain without a policy has no hook
+        ]
+        for one in [*own, *[base for base in self.foreign if base.hook == hook]]:
+            if one.chain.rules or one.chain.policy != ACCEPT:
+                (nat if one.effect == NAT else by_priority).setdefault(one.priority, []).append(one)
         for priority in sorted({*fixed, *by_priority}):
             stage, here = fixed.get(priority, ""), tuple(by_priority.get(priority, ()))
             if stage in (TRACKING, NAT):
@@ -217,11 +216,6 @@ class Ruleset:
                 yield from (*around[:1], HookStage(stage, waiting), *around[1:])
             elif here:
                 yield HookStage(stage, (here,))
-
-    @property
-    def translates(self) -> bool:
-        """Whether a NAT table exists."""
-        return any(NAT in backend.tables for backend in self.backends)
 
     def list_chains(self) -> Iterator[LoadedChain]:
         """Every chain of all backends and foreign tables."""

@@ -175,7 +175,7 @@ class _Loader:
                 passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
                 own = chains[chain.name] = replace(own, rules=(passing, *own.rules))
             effect = NAT if chain.kind == "nat" else RAW  # notrack and zones apply wherever a connection is not tracked yet
-            yield HookedChain(f"nft table {table}", own, chains, effect, hook=hook, priority=priority)
+            yield HookedChain(f"nft table {table}", own, chains, effect, hook, priority)
 
 
 def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:

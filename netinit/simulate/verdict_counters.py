@@ -8,7 +8,7 @@ are not counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from netinit.base.net import Family
@@ -51,7 +51,7 @@ Counters = Mapping[Place, tuple[str, int | None]]
 class Fate:
     """A verdict with its cause: `because` (a purpose, or a quoted foreign rule) and the `option` behind it.
 
-    The count is the sum of the rules at `places` minus those at `less`; which rules count it makes no other fate.
+    The count is the sum of the rules at `places` minus those at `less`. Fates are equal whichever rules count them.
     """
 
     direction: str
@@ -137,7 +137,7 @@ class _Finder:
             if captures and all(alone for _, _, alone in fates):
                 others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
                 yield Fate(
-                    _DIRECTIONS[entry.hook], DIRECT, 0, _unit(entry.table), NOTHING_CAPTURES,
+                    _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, NOTHING_CAPTURES,
                     places=(place, *[one for _, fate, _ in fates for one in fate.less]),
                     less=tuple([one for _, fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
@@ -159,11 +159,11 @@ class _Finder:
         because, option, foreign = next(iter(causes))
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
-        return Fate(
-            "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members})), verdict,
-            decider.met.target.captures_at if verdict == CAPTURED else 0, _unit(decider.table), because, option, foreign,
-            (self._place(counted),), tuple([self._place(one) for one in less]),
-        )  # fmt: skip
+        direction = "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members}))
+        port = decider.met.target.captures_at if verdict == CAPTURED else 0
+        unit = CONNECTIONS if decider.table == NAT else PACKETS
+        places, others = (self._place(counted),), tuple([self._place(one) for one in less])
+        return Fate(direction, verdict, port, unit, because, option, foreign, places, others)
 
     def _describe(self, way: Way) -> tuple[str, str, bool]:
         """The cause, the option behind it, and whether the rule is foreign."""
@@ -225,10 +225,6 @@ class _Finder:
         return known
 
 
-def _unit(table: str) -> str:
-    return CONNECTIONS if table == NAT else PACKETS
-
-
 def _matches(way: Way) -> list[Match]:
     return [match for hit in way for match in hit.met.matches]
 
@@ -256,15 +252,6 @@ def _of_known_connections(way: Way) -> bool:
         isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)
         for match in _matches(way)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CounterReading:
-    """The counters of all rules at one moment (seconds of a monotonic clock), and the fates they count."""
-
-    moment: float
-    counters: Counters
-    fates: tuple[Fate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,17 +283,18 @@ class RateCounter:
     A rule replaced between two readings is not noticed if it already counts as much as the old one.
     """
 
-    def __init__(self, first: CounterReading) -> None:
-        self._first = self._last = first
+    def __init__(self, moment: float, counters: Counters) -> None:
+        self._first = self._last = moment  # seconds of a monotonic clock
+        self._counters = counters
         self._counted: dict[Fate, int] = {}
 
-    def look(self, now: CounterReading) -> CounterSnapshot:
-        """Evaluate a new reading against the last one."""
-        before, replaced = _before(self._last.counters, now.counters)
-        seconds = now.moment - self._last.moment
-        rows = tuple([self._make_row(fate, now.counters, before, seconds) for fate in now.fates])
-        self._last = now
-        return CounterSnapshot(now.moment - self._first.moment, seconds, rows, replaced)
+    def look(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
+        """Evaluate a new reading of all counters against the last one."""
+        before, replaced = _before(self._counters, counters)
+        seconds = moment - self._last
+        rows = tuple([self._make_row(fate, counters, before, seconds) for fate in fates])
+        self._last, self._counters = moment, counters
+        return CounterSnapshot(moment - self._first, seconds, rows, replaced)
 
     def _make_row(self, fate: Fate, now: Counters, before: Counters, seconds: float) -> FateRate:
         counted, earlier = fate.count(now), fate.count(before)

@@ -190,6 +190,7 @@ def test_a_foreign_comment_is_quoted_and_never_our_reason(text):
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
     first = ruleset.tables["nat"]["OUTPUT"].rules[0]
     assert (first.purpose, first.origin) == ("", None)
+    assert answer.trace.cause == answer.trace.hits[0]
     reason = answer.sentence.partition(", because ")[2]
     assert reason.startswith("of a rule that is not netinit's: `-p tcp -j RETURN`" + (' with comment "' if text else " (nat OUTPUT, rule 1)"))
 

@@ -125,7 +125,7 @@ def test_a_mark_of_a_nat_rule_does_not_keep_packets_from_later_nat_chains():
     ours = load_listing(parse_listing("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT\n"), IPV4)
     marks = LoadedRule(1, "meta mark set 5", parse_rule("-A c -j MARK --set-xmark 0x5/0xffffffff", IPV4))
     chain = LoadedChain("c", (marks,), ACCEPT)
-    earlier = HookedChain("nft table ip others", chain, {"c": chain}, NAT, hook=OUTPUT, priority=-110)
+    earlier = HookedChain("nft table ip others", chain, {"c": chain}, NAT, OUTPUT, -110)
     both = replace(ours, foreign=(earlier,))
     partitions = list(divide_all({IPV4: both}, {IPV4: ROUTED[IPV4]}, free=False))
     assert {part.condition.redirect_port for partition in partitions for part in partition.parts} == {0, 15001}

@@ -49,10 +49,10 @@ Select = Callable[[Space, Interception | None], Region]
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A parsed assertion: which packets (direction, family and protocol may be open) have one of which fates.
+    """A parsed assertion: which packets (direction and family may be open) have one of which fates.
 
-    Each of `conditions` is a selection and whether it is negated; `interfaces` are those that they mention.
-    `of_any_state`: one of them is about states. `name` and `line` locate it in a file.
+    Each of `conditions` is a selection and whether it is negated; `interfaces` are those that they mention. `name` and
+    `line` locate it in a file.
     """
 
     text: str
@@ -60,9 +60,7 @@ class Assertion:
     fates: frozenset[str]
     direction: str
     version: int
-    protocol: str
     interfaces: frozenset[str]
-    of_any_state: bool
     name: str
     line: int
 
@@ -87,10 +85,14 @@ class _SentenceReader:
         direction = self._take_one((OUTBOUND, INBOUND))
         family = self._take_one(tuple(_FAMILIES))
         protocol = self._take_one(_PROTOCOLS)
-        conditions = []
+        conditions: list[tuple[Select, bool]] = []
         while self._peek() != "is":
             negated = self._take_one(("not",)) == "not"
             conditions.append((self._condition(self._need(_STARTS if negated else (*_STARTS, "not", "is"))), negated))
+        if protocol not in ("", "traffic"):
+            conditions.append((lambda space, _: valued(space, Dim.PROTOCOL, protocol), False))
+        if not self._of_any_state:
+            conditions.append((lambda space, _: in_states(space, (CtState.NEW,)), False))
         self._at += 1
         negated = self._take_one(("not",)) == "not"
         fates = {self._need(FATES)}
@@ -98,11 +100,9 @@ class _SentenceReader:
             fates.add(self._need(FATES))
         if self._at < len(self._words):
             raise self._wrong("the end")
-        return Assertion(
-            self._text, tuple(conditions), frozenset({*FATES} - fates if negated else fates), direction, _FAMILIES.get(family, 0),
-            "" if protocol == "traffic" else protocol, frozenset(self._interfaces), self._of_any_state, name,
-            self._line,
-        )  # fmt: skip
+        allowed = frozenset({*FATES} - fates if negated else fates)
+        version, interfaces = _FAMILIES.get(family, 0), frozenset(self._interfaces)
+        return Assertion(self._text, tuple(conditions), allowed, direction, version, interfaces, name, self._line)
 
     def _condition(self, word: str) -> Select:
         """Read the rest of the condition that begins with a word."""
@@ -284,9 +284,7 @@ def _select_packets(assertion: Assertion, space: Space, subject: AuditSubject) -
     """The packets of a space that an assertion is about."""
     if assertion.direction not in ("", space.direction) or assertion.version not in (0, space.family.version):
         return nothing(space)
-    found = valued(space, Dim.PROTOCOL, assertion.protocol) if assertion.protocol else everything(space)
-    if not assertion.of_any_state:
-        found &= in_states(space, (CtState.NEW,))
+    found = everything(space)
     options = next(iter(subject.options.values()), None)
     for select, negated in assertion.conditions:
         chosen = select(space, options)

@@ -130,7 +130,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         if stopped:
             yield Piece(kinds.DROPPED, stopped, part, cause, "istio_exact")
         if others := region - stopped:
-            yield Piece(kinds.DROPPED, others, part, cause, label=_label(subject, cause))
+            yield Piece(kinds.DROPPED, others, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
@@ -160,7 +160,7 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
     if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and port not in own:
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
-    return Piece(kind, part.region, part, cause, label=_label(subject, cause))
+    return Piece(kind, part.region, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
 
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
@@ -188,20 +188,14 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     else:
         option = origin.option if origin else ""
         kind = _kind_of(subject, cause, option)
-        of_proxy = kind in (kinds.PROXY, kinds.SHARED_OWNER)
-        others = nothing(space) if of_proxy else outside - _proxied(subject, space)
+        handled = outside if kind in (kinds.PROXY, kinds.SHARED_OWNER) else valued(space, Dim.PROTOCOL, "tcp")
+        if any(options.redirect_dns for options in subject.options.values()):
+            handled |= valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
+        others = outside - handled  # the proxy can handle TCP, and DNS if it resolves names
         if outside := outside - others:
-            yield Piece(kind, outside, part, cause, option, _label(subject, cause))
+            yield Piece(kind, outside, part, cause, option, label_of(origin, subject.origins))
     if others:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
-
-
-def _proxied(subject: AuditSubject, space: Space) -> Region:
-    """Packets the proxy can handle: TCP, and DNS if it resolves names."""
-    tcp, udp = (valued(space, Dim.PROTOCOL, name) for name in ("tcp", "udp"))
-    if not any(options.redirect_dns for options in subject.options.values()):
-        return tcp
-    return tcp | (udp & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)]))
 
 
 def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
@@ -257,11 +251,6 @@ def _option_of(options: Interception | None, space: Space) -> str:
     if options.ipv6 == OFF and space.family.version == 6:  # noqa: PLR2004 - the version's number is its name
         return "ipv6"
     return "outbound_cidrs" if options.outbound_cidrs != ALL else ""
-
-
-def _label(subject: AuditSubject, cause: RuleHit | None) -> str:
-    """The option, variable or annotation that produced a rule."""
-    return label_of(cause.rules[0].origin if cause else None, subject.origins)
 
 
 def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:

@@ -153,7 +153,8 @@ def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
     for item in rest if len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
         other = replace(prover.options, {flag.field: left})
-        if not _is_twin(item, rest) and prover.changes_nothing(flag, other):
+        of_all = isinstance(item, PortsOfUsers) and item.protocol == "udp" and item.replace(protocol="tcp") in rest  # from `*`
+        if not of_all and prover.changes_nothing(flag, other):
             yield _describe_without_effect(prover, flag, left, (item,), explained=explained)
 
 
@@ -165,7 +166,9 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
     for other, base in _omissions(prover, flag):
         if prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
             continue
-        if _is_defeated(prover, base, reduced):
+        found = next(prover.differences(base, reduced))
+        whole = prover.divide(prover.options, found.region.space)
+        if any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region):  # not merely repeated
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
         instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
@@ -174,13 +177,6 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
         if changed and not prover.are_same(changed, with_value(changed, flag, left)):
             return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; leave it out, or give that")
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
-
-
-def _is_defeated(prover: Prover, base: SettledOptions, reduced: SettledOptions) -> bool:
-    """Whether another option cancels this one, rather than merely having the same effect."""
-    found = next(prover.differences(base, reduced))
-    whole = prover.divide(prover.options, found.region.space)
-    return any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region)
 
 
 def _omissions(prover: Prover, flag: Flag) -> Iterator[tuple[Flag, SettledOptions]]:
@@ -235,11 +231,6 @@ def _span(item: Any) -> tuple[str, int, int]:
     if isinstance(item, (int, PortRange)):
         return "port", *bounds_of(item)
     return str(item), 0, 0
-
-
-def _is_twin(item: Any, items: tuple[Any, ...]) -> bool:
-    """Whether `*` expanded to this UDP entry along with a TCP one."""
-    return isinstance(item, PortsOfUsers) and item.protocol == "udp" and item.replace(protocol="tcp") in items
 
 
 def minimise(options: SettledOptions) -> SettledOptions:

@@ -33,7 +33,6 @@ class _ChainFrame:
     """A chain being traversed, and the chains that called it."""
 
     hooked: HookedChain
-    hook: str
     chain: LoadedChain
     above: tuple[str, ...]
 
@@ -79,11 +78,11 @@ class Walker:
         self._joined: dict[tuple[int, Condition], Choice | None] = {}  # by run
         self._visible = cache(_visible)
 
-    def ask(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
+    def ask(self, stage: HookStage, groups: Groups) -> Groups:
         """Send packets through a stage's chains and return those that pass; NAT skips the rest for translated packets."""
         translated: Groups = {}
         for hooked_chains in stage.rounds:
-            frames = [_ChainFrame(one, hook, one.chain, ()) for one in hooked_chains]
+            frames = [_ChainFrame(one, one.chain, ()) for one in hooked_chains]
             through: Groups = {}
             for (condition, path), region in groups.items():
                 for (now, so_far), left in self._ask_round(frames, Part(region, PASSED, condition, path)).items():
@@ -100,7 +99,7 @@ class Walker:
         if len(frames) == 1 or not any(one.hooked.changes_packets for one in frames):
             return self._ask_each(frames, group)
         if len(frames) > MAX_ORDERED_CHAINS:
-            raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hook}")
+            raise TooManyPartsError(f"more than {MAX_ORDERED_CHAINS} chains of one priority change packets at {frames[0].hooked.hook}")
         return self._ask_in_any_order(frames, group)
 
     def _ask_in_any_order(self, frames: list[_ChainFrame], group: Part) -> Groups:
@@ -156,7 +155,7 @@ class Walker:
         for (condition, path), region in groups.items():
             place, now = frame.hooked.place, condition
             if frame.hooked.turn == EARLY:
-                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hook}"
+                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
                 self.doubts.append(Part(region, UNKNOWN, condition, path, reason))
                 join_groups(through, {(condition, path): region})
                 now = condition.replace(early=(*condition.early, place))
@@ -226,8 +225,8 @@ class Walker:
 
     def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
-            (place.hook, id(rules[0]), len(rules), doubtful),
-            RuleHit(place.hook, place.hooked.table, place.chain.name, rules, place.hooked.source, doubtful),
+            (place.hooked.hook, id(rules[0]), len(rules), doubtful),
+            RuleHit(place.hooked.hook, place.hooked.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
     def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: Part, doubt: Region, results: Results) -> None:
@@ -274,7 +273,7 @@ class Walker:
             self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_ChainFrame(place.hooked, place.hook, called, above), group.condition, path, group.region)
+        done = self._walk(_ChainFrame(place.hooked, called, above), group.condition, path, group.region)
         if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done[BACK]):
             return None  # a later rule of the run might match their new state
         join_groups(results[ACCEPTED], done[ACCEPTED])

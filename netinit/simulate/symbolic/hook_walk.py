@@ -164,7 +164,7 @@ class _PacketSets:
             elif stage.name == NAT:
                 entering = self._translate(stage, hook, entering)
             else:
-                entering = self._walker.ask(stage, hook, entering)
+                entering = self._walker.ask(stage, entering)
         return entering
 
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
@@ -191,7 +191,7 @@ class _PacketSets:
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
             join_groups(asked if condition.connection and not known else others, {(condition, path): region})
-        for (condition, path), region in self._walker.ask(stage, hook, asked).items():
+        for (condition, path), region in self._walker.ask(stage, asked).items():
             join_groups(others, {(condition.replace(**decision), path): region})
         return others
 
@@ -240,7 +240,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
                 found.append(replace(one, region=one.region & here - vague, condition=known))
                 found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
-    for one in sorted(doubts, key=_only_accepts):
+    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].met.target, Accept | Return)):
         here = one.region & disputed
         found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region
@@ -263,10 +263,6 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _only_accepts(doubt: Part) -> bool:
-    return bool(doubt.path) and isinstance(doubt.path[-1].met.target, Accept | Return)
 
 
 def _unless_unread(one: Part) -> Part:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from core import IPV4, IPV6, Options, load_plan, plan
@@ -13,7 +11,6 @@ from netinit.simulate.verdict_counters import (
     CONNECTIONS,
     NOTHING_CAPTURES,
     PACKETS,
-    CounterReading,
     Place,
     RateCounter,
     count_rules,
@@ -42,7 +39,7 @@ def counted(rulesets):
 
 
 def read(moment, rulesets):
-    return CounterReading(moment, count_rules(rulesets, NOBODY), find_fates(rulesets, NOBODY))
+    return moment, count_rules(rulesets, NOBODY), find_fates(rulesets, NOBODY)
 
 
 def test_the_usual_options_have_a_row_for_each_purpose_and_none_twice():
@@ -107,8 +104,8 @@ def test_a_drop_counts_packets():
 def test_a_rule_without_a_counter_makes_its_row_not_counted():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
     assert fate.count({fate.places[0]: ("", None)}) is None
-    first = CounterReading(0.0, {fate.places[0]: ("x", None)}, (fate,))
-    (row,) = RateCounter(first).look(replace(first, moment=1.0)).rows
+    counters = {fate.places[0]: ("x", None)}
+    (row,) = RateCounter(0.0, counters).look(1.0, counters, (fate,)).rows
     assert (row.added, row.since, row.per_second) == (None, None, None)
 
 
@@ -122,8 +119,8 @@ def test_backends_whose_families_share_their_rules_count_them_once():
 
 
 def looks(*readings):
-    meter = RateCounter(readings[0])
-    return [meter.look(reading) for reading in readings[1:]]
+    meter = RateCounter(*readings[0][:2])
+    return [meter.look(*reading) for reading in readings[1:]]
 
 
 def drops(count, *before):
