@@ -17,7 +17,7 @@ from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, deci
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.pod_options import options_of
-from netinit.inject.warnings import known_to, misplaced_annotations, pod_findings, unknown_annotations
+from netinit.inject.warnings import annotation_findings, pod_findings
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
 
@@ -99,8 +99,8 @@ def judge(
     if already := Status.of_pod(pod) is not None:
         after = f"the injector would change {'nothing' if same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
-    known, annotations = known_to(config), strings(mapping(pod["metadata"]).get("annotations"))
-    useless = (*unknown_annotations(annotations, known), *misplaced_annotations(workload, known))
+    annotations = strings(mapping(pod["metadata"]).get("annotations"))
+    useless = annotation_findings(annotations, config.known_annotations, workload)
     return Verdict(
         **of_workload,
         injected=injected,
