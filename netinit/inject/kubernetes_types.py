@@ -246,20 +246,23 @@ def _misfits(tree: Any, go_type: str) -> list[str]:
     """Return, for each value with the wrong type, its place in the tree and the rest of its sentence."""
     if tree is None or (go_type == "string" and tree.__class__ is str):  # what most values are
         return []
+    found: list[str] = []
     wanted = ""
     if go_type.startswith("[]"):
         if isinstance(tree, list):
-            return [f"[{place}]{rest}" for place, item in enumerate(tree) for rest in _misfits(item, go_type[2:])]
+            for place, item in enumerate(tree):
+                if rests := _misfits(item, go_type[2:]):  # rare
+                    found += [f"[{place}]{rest}" for rest in rests]
+            return found
         wanted = "a list"
     elif go_type in _CHECKED:
         wanted = _expected(tree, go_type)
     elif go_type.startswith(_MAP) or go_type in _structs():
         if isinstance(tree, dict):
             known = dict.fromkeys(tree, go_type[len(_MAP) :]) if go_type.startswith(_MAP) else json_types(go_type)
-            found: list[str] = []
             for key, item in tree.items():
-                if key in known and not (item.__class__ is str and known[key] == "string"):
-                    found += [f".{key}{rest}" for rest in _misfits(item, known[key])]
+                if key in known and not (item.__class__ is str and known[key] == "string") and (rests := _misfits(item, known[key])):
+                    found += [f".{key}{rest}" for rest in rests]
             return found
         wanted = "a mapping"
     return [f" is {shown(tree)} and must be {wanted}"] if wanted else []
