@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,12 +22,14 @@ from netinit.golang import goyaml
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
+from netinit.inject.annotations import known_keys
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.schema import LazyMapping, read_data
 from netinit.inject.selectors import Selector
 from netinit.inject.values import merge_values, misfit_texts, set_values
 
+_KEY = r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])"""
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
 _SIDECAR = "sidecar"
@@ -65,6 +68,11 @@ class InjectionConfig(Record):
     def mesh_structs(self) -> tuple[Struct, Struct]:
         """The mesh's ProxyConfig and MeshConfig as template data."""
         return self.mesh.structs(self.mesh.proxy, plain=self.plain_proxy)
+
+    @functools.cached_property
+    def known_annotations(self) -> frozenset[str]:
+        """The annotations read by injection, by the proxy's agent, or by these templates."""
+        return frozenset(known_keys()).union(*[re.findall(_KEY, text) for text in self.sources.values()])
 
     def traced(self, name: str) -> Template:
         """Return a template that records which action printed each part of the output."""

@@ -50,10 +50,9 @@ def all_containers(spec: Tree) -> list[Tree]:
     return [item for key in LISTS for item in named(spec.get(key))]
 
 
-def _move(items: list[Any], name: str, *, first: bool) -> list[Any]:
-    found = [item for item in items if isinstance(item, dict) and item.get("name") == name]
-    rest = [item for item in items if item not in found] if found else items
-    return found + rest if first else rest + found
+_NATIVE_ORDER = {INIT: -4, VALIDATION: -3, PROXY: -2, CORE_DUMP: -1}
+_INIT_ORDER = {VALIDATION: -1, INIT: 1, CORE_DUMP: 2}
+"""The order of init containers, with and without a native sidecar; the user's own are at 0."""
 
 
 def reorder(spec: Tree, *, proxy_first: bool) -> None:
@@ -64,18 +63,14 @@ def reorder(spec: Tree, *, proxy_first: bool) -> None:
     one, istio-init is last. istio-validation is first.
     """
     if "containers" in spec:
-        spec["containers"] = _move(sequence(spec["containers"]), PROXY, first=proxy_first)
-    if "initContainers" not in spec:
-        return
-    items = sequence(spec["initContainers"])
-    if find(items, PROXY):
-        for name in (CORE_DUMP, PROXY, VALIDATION, INIT):
-            items = _move(items, name, first=True)
-    else:
-        items = _move(items, VALIDATION, first=True)
-        for name in (INIT, CORE_DUMP):
-            items = _move(items, name, first=False)
-    spec["initContainers"] = items
+        spec["containers"] = _sorted(spec["containers"], {PROXY: -1 if proxy_first else 1})
+    if "initContainers" in spec:
+        native = find(spec["initContainers"], PROXY) is not None
+        spec["initContainers"] = _sorted(spec["initContainers"], _NATIVE_ORDER if native else _INIT_ORDER)
+
+
+def _sorted(items: Any, ranks: Mapping[str, int]) -> list[Any]:
+    return sorted(sequence(items), key=lambda item: ranks.get(string(item.get("name")), 0) if isinstance(item, dict) else 0)
 
 
 def normalize(spec: Tree) -> None:

@@ -17,7 +17,7 @@ from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, deci
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
 from netinit.inject.pod_options import options_of
-from netinit.inject.warnings import known_to, misplaced_annotations, pod_findings, unknown_annotations
+from netinit.inject.warnings import annotation_findings, pod_findings
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options
 
@@ -79,28 +79,23 @@ def judge(
     if webhooks is None:
         decision = decide_manually(pod, namespace.name, config)
         injected, reason = decision.inject, decision.reason
-        chain = (StepResult(decision.step.value, "decided", reason),)
-        of_workload |= {"chain": chain, "remedies": _remedies_of(decision, may_opt_out=not config.classic)}
+        of_workload["chain"] = (StepResult(decision.step.value, "decided", reason),)
+        of_workload["remedies"] = _remedies_of(decision, may_opt_out=not config.classic)
     else:
         decision = decide(pod, namespace.name, config)
         fired, fields = _ask_webhooks(pod, webhooks, namespace, decision, labels_known=labels_known)
         of_workload |= fields
         injected = fired and decision.inject
         reason = decision.reason if fired else "no webhook selects the pod"
-    result = pod
     try:
-        if injected:
-            result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner)
-            outcome = _outcome(pod, result, lint)
-        else:
-            outcome = {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
+        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner) if injected else None
+        outcome = _outcome(pod, result, lint)
     except InjectionError as error:
-        outcome = {"error": str(error)}
+        result, outcome = None, {"error": str(error)}
     if already := Status.of_pod(pod) is not None:
-        after = f"the injector would change {'nothing' if same(pod, result) else 'it'}"
+        after = f"the injector would change {'nothing' if result is None or same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
-    known, annotations = known_to(config), strings(mapping(pod["metadata"]).get("annotations"))
-    useless = (*unknown_annotations(annotations, known), *misplaced_annotations(workload, known))
+    useless = annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)
     return Verdict(
         **of_workload,
         injected=injected,
@@ -184,8 +179,10 @@ def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_label
     return tuple(f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest)
 
 
-def _outcome(pod: Tree, result: Tree, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
-    """Return the verdict's interception and findings for a pod and what it became."""
+def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
+    """Return the verdict's interception and findings for a pod and what it became; None if it is left out."""
+    if result is None:
+        return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
     spec = mapping(result.get("spec"))
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, mapping, shown, string
@@ -235,46 +235,37 @@ _POD: Mapping[str, str] = {"metadata": "v1.ObjectMeta", "spec": "v1.PodSpec"}
 _MAP = "map[string]"
 _RANGES = {"int32": 2**31, "int64": 2**63, "intstr.IntOrString": 2**31}
 _CHECKED = frozenset(("string", "bool", *_RANGES))
-_Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
-"""The key or position of a value, after the path of its holder: most values are valid and need no text of it."""
 
 
 def misfits(tree: Any) -> list[str]:
     """Return a sentence for each value of a partial pod with the wrong type; null is always valid."""
-    found: list[str] = []
-    for field, go_type in _POD.items():
-        _check_type(tree.get(field), go_type, ((), field), found)
-    return found
+    return [f"{field}{rest}" for field, go_type in _POD.items() for rest in _misfits(tree.get(field), go_type)]
 
 
-def _check_type(tree: Any, go_type: str, path: _Path, found: list[str]) -> None:
+def _misfits(tree: Any, go_type: str) -> list[str]:
+    """Return, for each value with the wrong type, its place in the tree and the rest of its sentence."""
     if tree is None or (go_type == "string" and tree.__class__ is str):  # what most values are
-        return
+        return []
+    found: list[str] = []
+    wanted = ""
     if go_type.startswith("[]"):
-        if not isinstance(tree, list):
-            found.append(f"{_format_path(path)} is {shown(tree)} and must be a list")
-            return
-        for position, item in enumerate(tree):
-            _check_type(item, go_type[2:], (path, position), found)
+        if isinstance(tree, list):
+            for place, item in enumerate(tree):
+                if rests := _misfits(item, go_type[2:]):  # rare
+                    found += [f"[{place}]{rest}" for rest in rests]
+            return found
+        wanted = "a list"
     elif go_type in _CHECKED:
-        if wanted := _expected(tree, go_type):
-            found.append(f"{_format_path(path)} is {shown(tree)} and must be {wanted}")
+        wanted = _expected(tree, go_type)
     elif go_type.startswith(_MAP) or go_type in _structs():
-        if not isinstance(tree, dict):
-            found.append(f"{_format_path(path)} is {shown(tree)} and must be a mapping")
-            return
-        known = dict.fromkeys(tree, go_type[len(_MAP) :]) if go_type.startswith(_MAP) else json_types(go_type)
-        for key, item in tree.items():
-            if key in known and not (item.__class__ is str and known[key] == "string"):
-                _check_type(item, known[key], (path, key), found)
-
-
-def _format_path(path: _Path) -> str:
-    """Return the path of a value: its keys and positions."""
-    if not path:
-        return ""
-    before, last = _format_path(path[0]), path[1]
-    return f"{before}[{last}]" if isinstance(last, int) else f"{before}.{last}" if before else str(last)
+        if isinstance(tree, dict):
+            known = dict.fromkeys(tree, go_type[len(_MAP) :]) if go_type.startswith(_MAP) else json_types(go_type)
+            for key, item in tree.items():
+                if key in known and not (item.__class__ is str and known[key] == "string") and (rests := _misfits(item, known[key])):
+                    found += [f".{key}{rest}" for rest in rests]
+            return found
+        wanted = "a mapping"
+    return [f" is {shown(tree)} and must be {wanted}"] if wanted else []
 
 
 def _expected(value: Any, go_type: str) -> str:

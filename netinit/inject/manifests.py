@@ -188,13 +188,18 @@ def workload(tree: Any) -> Workload | None:
     return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree)
 
 
-def workloads(tree: Any) -> Iterator[Workload]:
-    """Yield the workloads of a document: the object, or the items of a List, also nested."""
+def objects(tree: Any) -> Iterator[Any]:
+    """Yield the objects of a document: the object itself, or the items of a List, also nested."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
         for item in tree["items"]:
-            yield from workloads(item)
-    elif (found := workload(tree)) is not None:
-        yield found
+            yield from objects(item)
+    else:
+        yield tree
+
+
+def workloads(tree: Any) -> Iterator[Workload]:
+    """Yield the workloads of a document."""
+    yield from filter(None, map(workload, objects(tree)))
 
 
 class Selection:

@@ -36,16 +36,20 @@ _types = functools.partial(read_types, "mesh-messages.txt")
 
 
 @functools.cache
-def fields_of(message: str) -> Mapping[str, Field] | None:
-    """Return a message's fields by JSON name; None if the name is not a message."""
-    text = _types().get(message)
-    return None if text is None else {field.json_name: field for field in read_fields(text, _proto_name)}
+def fields_of(message: str) -> Mapping[str, Field]:
+    """Return a message's fields by JSON name."""
+    return {field.json_name: field for field in read_fields(_types()[message], _proto_name)}
+
+
+def is_message(kind: str) -> bool:
+    """Whether a field's type is a message."""
+    return kind in _types()
 
 
 @functools.cache
 def _members_of(message: str) -> Mapping[str, Field]:
     """Return a message's fields by Go name."""
-    return {go_name(field.source_name): field for field in (fields_of(message) or {}).values()}
+    return {go_name(field.source_name): field for field in fields_of(message).values()}
 
 
 def _proto_name(json_name: str) -> str:
@@ -87,7 +91,7 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
     message's.
     """
     fields = fields_of(message)
-    if not isinstance(tree, dict) or fields is None:
+    if not isinstance(tree, dict):
         raise ConfigError(f"{path or message}: {shown(tree)} must be a mapping")
     given: dict[str, Any] = {}
     for name, field in fields.items():
@@ -110,9 +114,8 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
 
 def has_presence(message: str, name: str) -> bool:
     """Whether the field distinguishes its default value from no value."""
-    field = (fields_of(message) or {})[name]
-    is_pointer = field.kind.endswith("Value") or field.kind == "Duration" or fields_of(field.kind) is not None
-    return is_pointer or bool(field.mark)
+    field = fields_of(message)[name]
+    return bool(field.mark) or field.kind.endswith("Value") or field.kind == "Duration" or is_message(field.kind)
 
 
 def _read(kind: str, value: Any, path: str) -> Any:
@@ -138,7 +141,7 @@ def _read(kind: str, value: Any, path: str) -> Any:
         return _real_number(value, path)
     if kind == "Duration":
         return _canonical_duration(value, path)
-    if fields_of(kind) is not None:
+    if is_message(kind):
         return read_message(kind, value, path)
     if kind == "Struct" and isinstance(value, dict):
         return value
@@ -272,7 +275,7 @@ def _value(kind: str, raw: Any) -> Any:
         return _enum(kind[5:], raw)
     if kind.startswith(("[]", "map[")):
         return collection_of(kind, raw, _value, _types(), _go_kind)
-    if fields_of(kind) is not None:
+    if is_message(kind):
         return Message(kind, raw if isinstance(raw, dict) else None)
     return Struct("*structpb.Struct", {"Fields": mapping(raw)}, nil=not isinstance(raw, dict))
 

@@ -195,7 +195,6 @@ class MeshConfig(Record):
 
     fields: Tree
     proxy: ProxyConfig
-    classic: bool = False
 
     @classmethod
     def of(cls, tree: Tree | None = None, *, classic: bool = False) -> MeshConfig:
@@ -217,7 +216,7 @@ class MeshConfig(Record):
             proxy = proxy.overlaid(mapping(tree.get("defaultConfig")))
         except ConfigError as error:
             raise ConfigError(f"mesh: defaultConfig: {error}") from error
-        return cls(fields=fields, proxy=proxy, classic=classic)
+        return cls(fields=fields, proxy=proxy)
 
     @classmethod
     def load(cls, text: str, *, classic: bool = False) -> MeshConfig:

@@ -190,6 +190,7 @@ class _Injection:
         self.settings = settings
         self.subject = subject
         self.annotations = strings(pod["metadata"].get("annotations"))
+        self.overrides = Overrides.of(self.annotations)
         self.status = Status.of_pod(pod)
         self.template: Tree = {}  # the merged templates, reduced to names
         self.original = pod
@@ -201,14 +202,18 @@ class _Injection:
         metadata, spec = _parts(self.pod)
         annotations = metadata["annotations"] = strings(metadata.get("annotations"))
         labels = metadata["labels"] = strings(metadata.get("labels"))
-        self._set_cluster(spec)
+        environment = self._environment()
+        agent = find_proxy(spec)
+        if agent is not None and environment:
+            kept = [item for item in sequence(agent.get("env")) if mapping(item).get("name") not in environment]
+            agent["env"] = kept + [{"name": key, "value": environment[key]} for key in sorted(environment)]
         proxy = self.subject.proxy
         merges = self.config.mesh.fields.get("enablePrometheusMerge") is not False
         merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
         if read_switch(annotations, REWRITE_PROBES, default=hook.get("rewriteAppHTTPProbe") is True):
             rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
-        if network := self._environment().get(_NETWORK):
+        if network := environment.get(_NETWORK):
             labels[NETWORK_LABEL] = network
         injected = Status.of_template(mapping(self.template.get("spec")))
         annotations[STATUS] = injected.current_text(self.settings.revision)
@@ -225,7 +230,7 @@ class _Injection:
             self.status.strip(spec, "containers", "initContainers")
             metadata["annotations"] = {key: text for key, text in self.annotations.items() if key != STATUS}
             clear_ours(metadata["annotations"], self.subject.proxy.status_port)
-        Overrides.of(self.annotations).reinsert(spec)
+        self.overrides.reinsert(spec)
         return pod
 
     def _render(self) -> None:
@@ -248,7 +253,7 @@ class _Injection:
         self.pod = merged
 
     def _apply_overrides(self) -> None:
-        overrides = Overrides.of(self.annotations)
+        overrides = self.overrides
         _, spec = _parts(self.pod)
         original = self.original["spec"]
         injected = self.status.added if self.status else None
@@ -293,14 +298,6 @@ class _Injection:
         if network:
             result[_NETWORK] = network
         return result
-
-    def _set_cluster(self, spec: Tree) -> None:
-        environment = self._environment()
-        proxy = find_proxy(spec)
-        if proxy is None or not environment:
-            return
-        kept = [item for item in sequence(proxy.get("env")) if mapping(item).get("name") not in environment]
-        proxy["env"] = kept + [{"name": key, "value": environment[key]} for key in sorted(environment)]
 
 
 _STATUS_PORT_FLAG = "--statusPort"

@@ -24,13 +24,12 @@ from netinit.inject.pod_options import (
 )  # fmt: skip
 from netinit.inject.warnings import (
     PodFinding,
+    annotation_findings,
     applications_of,
-    misplaced_annotations,
     only_validates,
     pod_findings,
     runs_as,
     shared_owners,
-    unknown_annotations,
     uses_host_network,
 )
 from netinit.options import Options
@@ -127,7 +126,6 @@ def _facts(one: Workload, base: Options) -> PodFacts:
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
-    known = frozenset(known_keys())
     spec = pod["spec"]
     container = find_init(spec)
     is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
@@ -150,7 +148,7 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         origins=origins,
         addresses=tuple(address for address in listed if address),
         notes=(note,),
-        findings=(*pod_findings(pod), *unknown_annotations(annotations, known), *misplaced_annotations(one, known)),
+        findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)),
         host_network=uses_host_network(pod),
         programs=programs,
         is_ambient=is_ambient,

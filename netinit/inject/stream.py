@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, split, workloads
 from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
-from netinit.inject.warnings import ERROR, advise, known_to, pod_findings
+from netinit.inject.warnings import ERROR, advise, pod_findings
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
@@ -63,11 +62,6 @@ class _Run:
         self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
         self.notices: list[str] = []
 
-    @functools.cached_property
-    def known(self) -> frozenset[str]:
-        """The annotations that have an effect."""
-        return known_to(self.config)
-
     def document(self, document: Document) -> tuple[str, int]:
         """Return the document's text after injection, and the number of changed workloads."""
         tree, duplicates = document.parse()
@@ -107,7 +101,7 @@ class _Run:
             return None
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
-        warnings = [*injection_warnings(pod), *advise(pod, result, self.known, workload)]
+        warnings = [*injection_warnings(pod), *advise(pod, result, self.config, workload)]
         self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
         return None if same(pod, result) else result
 

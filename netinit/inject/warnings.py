@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import re
 from collections.abc import Iterator, Mapping
 
 from netinit.base.errors import OptionError
@@ -16,7 +15,6 @@ from netinit.base.net import find_common_ports
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.annotations import known_keys
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.decision import INJECT
@@ -237,19 +235,24 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
 
 # --- annotations ---
 
-_KEY = re.compile(r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])""")
 _MAX_UNKNOWN = 5  # maximum number of unknown annotations to compare
 _MAX_LENGTH = 120  # characters per annotation
 _SHORT = 12  # characters: shorter names may be in use elsewhere
 
 
-def known_to(config: InjectionConfig) -> frozenset[str]:
-    """Return the annotations read by injection, by the proxy's agent, or by these templates."""
-    named = frozenset(word for text in config.sources.values() for word in _KEY.findall(text))
-    return frozenset(known_keys()) | named
+def annotation_findings(
+    annotations: Mapping[str, str], known: frozenset[str], workload: Workload | None = None
+) -> Iterator[PodFinding]:
+    """Yield a finding for each annotation without effect, and for what the workload has that belongs on its pod template.
+
+    `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
+    """
+    yield from _unknown_annotations(annotations, known)
+    if workload is not None and workload.kind != "Pod":
+        yield from _misplaced_annotations(workload, known)
 
 
-def unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -> Iterator[PodFinding]:
+def _unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -> Iterator[PodFinding]:
     """Yield a finding for each annotation without effect, with the most similar known one."""
     domains, names = _domains_and_names(known)
     strange = [
@@ -267,10 +270,8 @@ def unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -
         )
 
 
-def misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
+def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
     """Yield a finding for each annotation or injection label that belongs on the workload's pod template."""
-    if workload.kind == "Pod":
-        return
     on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.created_pod()["metadata"])
     for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
@@ -303,14 +304,11 @@ def _domains_and_names(known: frozenset[str]) -> tuple[frozenset[str], Mapping[s
 _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
 
 
-def advise(pod: Tree, injected: Tree, known: frozenset[str], workload: Workload | None = None) -> list[str]:
-    """Return warnings for the author of an injected pod.
-
-    `known`: the annotations that have an effect. `workload`: the controller of the pod, if known.
-    """
+def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[str]:
+    """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
     found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
-    found += unknown_annotations(strings(mapping(pod.get("metadata")).get("annotations")), known)
-    found += misplaced_annotations(workload, known) if workload else ()
+    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    found += annotation_findings(annotations, config.known_annotations, workload)
     return [*map(str, found), *_contradictions(injected)]
 
 

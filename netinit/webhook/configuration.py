@@ -11,7 +11,6 @@ from netinit.inject import guard
 from netinit.inject.config import InjectionConfig, default_config, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.pod import Settings
-from netinit.inject.warnings import known_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +27,12 @@ class Texts:
 class Served:
     """A configuration in use.
 
-    `version`: its hash. `known`: the annotations it reads. `is_restored`: the last good one, after a restart.
+    `version`: its hash. `is_restored`: the last good one, after a restart.
     """
 
     config: InjectionConfig
     settings: Settings
     version: str
-    known: frozenset[str]
     texts: Texts = Texts()
     is_restored: bool = False
     generation: int = 0
@@ -58,7 +56,6 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
         config=config,
         settings=settings,
         version=_version(texts, config),
-        known=known_to(config),
         texts=texts,
         generation=generation,
         warnings=(*config.warnings, *template_warnings),

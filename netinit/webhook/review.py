@@ -231,7 +231,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     except NetinitError as error:
         reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
-    review.warnings += advise(pod, injected, served.known)
+    review.warnings += advise(pod, injected, served.config)
     patch = json_patch(pod, injected)
     if not patch:
         return review.respond("unchanged", "injected-before", "the pod has everything already")

@@ -11,7 +11,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.console import answer, color_option, format_table
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
@@ -19,7 +19,7 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.config import InjectionConfig
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.injection_report import Verdict, judge
-from netinit.inject.manifests import Selection, Workload, workloads
+from netinit.inject.manifests import Selection, Workload, objects, workloads
 from netinit.inject.pod import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options import Options, offline
@@ -104,14 +104,7 @@ def _lint(options: Options) -> Iterator[str]:
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
-    found = []
-    waiting = [tree for _, tree in trees]
-    while waiting:
-        tree = mapping(waiting.pop(0))
-        if tree.get("kind") == kind:
-            found.append(tree)
-        waiting = [*sequence(tree.get("items")), *waiting]
-    return found
+    return [one for _, tree in trees for one in map(mapping, objects(tree)) if one.get("kind") == kind]
 
 
 def _parse_labels(text: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.manifests import Selection
-from netinit.inject.warnings import known_to
 from netinit.inject.webhooks import DEFAULT_REVISION
 from netinit.webhook.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
 from netinit.webhook.configuration import Served
@@ -98,7 +97,7 @@ def _at(given: tuple[str, ...], number: int) -> str:
 def _in_process(flags: CompareFlags) -> Ask:
     config = inputs.read_config_with_warnings(flags)
     settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as in `webhook serve`
-    served = Served(config=config, settings=settings, version="", known=known_to(config))
+    served = Served(config=config, settings=settings, version="")
 
     def ask(review: Review) -> ReviewOutcome:
         return _read(review, answer(json.dumps(review.tree).encode(), served).body)
