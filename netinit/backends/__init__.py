@@ -242,7 +242,7 @@ def chains_of_iptables(written: dict[Family, Written]) -> KnownChains:
             targets = {name: [one.rule.target for one in chain.rules] for name, chain in chains.items()}
             jumps = [target.calls for own in targets.values() for target in own]
             for name, own in targets.items():
-                known[family.number, table, name] = len(own) + jumps.count(name), *_base_of(table, name)
+                known[family.number, table, name] = len(own) + jumps.count(name), *base_of(table, name)
     return known
 
 
@@ -252,11 +252,11 @@ def chains_of_tables(tables: dict[str, nft.Steps]) -> KnownChains:
     for table, chains in tables.items():
         jumps = [format_chain(step.target.calls) for _, steps in chains.values() for step in steps if step.target.calls]
         for name, (hook, steps) in chains.items():
-            base = _base_of(table.rpartition("-")[2], name.upper() if hook else name)
+            base = base_of(table.rpartition("-")[2], name.upper() if hook else name)
             known[INET, table, name] = len(steps) + jumps.count(name), *base
     return known
 
 
-def _base_of(table: str, name: str) -> tuple[int, str, int]:
+def base_of(table: str, name: str) -> tuple[int, str, int]:
     """Return hook, kind and priority of a chain, as `HeldChain` has them."""
     return (BUILTIN_CHAINS.index(name), *expected_base(table, name)) if name in BUILTIN_CHAINS else (-1, "", 0)

@@ -53,14 +53,13 @@ class SetsState(XtablesState):
     owner: str  # prefix of the backend's set names
     threshold: int
 
-    def compare(self, plan: Plan) -> SetsComparison:
-        return self.compare_rules(plan)
+    def compare_rules(self, plan: Plan) -> SetsComparison:
+        return SetsComparison(plan, self)
+
+    compare = compare_rules
 
     def removal(self, plan: Plan) -> SetsChange:
         return self.compare_rules(plan).removal()
-
-    def compare_rules(self, plan: Plan) -> SetsComparison:
-        return SetsComparison(plan, self)
 
 
 class SetsChange(Change):
@@ -154,7 +153,8 @@ class SetsBackend(RestoreBackend):
         return tuple([name for name in owned_sets() if name.startswith(f"{owner_of_sets(self.variant)}-")])
 
     def _read_sets(self) -> set_rules.Contents:
-        return {name: elements for name, elements in read_contents().items() if name in self._names()}
+        ours = self._names()
+        return {name: elements for name, elements in read_contents().items() if name in ours}
 
     def _feed_sets(self, script: str) -> None:
         if script:

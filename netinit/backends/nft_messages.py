@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from _struct import pack
 
+from netinit.backends import base_of
 from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.nf_tables import Message, name
 from netinit.rules.expressions.native import encode_steps
-from netinit.rules.model import BUILTIN_CHAINS, expected_base
 from netinit.rules.numbers import TYPE_FIB, TYPE_INTERFACE
 from netinit.rules.rule_builder import EncodedSet, be32
 
@@ -42,12 +42,11 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
         named = attribute(netlink.NFTA_TABLE_NAME, name(table))
         if records.get(table):
             named += attribute(NFTA_TABLE_USERDATA, _note(NFTNL_UDATA_TABLE_COMMENT, name(records[table])))
-        yield (
-            (nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named),
-            (table, "", 0, None),
-        )  # an empty table with this name may exist
+        # an empty table with this name may exist
+        yield (nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named), (table, "", 0, None)
         for chain, (hook, _) in chains.items():
-            yield _write_chain(table, chain, is_base=bool(hook)), (table, chain, 0, None)
+            number, kind, priority = base_of(table.rpartition("-")[2], chain.upper())
+            yield nf_tables.create_chain(table, chain, (kind, number, priority) if hook else None), (table, chain, 0, None)
         encoded = encode_steps(chains)
         sets = list(encoded.sets)
         for chain, (_, steps) in chains.items():
@@ -61,14 +60,6 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
                 if comments:
                     body += attribute(NFTA_RULE_USERDATA, _note(NFTNL_UDATA_RULE_COMMENT, name(step.rule.comment)))
                 yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, body), about
-
-
-def _write_chain(table: str, chain: str, *, is_base: bool) -> Message:
-    if not is_base:
-        return nf_tables.create_chain(table, chain, None)
-    builtin = chain.upper()
-    kind, priority = expected_base(table.rpartition("-")[2], builtin)
-    return nf_tables.create_chain(table, chain, (kind, BUILTIN_CHAINS.index(builtin), priority))
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:

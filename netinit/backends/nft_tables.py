@@ -51,20 +51,16 @@ def compare_held(
     plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...], snapshot: Snapshot | None
 ) -> tuple[Difference, ...]:
     """Return the differences between tables and plan. Raises BackendUnavailableError."""
-    if snapshot is None and _is_hooked(steps, chains) and _is_as_planned(steps, tables, chains):
-        return ()
+    if snapshot is None and all(one.policy for one in chains):
+        hooked = {(one.family, one.table, one.name): one.facts for one in chains}
+        if chains_of_tables(steps) == hooked and _is_as_planned(steps, tables, chains):
+            return ()
     snapshot, unread = (snapshot, _find_unread(snapshot.unknown, tables)) if snapshot else _read_snapshot(tables)
     if unread:
         return _distrust(steps, tables, unread)
     from netinit.rules.expressions import table_differences  # only where something differs
 
     return table_differences.compare_tables(plan, table_differences.decode_tables(snapshot))
-
-
-def _is_hooked(steps: dict[str, Steps], chains: tuple[HeldChain, ...]) -> bool:
-    """Whether the chains are the plan's, with their hooks, and no policy drops."""
-    found = {(one.family, one.table, one.name): one.facts for one in chains}
-    return all(one.policy for one in chains) and chains_of_tables(steps) == found
 
 
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...]) -> bool:

@@ -7,7 +7,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from netinit.base.errors import NetinitError
@@ -35,7 +34,7 @@ class Followed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.finish()
 
     def lines(self) -> Iterator[str]:

@@ -293,7 +293,8 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
     steps = routes_towards(plan, task)
-    if not differs and not steps and not _dormant(task) and not task.options.force_apply:
+    dormant = [one for one in task.machine.dormant_tables() if one[1].removeprefix(plan.nft_prefix) in TABLES]
+    if not differs and not steps and not dormant and not task.options.force_apply:
         rules = (comparison.committed() or state.describe()) if task.final else {}
         warnings = state.notices + _check(backend.name, comparison, comparison.shadows(), task)
         return Outcome(backend=backend.name, changed=False, rules=rules, warnings=warnings)
@@ -303,16 +304,12 @@ def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) 
         raise refuse_to_replace(leftovers + (comparison.differences if state.ours else ()))
     warnings = state.notices
     with Transaction(task.signals) as run:
-        for dormant in _dormant(task):
-            warnings += activate(run, task.machine, *dormant)
+        for table in dormant:
+            warnings += activate(run, task.machine, *table)
         warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
     outcome, after = _report(chosen, task, comparison, warnings)
     found = _check(backend.name, comparison, after.shadows() if after else (), task)
     return outcome.replace(warnings=outcome.warnings + found)
-
-
-def _dormant(task: Task) -> list[tuple[int, str]]:
-    return [one for one in task.machine.dormant_tables() if one[1].removeprefix(task.plan.nft_prefix) in TABLES]
 
 
 def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> tuple[Outcome, Comparison | None]:

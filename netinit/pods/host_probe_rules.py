@@ -12,7 +12,7 @@ from netinit.base.sanitize import escape, shorten
 from netinit.base.snapshot import Snapshot
 from netinit.kernel import run
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
+from netinit.options import BACKENDS, NFTABLES
 from netinit.options.interception import EXEMPT, HOST_PROBES
 from netinit.rules.iptables.sets import Contents, unread
 from netinit.simulate.host_probes import (
@@ -28,10 +28,6 @@ from netinit.simulate.host_probes import (
 _SOURCES = dict(zip(FAMILIES, HOST_PROBES, strict=True))  # by which a pod's rules recognize probes
 _ELEMENT = re.compile(r"add \S+ ([0-9a-f.:]+)(?: .*)?")
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_RESTORES = {
-    IPTABLES_NFT: ("iptables-nft-restore", "ip6tables-nft-restore"),
-    IPTABLES_LEGACY: ("iptables-legacy-restore", "ip6tables-legacy-restore"),
-}
 
 
 def check_host_probes(addresses: tuple[str, ...]) -> tuple[ProbeFinding, ...]:
@@ -53,9 +49,9 @@ def repair_host_probes(uids: Mapping[str, str]) -> tuple[str, tuple[ProbeFinding
         _run("nft", ("-f", "-"), _render_nft(families, uids))
     else:
         _run(IPSET, ("restore", "-exist"), _render_sets(families, uids))
-        for family, program in zip(FAMILIES, _RESTORES[holder], strict=True):
-            if family in families:
-                _run(program, ("--noflush", "--wait", "5"), _render_chain(snapshot, family, holder))
+        for family in families:
+            program = f"{family.program}-{BACKENDS[holder].variant}-restore"
+            _run(program, ("--noflush", "--wait", "5"), _render_chain(snapshot, family, holder))
     left = check_host_probes(tuple(uids))
     return holder, tuple([one for one in left if one.state != EXEMPT])
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Fields = Mapping[int, tuple[str, Callable[[bytes], Any]]]  # by an attribute's number: the record's field, and what reads it
 
 TOO_BIG = (27, 90)  # EFBIG, EMSGSIZE
+OTHER = -1  # than the families that have a name
 MISREAD = (MalformedError, LookupError, TypeError, struct.error)  # from a message that is cut off, or lacks what a record needs
 
 
@@ -30,7 +31,8 @@ def _read_hook(value: bytes) -> dict[str, Any]:
 
 def _read_flow_table_hook(value: bytes) -> dict[str, Any]:
     found = attributes_of(value)
-    return {"priority": signed(found.get(2)), "devices": tuple([name(one) for _, one in split_attributes(found.get(3, b""))])}
+    devices = tuple([name(one) for _, one in split_attributes(found.get(3, b""))])
+    return {"kind": "flowtable", "priority": signed(found.get(2)), "devices": devices}
 
 
 _OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message; the attributes of a field without a name are fields themselves
@@ -123,10 +125,14 @@ def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[U
 
 def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]) -> tuple[Any, ...]:
     what, record, fields = _OBJECTS[kind]
-    places = {family: f"a {what} of {label}" for family, label in FAMILY_NAMES.items()}
+    labels = {OTHER: "an unknown family", **FAMILY_NAMES}
+    places = {family: f"a {what} of {label}" for family, label in labels.items()}
 
     def read(body: bytes) -> Any:
-        return record(family=body[0], **fields_of(attributes_of(body, NETFILTER_SIZE), fields))
+        made = record(family=body[0], **fields_of(attributes_of(body, NETFILTER_SIZE), fields))
+        if isinstance(made, HeldChain) and made.is_base and not made.kind:
+            raise MalformedError("a base chain has no type")
+        return made
 
     return decode(messages, read, places, unknown)
 
@@ -134,13 +140,13 @@ def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]
 def decode(
     messages: Iterable[bytes], read: Callable[[bytes], Read], places: Mapping[int, str], unknown: list[Unknown]
 ) -> tuple[Read, ...]:
-    """Return what `read` makes of the kernel's messages; others are `unknown`, in the place of their family."""
+    """Return what `read` makes of the kernel's messages; others are `unknown`, in the place of their family or of OTHER."""
     found = []
     for body in messages:
         try:
             found.append(read(body))
         except MISREAD as error:
-            unknown.append(_misread(places.get(body[0] if body else -1, "an object of an unknown family"), error))
+            unknown.append(_misread(places.get(body[0] if body else OTHER, places[OTHER]), error))
     return tuple(found)
 
 

@@ -18,7 +18,7 @@ from netinit.kernel import netlink, read_text
 from netinit.kernel.detect import set_names
 from netinit.kernel.netlink import RTA_OIF, RTA_PRIORITY, RTA_TABLE, Netlink, native, read_attributes
 from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
-from netinit.kernel.snapshot.nf_tables_dump import decode, fields_of
+from netinit.kernel.snapshot.nf_tables_dump import OTHER, decode, fields_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
     unknown = [] if unknown is None else unknown
     with Netlink(netlink.NETLINK_ROUTE) as link:
         found = [body for kind, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE), MAX_BYTES) if kind == RTM_NEWLINK]
-        links = tuple(sorted(decode(found, _read_link, {0: "a device"}, unknown), key=lambda one: one.index))
+        links = tuple(sorted(decode(found, _read_link, {OTHER: "a device"}, unknown), key=lambda one: one.index))
         return Snapshot(
             links=links,
             addresses=netlink.list_addresses(link),
@@ -119,7 +119,7 @@ def _read_both(  # noqa: PLR0917 - a dump and its reader
     for family in FAMILIES:
         messages = link.dump(kind, pack(_ROUTE, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES)
         bodies = [body for got, body in messages if got == wanted and body[:1] == bytes((family.number,))]  # all where IPv6 is missing
-        found += decode(bodies, reader, {family.number: f"a {what} of {family.name}"}, unknown)
+        found += decode(bodies, reader, {OTHER: f"a {what} of {family.name}"}, unknown)
     return found
 
 

@@ -10,6 +10,7 @@ from netinit.backends import held_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.base.netlink_attributes import HeldChain
+from netinit.base.snapshot import NftObject, NftSet
 from netinit.kernel.netlink import (
     DUMP_ATTEMPTS,
     MSG_TRUNC,
@@ -22,6 +23,8 @@ from netinit.kernel.netlink import (
     list_local_routes,
     list_mark_rules,
 )
+from netinit.kernel.nf_tables import NFT_MSG_NEWCHAIN, NFT_MSG_NEWFLOWTABLE, NFT_MSG_NEWOBJ, NFT_MSG_NEWSET
+from netinit.kernel.snapshot import nf_tables_dump
 
 KIND = 99
 
@@ -128,3 +131,30 @@ def test_addresses_rules_and_routes_are_asked_for_again_after_a_change(monkeypat
     monkeypatch.setattr("netinit.kernel.netlink.socket", lambda *_: answers)
     assert ask() == ()
     assert answers.asked == 3
+
+
+TEXT, HOOK = attribute(1, b"t\0"), attribute(1, b"\0\0\0\3") + attribute(2, b"\xff\xff\xff\x6a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "found"),
+    [
+        (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0"), HeldChain(family=2, table="t", name="c")),
+        (
+            NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0") + attribute(4, HOOK + attribute(3, b"lo\0")) + attribute(5, bytes(4)) + attribute(7, b"route\0"),
+            HeldChain(family=2, table="t", name="c", kind="route", hook=3, priority=-150, policy=0, devices=("lo",)),
+        ),
+        (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0") + attribute(4, HOOK), "a chain of ip: the kernel's message is not understood: a base chain has no type"),
+        (
+            NFT_MSG_NEWFLOWTABLE, TEXT + attribute(2, b"f\0") + attribute(3, HOOK + attribute(3, attribute(1, b"lo\0") + attribute(1, b"e\0"))),
+            NftObject(family=2, table="t", name="f", kind="flowtable", priority=-150, devices=("lo", "e")),
+        ),
+        (NFT_MSG_NEWOBJ, TEXT + attribute(2, b"o\0") + attribute(3, b"\0\0\0\1"), NftObject(family=2, table="t", name="o", kind="1")),
+        (NFT_MSG_NEWOBJ, TEXT, "a object of ip: the kernel's message is not understood: NftObject: name, kind is missing"),
+        (NFT_MSG_NEWSET, TEXT + attribute(2, b"s\0"), NftSet(family=2, table="t", name="s")),
+    ],
+)  # fmt: skip
+def test_objects_of_nf_tables_are_read_by_their_attributes(kind, attributes, found):
+    unknown = []
+    read = nf_tables_dump._decode_objects(kind, [b"\2\0\0\0" + attributes], unknown)
+    assert [*read, *[f"{one.place}: {one.reason}" for one in unknown]] == [found]
