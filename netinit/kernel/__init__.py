@@ -21,3 +21,12 @@ def identify(place: str | int) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def identify_content(path: str) -> tuple[int, ...]:
+    """Return what changes whenever the file at the path is replaced or written; empty if it cannot be looked at."""
+    try:
+        status = posix.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

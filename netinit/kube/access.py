@@ -183,12 +183,7 @@ class Credentials(httpx2.Auth):
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Implement httpx2's interface: yield a request, get its response."""
-        access = self._access
-        if access.username:
-            basic = httpx2.BasicAuth(access.username, access.password)
-            yield next(basic.auth_flow(request))
-            return
-        is_renewed = bool(access.token_file or access.program)
+        is_renewed = bool(self._access.token_file or self._access.program)
         if is_renewed and time.monotonic() >= self._until:
             await self._renew()
         if self._token or is_renewed:

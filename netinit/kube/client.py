@@ -110,7 +110,7 @@ class Client:
         self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # also verified in the certificate
         self._http = httpx2.AsyncClient(
             base_url=access.server,
-            auth=Credentials(access),
+            auth=httpx2.BasicAuth(access.username, access.password) if access.username else Credentials(access),
             verify=make_context(access) if access.server.startswith("https:") else True,
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 5.0)),
             headers={"Accept": "application/json", "User-Agent": "netinit"},

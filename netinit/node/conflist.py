@@ -56,7 +56,9 @@ def with_entry(text: str, *, single: bool) -> str:
     others = [one for one in plugins if one not in _ours(plugins)]
     wanted = {**tree, "plugins": [*others, ENTRY]}
     cleared = text if single else without_entry(text)
-    return next((one for one in _insert(cleared) if _is(one, wanted)), "") or _write(wanted)
+    ends = (len(cleared[:at].rstrip()) for at in _places(cleared, "]"))  # of each list in the text, the last list first
+    inserted = (f"{cleared[:end]}{_INSERTED}{cleared[end:]}" for end in ends)
+    return next((one for one in inserted if _is(one, wanted)), "") or _write(wanted)
 
 
 def without_entry(text: str) -> str:
@@ -69,13 +71,6 @@ def without_entry(text: str) -> str:
     wanted = {**tree, "plugins": [one for one in plugins if one not in ours]}
     removed = (text[:at] + text[at + len(_INSERTED) :] for at in _places(text, _INSERTED))
     return next((one for one in removed if _is(one, wanted)), "") or _write(wanted)
-
-
-def _insert(text: str) -> Iterator[str]:
-    """Yield the text with the entry at the end of each of its lists, the last list first."""
-    for at in _places(text, "]"):
-        end = len(text[:at].rstrip())
-        yield f"{text[:end]}{_INSERTED}{text[end:]}"
 
 
 def _places(text: str, what: str) -> Iterator[int]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
+from netinit.kernel import identify_content
 from netinit.node import conflist
 from netinit.node.settings import InstallSettings
 
@@ -139,7 +140,7 @@ class Installer:
             if path is None:
                 named = f"{self.conf_folder}/{self.conf_name}" if self.conf_name else str(self.conf_folder)
                 raise ConfigError(f"--cniConfFolder: {named}: there is no network yet; the cluster's CNI writes it")
-            before, text = _identity(path), _read(path)
+            before, text = identify_content(str(path)), _read(path)
             single = path.suffix != conflist.LIST
             try:
                 if self._written and not single and conflist.is_last(text):
@@ -153,7 +154,7 @@ class Installer:
             target = path.with_suffix(conflist.LIST) if single else path.resolve()
             if single and target.exists() and not conflist.has_entry(_read(target)):  # otherwise its owner has recreated it
                 raise ConfigError(f"{path} would become {target.name}, which exists; remove one of the two")
-            if _act(target, replace_file, new.encode(), like=path, unless=lambda: _identity(path) != before):  # noqa: B023 - called at once
+            if _act(target, replace_file, new.encode(), like=path, before=before):
                 if single:
                     _act(path, Path.rename, f"{path}{_ASIDE}")
                 return True
@@ -214,14 +215,6 @@ def _mentions_us(path: Path) -> bool:
         return False
 
 
-def _identity(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def _act(path: Path, action: Callable[..., Answer], *more: Any, **how: Any) -> Answer:
     """Return what `action` does with the path. Raises ConfigError."""
     try:
@@ -232,12 +225,12 @@ def _act(path: Path, action: Callable[..., Answer], *more: Any, **how: Any) -> A
 
 
 def replace_file(
-    path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True, like: Path | None = None,
-    unless: Callable[[], bool] = lambda: False,
-) -> bool:  # fmt: skip
+    path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True, like: Path | None = None, before: tuple[int, ...] = ()
+) -> bool:
     """Write the file as a whole, with mode and owner of `like`, and flush it to disk if `durable`.
 
-    Return False, and leave it as it is, if `unless` is true at the end. Raises OSError, and leaves nothing behind.
+    Return False, and leave it as it is, if `like` is no longer as `before` (`identify_content`). Raises OSError, and leaves
+    nothing behind.
     """
     new = path.with_name(f".{path.name}.netinit-{os.getpid()}")
     try:
@@ -253,7 +246,7 @@ def replace_file(
             os.fchmod(file.fileno(), mode)
             if durable:
                 os.fsync(file.fileno())
-        if unless():
+        if before and identify_content(str(like)) != before:
             new.unlink()
             return False
         new.rename(path)

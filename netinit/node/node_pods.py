@@ -105,25 +105,23 @@ class _Watched:
     looking: bool = False
 
 
+@dataclass(eq=False)
 class PodWatcher:
     """The watched pods. `add` and `forget` may be called at any time; checks are made while `run` runs."""
 
-    def __init__(
-        self, base: Options, *, pod_cache: PodCache, programmer: ProgrammerClient, metrics: NodeMetrics, log: EventLog,
-        connections: bool = False,
-    ) -> None:  # fmt: skip
-        self._base = base
-        self._pod_cache = pod_cache
-        self._programmer = programmer
-        self._metrics = metrics
-        self._log = log
-        self._watched: dict[str, _Watched] = {}
-        self._quiet: asyncio.Queue[_Watched] = asyncio.Queue()
-        self._noisy: asyncio.Queue[_Watched] = asyncio.Queue()
-        self._connections = connections
-        self._looks = metrics.connection_looks if connections else metrics.looks
-        if not connections:
-            metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
+    base: Options
+    pod_cache: PodCache
+    programmer: ProgrammerClient
+    metrics: NodeMetrics
+    log: EventLog
+    connections: bool = False
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _quiet: asyncio.Queue[_Watched] = field(default_factory=asyncio.Queue)
+    _noisy: asyncio.Queue[_Watched] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        if not self.connections:
+            self.metrics.watched.set_function(lambda: sum(1 for one in self._watched.values() if one.sockets))
 
     def add(self, uid: str, path: str, *, delay: float = _AFTER_ADD) -> None:
         """Check the namespace at `path` after `delay` s and watch it; not without uid or file, or beyond MAX_WATCHED."""
@@ -131,7 +129,7 @@ class PodWatcher:
         if not uid or identity is None or (known and known.identity == identity):
             return
         if known is None and len(self._watched) >= MAX_WATCHED:
-            self._log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
+            self.log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
             return
         if known:
             self._drop(known)
@@ -148,7 +146,7 @@ class PodWatcher:
         """Check pods that change, until cancelled. `look` compares, reports and repairs, and returns whether there was drift."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for queue, number in ((self._quiet, 1 if self._connections else _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
+                for queue, number in ((self._quiet, 1 if self.connections else _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
                     for _ in range(number):
                         tasks.create_task(self._work(queue, look, is_busy))
                 tasks.create_task(self._tidy())
@@ -158,9 +156,9 @@ class PodWatcher:
 
     async def _tidy(self) -> None:
         while True:
-            uids = {pod.uid for pod in self._pod_cache if not pod.ended}
+            uids = {pod.uid for pod in self.pod_cache if not pod.ended}
             for one in list(self._watched.values()):
-                if identify(one.path) != one.identity or (self._pod_cache.synced and one.uid not in uids):
+                if identify(one.path) != one.identity or (self.pod_cache.synced and one.uid not in uids):
                     self._drop(one)
             await asyncio.sleep(_TIDY)
 
@@ -174,7 +172,7 @@ class PodWatcher:
                 continue
             started = asyncio.get_running_loop().time()
             await self._answer(watched, look)
-            if self._connections:
+            if self.connections:
                 await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - started))
 
     async def _answer(self, watched: _Watched, look: Look) -> None:
@@ -184,17 +182,17 @@ class PodWatcher:
         try:
             await self._arm(watched)
             heard, watched.heard = watched.heard or started, 0.0
-            pod = next((pod for pod in self._pod_cache if pod.uid == watched.uid), None)
+            pod = next((pod for pod in self.pod_cache if pod.uid == watched.uid), None)
             if pod is None:
                 self._drop(watched)
                 return
-            self._looks.inc()
+            (self.metrics.connection_looks if self.connections else self.metrics.looks).inc()
             if await look(pod, watched.path):
-                self._metrics.noticed.observe(now() - heard)
+                self.metrics.noticed.observe(now() - heard)
         except (NetinitError, OSError) as error:
             self._drop(watched)
             if identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
-                self._log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
+                self.log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()
             if watched.pause > _NOISY:
@@ -211,7 +209,7 @@ class PodWatcher:
                 notifications.close(found)
                 raise NetinitError("the pod is gone")
             watched.sockets = found
-        self._metrics.dropped.inc(notifications.drain(watched.sockets))
+        self.metrics.dropped.inc(notifications.drain(watched.sockets))
         for one in watched.sockets:
             asyncio.get_running_loop().add_reader(one, self._receive, watched)
 
@@ -219,8 +217,8 @@ class PodWatcher:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                kind = SUBSCRIBE_CONNECTIONS if self._connections else SUBSCRIBE
-                done = await self._programmer.do(Job.of(kind, self._base, seconds=_SECONDS, path=path), theirs.fileno())
+                kind = SUBSCRIBE_CONNECTIONS if self.connections else SUBSCRIBE
+                done = await self.programmer.do(Job.of(kind, self.base, seconds=_SECONDS, path=path), theirs.fileno())
             if done.error:
                 raise NetinitError(done.error)
             return notifications.receive_sockets(ours)

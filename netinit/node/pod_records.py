@@ -20,7 +20,7 @@ from pathlib import Path
 
 from netinit.base.errors import OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.kernel import identify
+from netinit.kernel import identify, identify_content
 from netinit.node.installer import replace_file
 from netinit.options import Options
 
@@ -80,10 +80,7 @@ class Attachments:
         self._path(container, interface).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[Attachment]:
-        for path in sorted(self._folder.glob("[!.]*.json")):
-            found = _read(path)
-            if found is not None:
-                yield found
+        return filter(None, map(_read, sorted(self._folder.glob("[!.]*.json"))))
 
     def _path(self, container: str, interface: str) -> Path:
         # The protocol has checked both: neither contains a slash.
@@ -120,13 +117,8 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
 
 def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the pod's uid and the name of the namespace's file from each record, newest first."""
-    by_age = []
-    for path in folder.glob("*"):
-        try:
-            by_age.append((path.stat().st_mtime_ns, path))
-        except OSError:  # deleted meanwhile
-            continue
-    for _, path in sorted(by_age, reverse=True):
+    modified = {path: identify_content(str(path))[2:3] for path in folder.glob("*")}  # the time, if it is not deleted meanwhile
+    for path in sorted(modified, key=lambda path: (modified[path], path), reverse=True):
         try:
             with path.open("rb") as file:
                 tree = json.loads(file.read(_MAX_RECORD_BYTES))

@@ -82,7 +82,7 @@ class AgentServer:
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
         plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
-        found = self._make_tasks(client, plugin_server).items()
+        found = self._make_tasks(client, plugin_server, common).items()
         tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log)) for name, task in found]
         ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +95,9 @@ class AgentServer:
         if is_removed:
             remove_contents(self.folder)
 
-    def _make_tasks(self, client: Client, plugin_server: PluginServer) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _make_tasks(
+        self, client: Client, plugin_server: PluginServer, common: dict[str, Any]
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": plugin_server.run, "pods": self.agent.pod_cache.run, "status": self._write_status, "sweep": self.sweeper.run,
         }  # fmt: skip
@@ -106,9 +108,7 @@ class AgentServer:
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.daemon_set.run}
         if self.settings.host_probes != NOTHING:
-            found["host probes"] = HostProbeCheck(
-                self.settings, client, pod_cache=self.agent.pod_cache, programmer=self._programmer, metrics=self.metrics, log=self.log
-            ).run
+            found["host probes"] = HostProbeCheck(self.settings, client, **common).run
         outside = self.folder / OUTSIDE_FILE
         if self.settings.outside_namespaces == START:
             found["outside namespaces"] = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log).run

@@ -308,22 +308,17 @@ class HostProbeCheck(NodeCheck):
             self.metrics.probes.labels(state).set(counts[state])
         lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
         reasons = [detail for state, detail in found.values() if state == UNKNOWN]
+        last, self._reported = self._reported, ""
         if lines:
-            text = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
-            if self._log_once("warn", text):
-                await self.send_event("HostProbesCaptured", text)
+            self._reported = f"the kubelet's probes of {len(lines)} addresses of ambient pods are captured, such as {lines[0]}"
         elif reasons:
-            self._log_once("info", f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}")
-        else:
-            self._reported = ""
+            self._reported = f"whether the kubelet's probes of ambient pods are captured is unknown: {reasons[0]}"
+        if self._reported not in ("", last):
+            self.log.event("warn" if lines else "info", self._reported)
+            if lines:
+                await self.send_event("HostProbesCaptured", self._reported)
         if lines and self.settings.host_probes == PROGRAM:
             await self._repair(pods)
-
-    def _log_once(self, level: str, text: str) -> bool:
-        is_new, self._reported = text != self._reported, text
-        if is_new:
-            self.log.event(level, text)
-        return is_new
 
     async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
         """Return state and detail of each address."""

@@ -242,7 +242,8 @@ class HttpListener:
             accepted.close()
             return
         accepted.setblocking(False)  # noqa: FBT003 - its signature
-        connection = ClientConnection(self._table, peer, self._protocol, self._context)
+        begin = lambda connection: _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)  # noqa: E731 - of one line
+        connection = ClientConnection(self._table, peer, begin, self._context)
         self._table.add(connection)
         task = self._loop.create_task(self._attach(connection, accepted))
         self._tasks.add(task)
@@ -255,9 +256,6 @@ class HttpListener:
             _log.error("a connection cannot be served: %s", error)
             connection.abort()
             accepted.close()
-
-    def _protocol(self, connection: ClientConnection) -> asyncio.Protocol:
-        return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:
         """Stop accepting and finish open requests within `seconds`. Return False if some were cut off."""

@@ -298,13 +298,6 @@ class Group:
     pods: int = 0
     examples: list[tuple[str, PodDifference]] = field(default_factory=list)
 
-    def add(self, title: str, one: PodDifference) -> None:
-        """Count a pod; keep distinct examples."""
-        self.pods += 1
-        known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in self.examples)
-        if len(self.examples) < _MAX_EXAMPLES and not known:
-            self.examples.append((title, PodDifference(one.path, clone(one.left), clone(one.right))))
-
 
 class PodComparison:
     """The differences of many pods, grouped by path and documented difference."""
@@ -324,12 +317,15 @@ class PodComparison:
         self.pods += 1
         self.different += bool(found)
         self.undocumented += any(reason is None for _, reason in found)
-        counted = set()
-        for one, reason in found:
-            key = (one.path, reason.row if reason else "")
-            if key not in counted:  # containers of one pod can differ in the same way
-                counted.add(key)
-                self._groups.setdefault(key, Group(one.path, reason)).add(review.title, one)
+        by_group: dict[tuple[str, str], tuple[PodDifference, Documented | None]] = {}
+        for one, reason in found:  # containers of one pod can differ in the same way
+            by_group.setdefault((one.path, reason.row if reason else ""), (one, reason))
+        for key, (one, reason) in by_group.items():
+            group = self._groups.setdefault(key, Group(one.path, reason))
+            group.pods += 1
+            known = any(same([one.left, one.right], [seen.left, seen.right]) for _, seen in group.examples)
+            if len(group.examples) < _MAX_EXAMPLES and not known:
+                group.examples.append((review.title, PodDifference(one.path, clone(one.left), clone(one.right))))
 
     def groups(self) -> list[Group]:
         """Return the groups: undocumented ones and frequent ones first."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
+from netinit.kernel import identify_content
 from netinit.serving.event_log import EventLog
 from netinit.serving.server_process import run_forever
 from netinit.webhook.configuration import Texts
@@ -140,7 +141,7 @@ class WatchedFiles:
     def has_settled_change(self) -> bool:
         """Whether the files changed since this was last true, and are stable since the previous call."""
         self._is_watched = self.watch()  # before the check, to miss no change
-        found = tuple([_identity(path) for path in self._paths])
+        found = tuple([identify_content(str(path)) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
             return False
@@ -157,11 +158,3 @@ class WatchedFiles:
     def retry(self) -> None:
         """Report the same files as changed again."""
         self._taken = None
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -195,14 +195,12 @@ class CertificateLoader:
         """Return a file's text; empty without a name, or if unreadable, which is noted as a problem."""
         if not name:
             return ""
-        problem = text = ""
         try:
             with Path(name).open("rb") as file:
                 text = file.read(_MAX_CERTIFICATE_BYTES).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            problem = f"{name} cannot be read: {error}"
-        else:
             problem = "" if text.strip() else f"{name} is empty"
+        except (OSError, UnicodeDecodeError) as error:
+            text, problem = "", f"{name} cannot be read: {error}"
         self._state.problems.note(flag, problem)
         return "" if problem else text
 

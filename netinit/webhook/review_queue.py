@@ -31,20 +31,17 @@ class ReviewPlaces:
     def __init__(self, max_reviews: int) -> None:
         self._max_reviews = max_reviews
         self._held: dict[str, list[QueuePlace]] = {}
-        self._count = 0
 
     @contextlib.contextmanager
     def hold(self, peer: str) -> Iterator[QueuePlace]:
         """Hold a place until the block ends. Raises Fault if none is free."""
-        if self._count >= self._max_reviews and not self._free_one_for(peer):
+        if sum(map(len, self._held.values())) >= self._max_reviews and not self._free_one_for(peer):
             raise self._refusal()
         place = QueuePlace(peer)
         self._held.setdefault(peer, []).append(place)
-        self._count += 1
         try:
             yield place
         finally:
-            self._count -= 1
             self._held[peer].remove(place)
             if not self._held[peer]:
                 del self._held[peer]
@@ -110,10 +107,11 @@ class Turns:
 
 @dataclass(slots=True, eq=False)
 class _Body:
-    """A body; `limit` is None once it is complete."""
+    """A body, and the limit of the time that it takes to arrive."""
 
-    limit: asyncio.Timeout | None
+    limit: asyncio.Timeout
     data: bytearray
+    is_complete: bool = False
     is_dropped: bool = False
 
 
@@ -135,14 +133,13 @@ class Bodies:
             self._bodies.remove(current)
 
     async def _read(self, current: _Body, receive: Any) -> bytearray:
-        assert current.limit is not None  # noqa: S101 - it is incomplete
         try:
             async with current.limit:
                 while await self._take(current, receive):
                     pass
         except TimeoutError:
             raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not come in time") from None
-        current.limit = None
+        current.is_complete = True
         return current.data
 
     async def _take(self, current: _Body, receive: Any) -> bool:
@@ -160,12 +157,12 @@ class Bodies:
         return bool(message.get("more_body"))
 
     def _make_room(self, current: _Body) -> None:
-        largest = max((one for one in self._bodies if one.limit is not None and not one.is_dropped), key=lambda one: len(one.data))
+        incomplete = [one for one in self._bodies if not one.is_complete and not one.is_dropped]
+        largest = max(incomplete, key=lambda one: len(one.data))
         if largest is current:
             raise self._refusal()
         largest.is_dropped = True
         largest.data.clear()
-        assert largest.limit is not None  # noqa: S101 - only incomplete bodies are candidates
         largest.limit.reschedule(asyncio.get_running_loop().time())
 
     def _refusal(self) -> Fault:
