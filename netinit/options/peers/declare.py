@@ -247,11 +247,6 @@ def read_addresses_or_networks(text: str) -> tuple[Network, ...]:
     return kinds.read_networks(",".join([one if "/" in one else f"{one}/{family_of(one).bits}" for one in items]))
 
 
-def read_owner(text: str) -> int:
-    """Read a user or a group; 0, -1 and other negative numbers mean none."""
-    return 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id")
-
-
 def read_exceptions(text: str) -> tuple[Any, ...]:
     """Read ports of users in Kuma's format: several protocols, separated by commas."""
     protocols, colon, rest = text.partition(":")
@@ -291,7 +286,10 @@ def without(ports: Ports, others: Ports) -> Ports:
 
 COLON_PORTS = Kind(metavar="PORT|FIRST:LAST", read=read_port_with_colons, write=kinds.write_list)
 NETWORKS = Kind(metavar="ADDRESSES|CIDRS", read=read_addresses_or_networks, write=kinds.write_list)
-OWNER = Kind(metavar="ID", read=read_owner)
+OWNER = Kind(  # of 0, -1 and other negative numbers, none
+    metavar="ID",
+    read=lambda text: 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id"),
+)  # fmt: skip
 SECONDS = Kind(  # as nanoseconds
     metavar="SECONDS", read=lambda text: kinds.read_number(text, 0, 3600, "a number of seconds") * SECOND,
     write=lambda value: str(value // SECOND),
