@@ -115,7 +115,7 @@ def _choice(frame: Frame, node: Block) -> Step:
 
 def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
-    holder = frame.new_place()
+    holder = next(frame.places)
     pipe, nodes = node.branches[0].pipe, node.branches[0].body
     source = compile_pipe(frame, pipe)
     names = [variable.text for variable in pipe.variables]
