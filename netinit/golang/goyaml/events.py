@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -86,9 +86,16 @@ class TreeBuilder:
         self.aliased = 0
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Any] = {}
-        feed = self.feed
+        handlers: dict[type, Callable[[Any], None]] = {
+            yaml.DocumentStartEvent: self._begin,
+            yaml.ScalarEvent: self._scalar,
+            yaml.AliasEvent: self._alias,
+            **dict.fromkeys((yaml.MappingStartEvent, yaml.SequenceStartEvent), self._open),
+            **dict.fromkeys((yaml.MappingEndEvent, yaml.SequenceEndEvent), self._close),
+        }
         for event in scan(text):
-            feed(event)
+            if (handle := handlers.get(event.__class__)) is not None:
+                handle(event)
 
     def document(self) -> Any:
         """Return the tree of the only document; None without one. Raises ParseError for a second one."""
@@ -96,22 +103,9 @@ class TreeBuilder:
             raise ParseError(f"{len(self.documents)} documents where one is expected; separate them by lines of ---")
         return self.documents[0] if self.documents else None
 
-    def feed(self, event: Any) -> None:
-        """Process the next event."""
-        kind = event.__class__
-        if kind is yaml.ScalarEvent:
-            self._scalar(event)
-        elif kind is yaml.MappingStartEvent:
-            self._open({}, event)
-        elif kind is yaml.SequenceStartEvent:
-            self._open([], event)
-        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            self._close(event)
-        elif kind is yaml.AliasEvent:
-            self._alias(event)
-        elif kind is yaml.DocumentStartEvent:
-            self._anchors = {}
-            self.aliased = 0
+    def _begin(self, _event: Any) -> None:
+        self._anchors = {}
+        self.aliased = 0
 
     def _scalar(self, event: Any) -> None:
         self._count(event)
@@ -122,7 +116,7 @@ class TreeBuilder:
             self._anchors[event.anchor] = (value, 1)
         self._add(value, event)
 
-    def _open(self, value: Any, event: Any) -> None:
+    def _open(self, event: Any) -> None:
         self._count(event)
         if len(self._stack) >= MAX_DEPTH:
             raise ParseError(f"{place_of(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
@@ -130,7 +124,7 @@ class TreeBuilder:
             raise ParseError(f"{place_of(event.start_mark)}: a key must be a scalar, not a mapping or a list")
         if event.anchor:
             self._anchors[event.anchor] = _UNFINISHED
-        self._stack.append(_Frame(value, event, self.nodes))
+        self._stack.append(_Frame({} if event.__class__ is yaml.MappingStartEvent else [], event, self.nodes))
 
     def _close(self, event: Any) -> None:
         frame = self._stack.pop()

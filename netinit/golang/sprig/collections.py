@@ -1,4 +1,7 @@
-"""Sprig's functions on lists and maps. They modify only maps that the template made: its data may be shared by threads."""
+"""Sprig's functions on lists, on maps, and on any value: types and kinds, Go's deep equality, defaults, and fail.
+
+They modify only maps that the template made: its data may be shared by threads.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.sprig.numbers import to_int64
-from netinit.golang.sprig.reflection import deep_equal
 from netinit.golang.sprig.text import text_of, texts_of
 from netinit.golang.template.limits import check_size, measure, measure_all
 from netinit.golang.template.values import (
+    ANY,
+    NO_VALUE,
     Function,
     FunctionError,
     OwnMap,
@@ -21,6 +25,38 @@ from netinit.golang.template.values import (
 )
 
 _MAP: Final = "map[string]interface {}"
+
+
+def deep_equal(left: Any, right: Any) -> bool:
+    """Whether both values have the same type and equal content (reflect.DeepEqual)."""
+    if type_name(left) != type_name(right):
+        return False
+    kind = kind_of(left)
+    if kind == "map":
+        return left.keys() == right.keys() and all(deep_equal(item, right[key]) for key, item in left.items())
+    if kind == "slice":
+        return len(left) == len(right) and all(map(deep_equal, left, right))
+    if isinstance(left, Struct):
+        return left is right or (left.nil == right.nil and deep_equal(dict(left.fields), dict(right.fields)))
+    return bool(left == right)
+
+
+def go_kind(value: Any) -> str:
+    """Return the Go kind of the value, as reflect.Kind prints it."""
+    if value is None or value is NO_VALUE:
+        return "invalid"
+    kind = kind_of(value)
+    named = {"map": "map", "slice": "slice", "struct": "struct", "pointer": "ptr", "func": "func", "string": "string"}
+    return named.get(kind, type_name(value))
+
+
+def _type_of(value: Any) -> str:
+    return "<nil>" if value is None else type_name(value)
+
+
+def fail(message: str) -> Any:
+    """Raise FunctionError with the message, which stops the template."""
+    raise FunctionError(message)
 
 
 def _items(values: Any, name: str, problem: str = "Cannot {} on type {}") -> Any:
@@ -266,15 +302,25 @@ _WITH_MUST: Final[dict[str, Callable[..., Any] | Function]] = {
 }
 """Functions that sprig also has with the prefix must; both fail with the same message."""
 
+# "Empty" means nil, false, 0, "", or a map or list without elements: Python's falsehood.
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **{name[0].lower() + name[1:]: call for name, call in _WITH_MUST.items()},
     **{f"must{name}": call for name, call in _WITH_MUST.items()},
+    "all": lambda *values: all(values),
+    "any": lambda *values: any(values),
+    "coalesce": lambda *values: next(filter(None, values), None),
     "concat": concat,
+    "deepEqual": Function.of(deep_equal, cost=measure_all),
+    "default": lambda fallback, *given: given[0] if given and given[0] else fallback,
     "dict": make_dict,
     "dig": dig,
+    "empty": lambda value: not value,
+    "fail": fail,
     "get": Function(lambda mapping, key: (mapping or {}).get(key, ""), _MAP, "string"),
     "hasKey": Function(lambda mapping, key: key in (mapping or {}), _MAP, "string"),
     "keys": Function.of(keys, cost=_keys_cost),
+    "kindIs": Function(lambda kind, value: go_kind(value) == kind, "string", ANY),
+    "kindOf": go_kind,
     "list": lambda *values: list(values),
     "omit": omit,
     "pick": pick,
@@ -284,7 +330,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
         lambda values: TypedList(sorted([text_of(None)] if values is None else texts_of(values)), go_type="[]string"),
         cost=measure_all,
     ),
+    "ternary": Function(lambda yes, no, test: yes if test else no, ANY, ANY, "bool"),
     "tuple": lambda *values: list(values),
+    "typeIs": Function(lambda name, value: _type_of(value) == name, "string", ANY),
+    "typeIsLike": Function(lambda name, value: _type_of(value) in (name, f"*{name}"), "string", ANY),
+    "typeOf": _type_of,
     "unset": unset,
     "values": Function(lambda mapping: [mapping[key] for key in sorted(mapping or {})], _MAP, cost=_keys_cost),  # as `keys`
 }

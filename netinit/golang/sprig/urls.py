@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.sprig.reflection import go_kind
+from netinit.golang.sprig.collections import go_kind
 from netinit.golang.template.limits import text_cost
 from netinit.golang.template.literals import quote
 from netinit.golang.template.values import Function, FunctionError, OwnMap, from_bytes, kind_of, to_bytes

@@ -109,22 +109,15 @@ def _joined(text: str, connector: str) -> str:
 
 def abbreviate(left: int, width: int, text: str) -> str:
     """Cut the text to this width from position `left` on, with points where text is missing."""
-    if width < _MIN_WIDTH or (left > 0 and width < _MIN_WIDTH_INSIDE):
+    raw, kept = to_bytes(text), width - len(_MARK)
+    if len(raw) <= width or width < _MIN_WIDTH or (left > 0 and width < _MIN_WIDTH_INSIDE):
         return text
-    return from_bytes(_abbreviated(left, width, to_bytes(text)))
-
-
-def _abbreviated(left: int, width: int, raw: bytes) -> bytes:
-    kept = width - len(_MARK)
-    if len(raw) <= width:
-        return raw
-    left = min(left, len(raw))
     left = min(left, len(raw) - kept)
     if left <= len(_MARK) + 1:
-        return raw[:kept] + _MARK.encode()
+        return from_bytes(raw[:kept]) + _MARK
     if left + kept < len(raw):
-        return _MARK.encode() + _abbreviated(0, kept, raw[left:])
-    return _MARK.encode() + raw[len(raw) - kept :]
+        return _MARK + from_bytes(raw[left : left + kept - len(_MARK)]) + _MARK
+    return _MARK + from_bytes(raw[-kept:])
 
 
 def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
@@ -141,13 +134,10 @@ def _wrapped(width: int, separator: str, text: str, *, breaks: bool) -> str:
         blank = raw.rfind(b" ", at, at + width + 1)
         if blank < 0:
             blank = at + width if breaks else raw.find(b" ", at + width)
-            if blank < 0:
-                break
-            skipped = 0 if breaks else 1
-        else:
-            skipped = 1
+        if blank < 0:
+            break
         parts += [raw[at:blank], line]
-        at = blank + skipped
+        at = blank + (raw[blank : blank + 1] == b" ")
     return from_bytes(b"".join([*parts, raw[at:]]))
 
 

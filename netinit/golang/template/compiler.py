@@ -9,7 +9,7 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
-from netinit.golang.template.printing import sprint, to_text
+from netinit.golang.template.printing import printable, sprint
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
 
@@ -72,7 +72,7 @@ def _action(frame: Frame, node: Action) -> Step:
         if kind_of(value) == "func":
             raise frame.error(node, f"can't print {node} of type {type_name(value)}")
         try:
-            return to_text(value)
+            return sprint(printable(value))
         except (FunctionError, TypeError) as problem:
             raise frame.error(node, f"can't print {node}: {problem}") from None
 
@@ -115,7 +115,7 @@ def _choice(frame: Frame, node: Block) -> Step:
 
 def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
-    holder = frame.new_place()
+    holder = next(frame.places)
     pipe, nodes = node.branches[0].pipe, node.branches[0].body
     source = compile_pipe(frame, pipe)
     names = [variable.text for variable in pipe.variables]

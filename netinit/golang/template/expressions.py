@@ -36,7 +36,7 @@ def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> 
     for variable in pipe.variables:
         slot = frame.find(variable.text) if pipe.assigns else frame.declare(variable.text)
         if slot is None:
-            return _after(expr, _failing(frame, last_visited(pipe), f"undefined variable: {variable}"))
+            return _failing(frame, last_visited(pipe), f"undefined variable: {variable}", expr)
         expr = _storing(expr, slot.place)
     return expr
 
@@ -61,33 +61,17 @@ def _storing(expr: Expr, place: int) -> Expr:
     return store
 
 
-def _constant(value: Any) -> Expr:
-    def constant(_run: Rendering, _dot: Any) -> Any:
-        return value
+def _failing(
+    frame: Frame, node: syntax.Expression | syntax.Command, message: str, first: Expr | None = None
+) -> Expr:
+    """Return an expression that fails, after `first` has been evaluated for errors of its own."""
 
-    constant.never_nil = value is not None  # type: ignore[attr-defined]
-    constant.literal = value  # type: ignore[attr-defined]
-    return constant
-
-
-def _failing(frame: Frame, node: syntax.Expression | syntax.Command, message: str) -> Expr:
-    def fail(_run: Rendering, _dot: Any) -> NoReturn:
+    def fail(run: Rendering, dot: Any) -> NoReturn:
+        if first is not None:
+            first(run, dot)
         raise frame.error(node, message)
 
     return fail
-
-
-def _after(first: Expr | None, then: Expr) -> Expr:
-    """Evaluate `first` only for its errors, then `then`."""
-    if first is None:
-        return then
-    before = first
-
-    def both(run: Rendering, dot: Any) -> Any:
-        before(run, dot)
-        return then(run, dot)
-
-    return both
 
 
 def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, previous: syntax.Expression) -> Expr:
@@ -101,7 +85,7 @@ def compile_command(frame: Frame, command: syntax.Command, final: Expr | None, p
         return _method_call(frame, first, arguments, final)
     if given:
         blamed = previous if isinstance(first, syntax.Pipe) else first
-        return _after(final, _failing(frame, blamed, f"can't give argument to non-function {first}"))
+        return _failing(frame, blamed, f"can't give argument to non-function {first}", final)
     if isinstance(first, syntax.Literal) and first.value is None:
         return _failing(frame, first, "nil is not a command")
     return compile_operand(frame, first)
@@ -125,9 +109,16 @@ def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
 
 def _literal(frame: Frame, node: syntax.Literal, go_type: str) -> Expr:
     try:
-        return _constant(literal(node, go_type))
+        value = literal(node, go_type)
     except FunctionError as problem:
         return _failing(frame, node, str(problem))
+
+    def constant(_run: Rendering, _dot: Any) -> Any:
+        return value
+
+    constant.never_nil = value is not None  # type: ignore[attr-defined]
+    constant.literal = value  # type: ignore[attr-defined]
+    return constant
 
 
 def _dot(_run: Rendering, dot: Any) -> Any:
@@ -275,7 +266,7 @@ def compile_call(
     try:
         access.check_count(function, name.text, len(arguments), piped)
     except FunctionError as problem:
-        return _after(final, _failing(frame, name, str(problem)))
+        return _failing(frame, name, str(problem), final)
     prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
     last: access.Argument | None = None
     if final is not None:

@@ -27,9 +27,7 @@ _LAST: Final = frozenset(("EOF", "error"))
 
 def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, syntax.Tree]:
     """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
-    left, right = delimiters
-    words = frozenset(word for word in ("break", "continue") if word in functions)
-    parser = _Parser(name, text, tokenize(text, left, right, words), delimiters, functions)
+    parser = _Parser(name, text, delimiters, functions)
     parser.parse_text()
     return parser.trees
 
@@ -40,11 +38,10 @@ class _Parser:
     Errors are reported at the line of the last token that was looked at for this tree.
     """
 
-    def __init__(
-        self, name: str, text: str, tokens: list[Token], delimiters: tuple[str, str], functions: Collection[str]
-    ) -> None:
-        self.name, self.text, self.tokens = name, text, tokens
-        self.delimiters, self.functions = delimiters, functions
+    def __init__(self, name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> None:
+        self.name, self.text, self.delimiters, self.functions = name, text, delimiters, functions
+        words = frozenset(word for word in ("break", "continue") if word in functions)
+        self.tokens = tokenize(text, *delimiters, words)
         self.trees: dict[str, syntax.Tree] = {}
         self.at, self.read, self.nesting = 0, -1, 0
         self.begin_tree(name)

@@ -35,13 +35,6 @@ _MAX_WIDTH: Final = 1_000_000
 _VERB: Final = re.compile(r"%(?:%|([-+0]*)([0-9]*)(?:\.([0-9]*))?([sdvqtxcfgT]))")
 
 
-def to_text(value: Any) -> str:
-    """Return what an action prints for the value."""
-    if type(value) in _PLAIN:
-        return _PLAIN[type(value)](value)
-    return sprint(printable(value))
-
-
 def printable(value: Any) -> Any:
     """Return the value that Go prints: of a pointer without a String method, what it points to."""
     if isinstance(value, Struct) and value.go_type.startswith("*") and value and _own_text(value) is None:

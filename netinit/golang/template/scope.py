@@ -8,30 +8,17 @@ that depend on nothing else; a rendering with another object in such a field com
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from netinit.base.errors import TemplateError
+from netinit.golang.template import nodes as syntax
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import quote
-from netinit.golang.template.nodes import (
-    Action,
-    Command,
-    Dot,
-    Expression,
-    Fields,
-    Identifier,
-    Invoke,
-    Literal,
-    Pipe,
-    Tree,
-    Variable,
-)
 from netinit.golang.template.values import NO_VALUE, Function, Shaped, to_bytes
 
-_CONSTANTS = (Identifier, Literal)
+_CONSTANTS = (syntax.Identifier, syntax.Literal)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
-_NONE: frozenset[str] = frozenset()
 
 
 class Slot:
@@ -50,10 +37,10 @@ class Frame:
 
     def __init__(
         self,
-        tree: Tree,
+        tree: syntax.Tree,
         functions: Mapping[str, Function],
         constants: frozenset[str],
-        marked: frozenset[Action],
+        marked: frozenset[syntax.Action],
         bodies: Mapping[str, Any],
     ) -> None:
         self.tree, self.functions, self.constants, self.marked, self.bodies = tree, functions, constants, marked, bodies
@@ -69,19 +56,15 @@ class Frame:
 
     def declare(self, name: str) -> Slot:
         """Declare a variable."""
-        slot = Slot(name, self.new_place())
+        slot = Slot(name, next(self.places))
         self.visible.append(slot)
         return slot
-
-    def new_place(self) -> int:
-        """Return an unused place."""
-        return next(self.places)
 
     def find(self, name: str) -> Slot | None:
         """Return the innermost visible variable with this name."""
         return next((slot for slot in reversed(self.visible) if slot.name == name), None)
 
-    def error(self, node: Expression | Command | Action | Invoke, message: str) -> TemplateError:
+    def error(self, node: syntax.Expression | syntax.Command | syntax.Action | syntax.Invoke, message: str) -> TemplateError:
         """Return Go's error for a failed execution of the node."""
         tree = self.tree
         line_start = tree.source.rfind("\n", 0, node.pos) + 1
@@ -91,49 +74,42 @@ class Frame:
         return TemplateError(f"template: {where}: executing {quote(tree.name)} at <{node}>: {message}")
 
 
-def last_visited(node: Expression | Command) -> Expression:
+def last_visited(node: syntax.Expression | syntax.Command) -> syntax.Expression:
     """Return the operand that Go evaluates last in the node: later failures are reported there."""
     while True:
-        if isinstance(node, Pipe):
+        if isinstance(node, syntax.Pipe):
             node = node.commands[-1]
-        elif isinstance(node, Command):
-            if isinstance(node.args[0], Identifier) or len(node.args) > 1:
-                node = node.args[-1]
-            else:
-                node = node.args[0]
-        elif isinstance(node, Fields) and not isinstance(node.base, Dot | Variable):
+        elif isinstance(node, syntax.Command):
+            node = node.args[-1]
+        elif isinstance(node, syntax.Fields) and not isinstance(node.base, syntax.Dot | syntax.Variable):
             node = node.base
         else:
             return node
 
 
-def constants_of(node: Expression | Command, names: frozenset[str]) -> frozenset[str] | None:
+def constants_of(node: syntax.Expression | syntax.Command, names: frozenset[str]) -> frozenset[str] | None:
     """Return the constants that the expression depends on; None if it depends on anything else."""
     if isinstance(node, _CONSTANTS):
-        return _NONE
-    if isinstance(node, Fields):
-        if isinstance(node.base, Dot):
+        return frozenset()
+    if isinstance(node, syntax.Fields):
+        if isinstance(node.base, syntax.Dot):
             return frozenset(node.names[:1]) if node.names[0] in names else None
         return constants_of(node.base, names)
-    if isinstance(node, Pipe) and node.variables:
-        return None
-    found = _NONE
-    for part in (
-        node.commands if isinstance(node, Pipe) else node.args if isinstance(node, Command) else (None,)
-    ):
-        needed = None if part is None else constants_of(part, names)
-        if needed is None:
-            return None
-        found |= needed
-    return found
+    parts: Sequence[syntax.Expression | syntax.Command] | None = None
+    if isinstance(node, syntax.Pipe):
+        parts = None if node.variables else node.commands
+    elif isinstance(node, syntax.Command):
+        parts = node.args
+    found = [constants_of(part, names) for part in parts or ()]
+    return None if parts is None or None in found else frozenset().union(*filter(None, found))
 
 
-def fold(expr: Callable[[Rendering, Any], Any], node: Expression, names: frozenset[str]) -> Callable[[Rendering, Any], Any]:
+def fold(expr: Callable[[Rendering, Any], Any], node: syntax.Expression, names: frozenset[str]) -> Callable[[Rendering, Any], Any]:
     """Return the expression, its value kept if it depends only on constants and no later function could modify it."""
     needed = constants_of(node, names)
     if not needed:
         return expr
-    is_part = isinstance(node, Fields)  # of the constant itself
+    is_part = isinstance(node, syntax.Fields)  # of the constant itself
     kept: list[Any] = []
 
     def folded(run: Rendering, dot: Any) -> Any:

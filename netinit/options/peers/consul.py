@@ -8,23 +8,25 @@ from __future__ import annotations
 from typing import ClassVar
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Network, Ports
+from netinit.base.net import MAX_PORT, Network, Ports
 from netinit.options import kinds
 from netinit.options.interception import OFF
 from netinit.options.kinds import PORT, Kind
-from netinit.options.peers.declare import (
-    COLON_PORTS,
-    NETWORKS,
-    TEXT,
-    Conversion,
-    PeerOptions,
-    lacking,
-    needless,
-    read,
-    same,
-)
+from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, lacking, needless, read, same
 from netinit.options.user_ports import PortsOfUsers
 
+
+def read_port_with_colons(text: str) -> Ports:
+    """Read a port, or a range in iptables syntax (`8080:9000`, `:1023`, `1024:`)."""
+    low, colon, high = text.partition(":")
+    if colon:
+        return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
+    if not text.isdigit():
+        raise ValueError("is no number: names of services are not looked up here; write the port")
+    return kinds.read_ports(text)
+
+
+COLON_PORTS = Kind(metavar="PORT|FIRST:LAST", read=read_port_with_colons, write=kinds.write_list)
 UID = Kind(metavar="UID", read=kinds.read_uid)
 REGISTERED = "Consul's registration has the ports there; give -proxy-inbound-port, -proxy-outbound-port and -exclude-inbound-port"
 TO_CONSUL = "queries go to Consul there; netinit sends them to the proxy's own resolver with --redirect-dns"

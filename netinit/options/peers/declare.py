@@ -1,7 +1,7 @@
 """Declare a peer's flags, and how each is converted.
 
 `same`: a field of ours means the same. `lacking`: no equivalent. `needless`: done here anyway, or not about packets. `read`:
-`complete` converts it together with others. Below: kinds of values that peers write differently.
+`complete` converts it together with others. Kinds of values that one peer alone has stand in its file.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-from netinit.base.net import MAX_PORT, Network, PortRange, Ports, bounds_of, family_of, lists_port, merge_ports
+from netinit.base.net import Network, family_of, lists_port
 from netinit.base.records import Record
-from netinit.options import Options, kinds, user_ports
+from netinit.options import Options, kinds
 from netinit.options.declare import DeclaredOptions
 from netinit.options.interception import Interception
 from netinit.options.kinds import ALL, Flag, Kind, quote_value, suggest
@@ -228,75 +228,11 @@ def _text_of(value: Any, *, repeated: bool) -> Text | None:
     return (str(value),) if repeated else str(value)
 
 
-SECOND = 10**9
-
-
-def read_port_with_colons(text: str) -> Ports:
-    """Read a port, or a range in iptables syntax (`8080:9000`, `:1023`, `1024:`)."""
-    low, colon, high = text.partition(":")
-    if colon:
-        return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
-    if not text.isdigit():
-        raise ValueError("is no number: names of services are not looked up here; write the port")
-    return kinds.read_ports(text)
-
-
 def read_addresses_or_networks(text: str) -> tuple[Network, ...]:
     """Read a comma list of CIDRs and addresses; an address is a network with one address."""
     items = kinds.split_list(text)
     return kinds.read_networks(",".join([one if "/" in one else f"{one}/{family_of(one).bits}" for one in items]))
 
 
-def read_owner(text: str) -> int:
-    """Read a user or a group; 0, -1 and other negative numbers mean none."""
-    return 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id")
-
-
-def read_exceptions(text: str) -> tuple[Any, ...]:
-    """Read ports of users in Kuma's format: several protocols, separated by commas."""
-    protocols, colon, rest = text.partition(":")
-    if rest.count(":") != 1 or "," not in protocols:
-        return user_ports.read(text, kinds.read_uid)
-    return user_ports.read(";".join([f"{one}{colon}{rest}" for one in kinds.split_list(protocols)]), kinds.read_uid)
-
-
-def exceptions_of(protocol: str) -> Kind:
-    """Return the kind of `PORTS:UIDS` (22,80:1000-2000; UIDS alone: all ports) of a protocol. It raises ValueError."""
-
-    def read(text: str) -> tuple[Any, ...]:
-        if text.count(":") > 1:
-            raise ValueError("has more than two parts: write ports:users, such as 22,80:1000-2000")
-        return user_ports.read(f"{protocol}:{text if ':' in text else f'*:{text}'}", kinds.read_uid)
-
-    return Kind(metavar="PORTS:UIDS", read=read, write=kinds.write_joined)
-
-
-def read_virtual_network(text: str) -> tuple[str, Network]:
-    """Read an interface, or a prefix of names with + at the end, and its network."""
-    name, colon, network = text.partition(":")
-    if not colon or not name:
-        raise ValueError("is not interface:CIDR, such as docker0:172.17.0.0/16")
-    kinds.read_interface(name.removesuffix("+"))
-    return name, Network.parse(network)
-
-
-def without(ports: Ports, others: Ports) -> Ports:
-    """Return the ports that are not among the others."""
-    left: list[tuple[int, int]] = [bounds_of(port) for port in ports]
-    for low, high in map(bounds_of, others):
-        parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]
-        left = [part for part in parts if part[0] <= part[1]]
-    return merge_ports(tuple([PortRange(part) if part[0] < part[1] else part[0] for part in left]))
-
-
-COLON_PORTS = Kind(metavar="PORT|FIRST:LAST", read=read_port_with_colons, write=kinds.write_list)
 NETWORKS = Kind(metavar="ADDRESSES|CIDRS", read=read_addresses_or_networks, write=kinds.write_list)
-OWNER = Kind(metavar="ID", read=read_owner)
-SECONDS = Kind(  # as nanoseconds
-    metavar="SECONDS", read=lambda text: kinds.read_number(text, 0, 3600, "a number of seconds") * SECOND,
-    write=lambda value: str(value // SECOND),
-)  # fmt: skip
-EXCEPTIONS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_exceptions, write=kinds.write_joined)
-VIRTUAL_NETWORK = Kind(metavar="INTERFACE:CIDR", read=read_virtual_network, write=lambda pair: f"{pair[0]}:{pair[1]}")
-USER = Kind(metavar="USER", read=kinds.read_uid)
 TEXT = Kind(metavar="TEXT", read=kinds.read_path)

@@ -5,28 +5,13 @@ The file is that of --config (pkg/transparentproxy/config/config.go, since 2.9);
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from netinit.base.net import Network, Ports, lists_port
-from netinit.options import kinds
+from netinit.options import kinds, user_ports
 from netinit.options.interception import DNS_LISTENER, DNS_PORT, OFF
-from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, choice
-from netinit.options.peers.declare import (
-    EXCEPTIONS,
-    NETWORKS,
-    SECONDS,
-    TEXT,
-    USER,
-    VIRTUAL_NETWORK,
-    Conversion,
-    PeerOptions,
-    Remark,
-    exceptions_of,
-    lacking,
-    needless,
-    read,
-    same,
-)
+from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, Kind, choice
+from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, Remark, lacking, needless, read, same
 from netinit.options.user_ports import PortsOfUsers
 
 DEFAULT_UID = 5678
@@ -36,6 +21,43 @@ NO_EBPF = "netinit has no eBPF programs; its rules capture the same"
 ALWAYS_SPLIT = "netinit always gives the queries of the application and of the proxy zones of their own"
 FIREWALLD = "netinit does not write to firewalld; program the rules at every start"
 OWN_PLACE = "netinit's rules stand where Istio's do, behind foreign ones; `netinit verify` names those that come before"
+
+
+def read_exceptions(text: str) -> tuple[Any, ...]:
+    """Read ports of users in Kuma's format: several protocols, separated by commas."""
+    protocols, colon, rest = text.partition(":")
+    if rest.count(":") != 1 or "," not in protocols:
+        return user_ports.read(text, kinds.read_uid)
+    return user_ports.read(";".join([f"{one}{colon}{rest}" for one in kinds.split_list(protocols)]), kinds.read_uid)
+
+
+def exceptions_of(protocol: str) -> Kind:
+    """Return the kind of `PORTS:UIDS` (22,80:1000-2000; UIDS alone: all ports) of a protocol. It raises ValueError."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        if text.count(":") > 1:
+            raise ValueError("has more than two parts: write ports:users, such as 22,80:1000-2000")
+        return user_ports.read(f"{protocol}:{text if ':' in text else f'*:{text}'}", kinds.read_uid)
+
+    return Kind(metavar="PORTS:UIDS", read=read, write=kinds.write_joined)
+
+
+def read_virtual_network(text: str) -> tuple[str, Network]:
+    """Read an interface, or a prefix of names with + at the end, and its network."""
+    name, colon, network = text.partition(":")
+    if not colon or not name:
+        raise ValueError("is not interface:CIDR, such as docker0:172.17.0.0/16")
+    kinds.read_interface(name.removesuffix("+"))
+    return name, Network.parse(network)
+
+
+SECONDS = Kind(  # as nanoseconds
+    metavar="SECONDS", read=lambda text: kinds.read_number(text, 0, 3600, "a number of seconds") * 10**9,
+    write=lambda value: str(value // 10**9),
+)  # fmt: skip
+EXCEPTIONS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_exceptions, write=kinds.write_joined)
+VIRTUAL_NETWORK = Kind(metavar="INTERFACE:CIDR", read=read_virtual_network, write=lambda pair: f"{pair[0]}:{pair[1]}")
+USER = Kind(metavar="USER", read=kinds.read_uid)
 
 
 class Kuma(PeerOptions):

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from netinit.base.net import Ports
+from netinit.base.net import PortRange, Ports, bounds_of, merge_ports
 from netinit.options import kinds
 from netinit.options.interception import DEFAULT_PROXY_UID, OFF, ON
-from netinit.options.kinds import PORT, PORTS, SWITCH, choice
-from netinit.options.peers.declare import (
-    NETWORKS,
-    OWNER,
-    TEXT,
-    Conversion,
-    PeerOptions,
-    lacking,
-    needless,
-    read,
-    same,
-    without,
-)
+from netinit.options.kinds import PORT, PORTS, SWITCH, Kind, choice
+from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, lacking, needless, read, same
 
+OWNER = Kind(  # of 0, -1 and other negative numbers, none
+    metavar="ID",
+    read=lambda text: 0 if text[:1] == "-" and text[1:].isdigit() else kinds.read_number(text, 0, kinds.MAX_ID, "a user or group id"),
+)  # fmt: skip
 LOG_LEVELS = {
     "panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn", "info": "info", "debug": "debug",
     "trace": "debug",
@@ -28,6 +21,15 @@ LOG_LEVELS = {
 BINARIES = {"iptables-legacy": "legacy", "iptables-nft": "nft", "iptables": "plain"}
 WAITS = "netinit always waits for the lock, as long as --lock-timeout"
 NO_SYSCTL = "netinit sets no such sysctl; set net.netfilter.nf_conntrack_tcp_timeout_close_wait in the pod's securityContext"
+
+
+def without(ports: Ports, others: Ports) -> Ports:
+    """Return the ports that are not among the others."""
+    left: list[tuple[int, int]] = [bounds_of(port) for port in ports]
+    for low, high in map(bounds_of, others):
+        parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]
+        left = [part for part in parts if part[0] <= part[1]]
+    return merge_ports(tuple([PortRange(part) if part[0] < part[1] else part[0] for part in left]))
 
 
 class Linkerd(PeerOptions):
