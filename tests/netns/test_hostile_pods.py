@@ -96,7 +96,7 @@ def networks(count):
     return ", ".join([f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" for number in range(1 << 24, (1 << 24) + 2 * count, 2)])
 
 
-@pytest.mark.parametrize("kind", ["a set", "a rule"])
+@pytest.mark.parametrize("kind", choose(["a set"], ["a set", "a rule"]))
 def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from_repairing(inside, kind):
     """nft takes minutes to list a set of a million: neither verify nor remove may want that, nor of a part of it."""
     assert run_tool(inside, "apply", *NATIVE).returncode == 0
