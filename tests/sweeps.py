@@ -65,7 +65,7 @@ def together(names: str | tuple[str, ...], rows: Iterable[Any], **ids: Any) -> C
     table = list(rows)
     words = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
     if WHOLE or any(getattr(row, "marks", ()) for row in table):
-        return pytest.mark.parametrize(words, table, **ids)
+        return pytest.mark.parametrize(words if len(words) > 1 else words[0], table, **ids)
 
     def decorate(test: Test) -> Test:
         def try_all(**fixtures: object) -> None:

@@ -47,6 +47,7 @@ class Recorder:
 
 
 def run_tests(answer: Answer) -> None:
+    os.environ["NETINIT_SWEEPS"] = "all"  # each chosen test, on whichever backend
     import pytest
 
     words = ["--rootdir", str(ROOT), "--timeout", str(DEADLINE), "--require-netns", "-p", "no:cacheprovider"]

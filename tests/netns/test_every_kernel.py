@@ -5,8 +5,6 @@ Few, for `make kernels` runs them on emulated processors, where each takes some 
 
 from __future__ import annotations
 
-import pytest
-
 from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
 from netinit.options import Options
 from programming import (
@@ -23,9 +21,10 @@ from programming import (
     state,
     variant_of,
 )
+from sweeps import in_turn
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
-backends = pytest.mark.parametrize("backend", BACKENDS)
+backends = in_turn("backend", BACKENDS, 2)
 OUTSIDE = {4: ("198.51.100.7", "203.0.113.7"), 6: ("2001:db8::7", "2001:db8::8")}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 LOOP = {4: "127.0.0.1", 6: "::1"}

@@ -70,7 +70,7 @@ def explain(pod: Pod, *words: str) -> dict:
 def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant, exact):
     start_servers(pod)
     options = Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]).replace(istio_exact=exact)
-    for name, (words, verdict, reason) in DAMAGES.items():
+    for name, (words, verdict, reason) in choose(list(DAMAGES.items())[exact::2], list(DAMAGES.items())):
         if name in REFUSED and not exact:
             verdict, reason = "dropped", "nat would redirect it"  # noqa: PLW2901
         apply_in(pod, options.replace(reconcile=True))

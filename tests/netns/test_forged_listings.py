@@ -19,7 +19,7 @@ from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MAX_ELEMENTS
-from programming import FOLDERS, TOOL, needs, run_tool, variant_of
+from programming import FOLDERS, needs, run_tool, variant_of
 from sweeps import choose, in_turn, pairs
 
 OPTIONS = ("-p", "15001", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
@@ -139,9 +139,8 @@ def test_hostile_comments_in_rules_that_are_ours_go_with_them_and_are_fed_to_nob
         call(inside, program(backend), "-w", "-t", "nat", *where, "-m", "comment", "--comment", comment)
     prefix = (comment.encode() if isinstance(comment, str) else comment).replace(b"\n", b"\r")[:29]
     call(inside, program(backend), "-w", "-t", "nat", "-A", "OUTPUT", "-j", "LOG", "--log-prefix", prefix)
-    with inside.entered():
-        verified = subprocess.run([*TOOL, "verify", *chosen], env={"PATH": FOLDERS}, stdout=subprocess.PIPE, check=False)
-    assert (verified.returncode, b"as planned" in verified.stdout) == (3, False), verified.stdout
+    verified = run_tool(inside, "verify", *chosen)
+    assert (verified.returncode, "as planned" in verified.stdout) == (3, False), verified.stdout
     repaired = run_tool(inside, "apply", *chosen, "--reconcile")
     assert repaired.returncode == 0, repaired.stderr
     assert run_tool(inside, "verify", *chosen).stdout.splitlines()[-1].startswith("as planned")

@@ -96,7 +96,7 @@ def networks(count):
     return ", ".join([f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" for number in range(1 << 24, (1 << 24) + 2 * count, 2)])
 
 
-@pytest.mark.parametrize("kind", ["a set", "a rule"])
+@pytest.mark.parametrize("kind", choose(["a set"], ["a set", "a rule"]))
 def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from_repairing(inside, kind):
     """nft takes minutes to list a set of a million: neither verify nor remove may want that, nor of a part of it."""
     assert run_tool(inside, "apply", *NATIVE).returncode == 0
@@ -117,7 +117,7 @@ def test_a_set_of_hundreds_of_thousands_in_a_table_of_our_name_keeps_nobody_from
 
 
 @pytest.mark.skipif(shutil.which("ipset", path=FOLDERS) is None, reason="ipset is not installed: apt-get install ipset")
-@pytest.mark.parametrize("name", ["big", "netinit-nft-exclude-4"])
+@pytest.mark.parametrize("name", choose(["netinit-nft-exclude-4"], ["big", "netinit-nft-exclude-4"]))
 def test_a_long_address_set_is_counted_and_not_read(inside, name):
     lines = [f"create {name} hash:ip family inet maxelem {TOO_MANY + 1}", *[f"add {name} 10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(TOO_MANY)]]
     call(inside, "ipset", "restore", stdin="\n".join(lines) + "\n")
@@ -187,7 +187,7 @@ def earlier(tmp_path_factory):
     return (*TOOL[:-1], str(folder / "netinit" / "__main__.py"))
 
 
-@pytest.mark.parametrize("seed", range(choose(2, 6)))
+@pytest.mark.parametrize("seed", range(choose(1, 6)))
 def test_two_versions_that_race_end_as_one_of_them_wants_and_both_can_verify_it(inside, earlier, seed):
     needs("iptables-nft")
     dice = random.Random(seed)

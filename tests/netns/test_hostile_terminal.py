@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pty
 import signal
 import subprocess
 
 import pytest
 
+import prefork
 from hostile_texts import commands
 from netinit.cli.console import STYLES
 from programming import FOLDERS, REDIRECT, TOOL, VARIANTS, needs, run_tool
@@ -111,7 +113,7 @@ def test_a_foreign_comment_is_a_quotation_in_every_answer(attacked):
 def test_a_terminal_gets_no_more_than_a_pipe(attacked):
     """The same with a real terminal, whose driver would pass everything on; the words of both variants are the same."""
     for name in choose([name for name in SPOKEN if not name.endswith(FORMATS)], list(SPOKEN)):
-        shown = in_terminal(attacked, [*TOOL, *SPOKEN[name], *(() if name == "remove" else RULES)])
+        shown = in_terminal(attacked, [*SPOKEN[name], *(() if name == "remove" else RULES)])
         for style in {*STYLES.values(), ""}:  # our own colours, each as it is written
             shown = shown.replace(f"\x1b[{style or 0}m", "")
         if name == "watch":
@@ -122,12 +124,10 @@ def test_a_terminal_gets_no_more_than_a_pipe(attacked):
 
 
 def in_terminal(pod, words):
-    """What a program writes on a terminal of its own."""
-    import pty
-
+    """What a command writes on a terminal of its own."""
     primary, secondary = pty.openpty()
     with pod.entered():
-        child = subprocess.Popen(words, stdin=secondary, stdout=secondary, stderr=secondary, env={"PATH": FOLDERS, "TERM": "xterm"}, close_fds=True)
+        child = prefork.Running(words, log=secondary, environ={"PATH": FOLDERS, "TERM": "xterm"})
     os.close(secondary)
     parts = []
     try:

@@ -32,7 +32,7 @@ from programming import (
 )
 from sweeps import choose
 
-KILLS = choose(24, 200)
+KILLS = choose(18, 200)
 KILLS_OF_PYTHON = choose(6, 20)
 
 

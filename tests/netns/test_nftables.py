@@ -252,7 +252,7 @@ def test_killed_at_any_moment_the_rules_are_wholly_old_or_wholly_new(inside):
         texts[nft(inside, "-s list ruleset")] = name
     chance = random.Random(1)
     seen, longest = [], 0.03
-    for _ in range(choose(40, 200)):
+    for _ in range(choose(25, 200)):
         wanted = "old" if seen and seen[-1] == "new" else "new"
         ready, start = os.pipe(), os.pipe()
         child = os.fork()

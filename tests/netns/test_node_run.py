@@ -8,10 +8,15 @@ import sys
 
 import pytest
 
+import prefork
 from node_agent import record
 
 pytestmark = pytest.mark.netns
 SIDECAR = ["-b", "*", "-i", "*", "-p", "15001", "-u", "1337"]
+
+
+def program(pod):
+    assert prefork.run(["apply", *SIDECAR, f"--pid={pod.pid}"]).returncode == 0
 
 
 def ask(*questions, where=()):
@@ -28,7 +33,7 @@ def question(*words, uid="uid-web", **more):
 
 def test_the_pods_that_the_runtime_has_records_of_are_asked_all_at_once(pod, tmp_path):
     where = record(tmp_path, pod.path, uid="uid-web")
-    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    program(pod)
     done, (explained, verified, unknown) = ask(
         question("explain", "--live", *SIDECAR, "--to", "203.0.113.7:443", "--uid", "1000"),
         question("verify", *SIDECAR, "-x", "10.0.0.0/8"),
@@ -61,7 +66,7 @@ def follow(pod, tmp_path, *words):
 
 
 def test_a_watch_goes_on_until_whoever_asked_is_gone(pod, tmp_path):
-    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    program(pod)
     with follow(pod, tmp_path, "watch", "--interval", "0.1", "--format", "json") as begun:
         for _ in range(3):
             assert any(row["verdict"] == "captured" for row in json.loads(begun.stdout.readline())["fates"])
@@ -82,7 +87,7 @@ def test_a_trace_ends_and_takes_its_table_away_when_its_input_ends(pod, tmp_path
 
 def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
     where = record(tmp_path, pod.path, uid="uid-web")
-    subprocess.run([sys.executable, "-m", "netinit", "apply", *SIDECAR, f"--pid={pod.pid}"], check=True, capture_output=True, timeout=120)
+    program(pod)
     wanted = (*SIDECAR, "-x", "10.0.0.0/8")
     _, (before, different) = ask(question("verify", *SIDECAR), question("verify", *wanted), where=where)
     assert (before["code"], different["code"]) == (0, 3)

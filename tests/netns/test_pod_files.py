@@ -167,7 +167,7 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
     seen = {"read": 0, "refused": 0, "nothing": 0}
     with stranger(code, SWAP, arguments=[str(root), str(secret)]) as pod, OpenPod(pid=pod.pid) as opened:
         for number in itertools.count():  # on a busy machine one finds the same again and again
-            if number >= choose(60, 400) and seen["read"] and seen["refused"]:
+            if number >= choose(30, 400) and seen["read"] and seen["refused"]:
                 break
             try:
                 text = opened.read_resolv_conf()

@@ -45,11 +45,13 @@ PAIRS = [(one, other) for one in BACKENDS for other in BACKENDS if {variant_of(o
 HAND_OVERS = choose(
     [
         ("iptables-legacy", "iptables-nft", "TPROXY"),
-        ("iptables-nft", "libiptc", "REDIRECT"),
+        ("iptables-nft", "libiptc", "TPROXY"),
         ("libiptc", "nftables", "TPROXY"),
-        ("nftables", "iptables-legacy with sets", "REDIRECT"),
+        ("nftables", "iptables-legacy with sets", "TPROXY"),
         ("iptables-legacy with sets", "iptables-nft with sets", "TPROXY"),
-        ("iptables-nft with sets", "iptables-legacy", "REDIRECT"),
+        ("iptables-nft with sets", "iptables-legacy", "TPROXY"),
+        ("iptables-nft", "iptables-nft with sets", "REDIRECT"),
+        ("iptables-legacy", "nftables", "REDIRECT"),
     ],
     [(*pair, mode) for pair in PAIRS for mode in MODES],
 )

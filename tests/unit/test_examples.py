@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 import netinit
+import prefork
 from core import settled
 from netinit.inject.pod_options import options_of
 from netinit.inject.podfile import read_pods
@@ -42,7 +41,7 @@ def named(pod, name):
 
 
 def program(*arguments):
-    done = subprocess.run([sys.executable, "-m", "netinit", *arguments], capture_output=True, text=True, check=False)
+    done = prefork.run([str(one) for one in arguments])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

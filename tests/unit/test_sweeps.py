@@ -74,3 +74,4 @@ def test_a_table_with_marks_is_as_pytest_has_it(monkeypatch):
     assert values_for(sweeps.together("number", rows)) == rows
     monkeypatch.setattr(sweeps, "WHOLE", True)
     assert values_for(sweeps.together("number", [1, 2])) == [1, 2]
+    assert sweeps.together("number", [1, 2]).mark.args[0] == "number", "one name is no list of names, of whose values each is one, too"

@@ -185,8 +185,8 @@ def test_the_ports_that_are_captured_by_mistake_are_named():
     assert lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15021"])) == (), "who excludes one of them has thought of them"
 
 
-def test_ten_thousand_excluded_networks_are_looked_through_at_once():
-    networks = ",".join(f"10.{number >> 8}.{number & 255}.0/24" for number in range(10_000))
+def test_thousands_of_excluded_networks_are_looked_through_at_once():
+    networks = ",".join(f"10.{number >> 8}.{number & 255}.0/24" for number in range(choose(3_000, 10_000)))
     assert (
         found(f"-i * -x {networks},10.3.7.0/25 --ipv6=on").count(
             ("warning", "redundant", "--istio-service-exclude-cidr")

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from netinit.webhook.certificates import make_pair
+from sweeps import choose
 from webhook_attackers import attackers, review_of
 from webhook_server import Server, make_pod, make_review
 
-CONNECTIONS = 64
-REVIEWS = 12
+CONNECTIONS = choose(32, 64)
+REVIEWS = choose(6, 12)
 
 
 def samples(server, name):

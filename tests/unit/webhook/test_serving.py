@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+import prefork
 from netinit.webhook.certificates import make_pair
 from webhook_server import CONFIG, Server, make_client_pair, make_pod, make_review, patched
 
@@ -373,13 +374,7 @@ def test_the_health_file_is_written_and_probed(tmp_path):
     ],
 )
 def test_bad_flags_are_told_by_name(words, said):
-    done = subprocess.run(
-        [sys.executable, "-m", "netinit", "webhook", "serve", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = prefork.run(["webhook", "serve", *words])
     assert done.returncode == 2
     assert said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
