@@ -31,11 +31,12 @@ import click
 from config_schema import make_schema
 from netinit.cli import commands, complete, group
 from netinit.cli.findings import GROUPS
-from netinit.cli.flags import FLAG_GROUPS, HELP_NAMES, FlagCommand, format_default
+from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import REFUSED
 from netinit.inject import istio_functions
 from netinit.options import Options
+from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG
 from netinit.options.file import SCHEMA
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
@@ -99,7 +100,7 @@ def print_output(line: str) -> str:
 
 def render_options() -> str:
     """A list for each group of options, with the name of the field that the library has for it."""
-    groups: dict[str, list[Flag]] = {title: [] for title in FLAG_GROUPS}
+    groups: dict[str, list[Flag]] = {title: [] for title in (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)}
     for flag in Options.flags:
         groups[flag.group].append(flag)
     return "\n".join([line for title, flags in groups.items() if flags for line in (f"## {title}", "", *_render_flags(flags), "")])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import posix
 
-LOOK, CHANGE, INJECT, SERVERS, MORE = "Look", "Change", "Inject", "Servers", "More"
 GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
-    LOOK: {
+    "Look": {
         "explain": ("explain", "Show what happens to a connection, and which option causes it."),
         "audit": ("audit.command", "Show which traffic bypasses the proxy, and how to close it."),
         "diff": ("diff", "Show which packets two sets of rules treat differently."),
@@ -18,21 +17,21 @@ GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `ma
         "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
         "kubectl": ("kubectl.__init__", "Ask about pods of a cluster, as `kubectl netinit` does."),
     },
-    CHANGE: {
+    "Change": {
         "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
         "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
         "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
         "convert": ("convert", "Print netinit's options for another mesh's command line or file."),
     },
-    INJECT: {
+    "Inject": {
         "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
         "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
     },
-    SERVERS: {
+    "Servers": {
         "webhook": ("webhook.__init__", "Inject pods automatically, as an admission webhook of the cluster."),
         "node": ("node.__init__", "Program pods from the node, by a CNI plugin."),
     },
-    MORE: {
+    "More": {
         "demo": ("demo", "Create a pod of network namespaces and watch interception work."),
         "completion": ("completion", "Print the script that completes commands and options in a shell."),
         "version": ("version", "Print the version."),

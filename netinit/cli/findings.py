@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 import click
 
 from netinit.base.errors import OptionError
-from netinit.base.output import to_json
+from netinit.base.output import to_json, with_version
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.config import load_file
@@ -116,12 +116,11 @@ class Issue:
 
 
 LABEL, FILE = "--ignore", "--ignore-file"
-BY_FLAG = "ignored by --ignore"
 
 
 def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
     """The codes of --ignore and --ignore-file with their reasons. Raises OptionError."""
-    found = {read_code(text, LABEL): BY_FLAG for text in codes}
+    found = {read_code(text, LABEL): f"ignored by {LABEL}" for text in codes}
     if not file:
         return found
     tree = load_file(file, FILE)
@@ -149,7 +148,6 @@ ignore_options = add_value(
 
 TEXT, JSON, SARIF, JUNIT, GITHUB = "text", "json", "sarif", "junit", "github"
 FORMATS = (SARIF, JUNIT, GITHUB)
-SCHEMA_VERSION = 1
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 _COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 _OPTIONS = "the options"
@@ -158,7 +156,7 @@ _OPTIONS = "the options"
 def render(form: str, command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
     """Render a command's issues in one of FORMATS or as JSON. `looked_at` names all pods, also those without issues."""
     if form == JSON:
-        return to_json({"version": SCHEMA_VERSION, "findings": [to_object(one) for one in issues]})
+        return to_json(with_version({"findings": [to_object(one) for one in issues]}))
     if form == SARIF:
         return to_json(_sarif(issues))
     if form == JUNIT:
@@ -231,6 +229,4 @@ def _annotation(one: Issue) -> str:
 
 
 def _encode(text: str, more: str = "") -> str:
-    for sign in f"%\r\n{more}":
-        text = text.replace(sign, f"%{ord(sign):02X}")
-    return text
+    return text.translate({ord(sign): f"%{ord(sign):02X}" for sign in f"%\r\n{more}"})

@@ -22,10 +22,8 @@ from netinit.options.declare import (
     LOGGING,
     NAMESPACE,
     OF_ISTIO,
-    OF_OURS,
     PLAIN,
     VALIDATION,
-    WITHOUT_FLAG,
     DeclaredOptions,
     describe_strays,
     is_flag,
@@ -35,7 +33,6 @@ from netinit.options.kinds import PROGRAMMING, SWITCH, Flag, quote_value, read_d
 
 Kind = TypeVar("Kind")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-FLAG_GROUPS = (PLAIN, OF_ISTIO, OF_OURS, WITHOUT_FLAG)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
 OF_THE_RUN = tuple([flag for flag in Options.flags if flag not in Interception.flags])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import click
@@ -137,12 +138,10 @@ def render_probes(probes: Probes) -> Lines:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
         end = join_host(ask.destination, ask.port)
         cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome))
-    printed = format_table(cells)
-    right = sum(row.right is True for row in probes.rows)
-    untold = sum(row.right is None for row in probes.rows)
-    more = f", {untold} not judged" if untold else ""
-    printed.append(f"{right} of {len(probes.rows)} packets went as planned, {len(probes.wrong)} did not{more}")
-    return lines(printed)
+    counts = Counter(row.right for row in probes.rows)
+    more = f", {counts[None]} not judged" if counts[None] else ""
+    summary = f"{counts[True]} of {len(probes.rows)} packets went as planned, {counts[False]} did not{more}"
+    return lines([*format_table(cells), summary])
 
 
 def conclude(report: Report | None, probes: Probes) -> Lines:

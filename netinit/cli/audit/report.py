@@ -109,6 +109,9 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
 
 
 def _row(one: Traffic, *, full: bool) -> Row:
+    regions = one.regions
+    boxes = [(region.space, [format_box(region.space, box) for box in region.boxes]) for region in regions if full]
+    sets = [{"family": space.family.name, "direction": space.direction, "boxes": formatted} for space, formatted in boxes]
     return {
         "kind": one.kind.name,
         "by": one.kind.intent,
@@ -118,18 +121,9 @@ def _row(one: Traffic, *, full: bool) -> Row:
         "who": list(one.who),
         "because": list(one.because),
         "closes": one.closes,
-        "example": format_example(*example_of(one.regions[0])),
-        "packets": str(sum(region.size for region in one.regions)),
-        "sets": [
-            {
-                "family": region.space.family.name,
-                "direction": region.space.direction,
-                "boxes": [format_box(region.space, box) for box in region.boxes],
-            }
-            for region in one.regions
-        ]
-        if full
-        else None,
+        "example": format_example(*example_of(regions[0])),
+        "packets": str(sum(region.size for region in regions)),
+        "sets": sets if full else None,
     }
 
 

@@ -28,7 +28,8 @@ _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
 _MAX_ANSWER_BYTES = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
 _DOCS = "docs/differences.md"
 
-Ask = Callable[[Review], ReviewOutcome]
+Ask = Callable[[Review], bytes]
+"""Returns an injector's answer. Raises ParseError if there is none that can be read."""
 
 
 class CompareFlags(CheckFlags):
@@ -67,7 +68,7 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
     with ExitStack() as connections:
         sides = _sides(options, urls, authorities, names, connections)
         for review in _reviews(options):
-            compared.add(review, *[ask(review) for _, ask in sides])
+            compared.add(review, *[_read_outcome(ask, review) for _, ask in sides])
     if not compared.pods:
         raise ParseError("-f: there are no pods, workloads or AdmissionReviews to compare")
     titles = [title for title, _ in sides]
@@ -86,23 +87,18 @@ def _sides(
     for label, given in (("--ca", authorities), ("--server-name", names)):
         if len(given) not in {0, 1, len(urls)}:
             raise OptionError(f"{label}: is given {len(given)} times for {len(urls)} --url; give one for each, or one for both")
-    sides = [(url, _remote(url, _at(authorities, number), _at(names, number), connections)) for number, url in enumerate(urls)]
+    sides = []
+    for number, url in enumerate(urls):
+        authority, name = (given[min(number, len(given) - 1)] if given else "" for given in (authorities, names))
+        sides.append((url, _remote(url, authority, name, connections)))
     return sides if len(sides) == _SIDES else [*sides, ("this netinit", _in_process(flags))]
-
-
-def _at(given: tuple[str, ...], number: int) -> str:
-    return given[min(number, len(given) - 1)] if given else ""
 
 
 def _in_process(flags: CompareFlags) -> Ask:
     config = inputs.read_config_with_warnings(flags)
     settings = inputs.settings_of(flags.replace(revision=flags.revision or DEFAULT_REVISION))  # as in `webhook serve`
     served = Served(config=config, settings=settings, version="")
-
-    def ask(review: Review) -> ReviewOutcome:
-        return _read(review, answer(json.dumps(review.tree).encode(), served).body)
-
-    return ask
+    return lambda review: answer(json.dumps(review.tree).encode(), served).body
 
 
 def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
@@ -117,14 +113,14 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
     client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
     extensions = {"sni_hostname": name} if name else {}
 
-    def ask(review: Review) -> ReviewOutcome:
+    def ask(review: Review) -> bytes:
         try:
             with client.stream("POST", url, json=review.tree, extensions=extensions) as response:
                 body = b""
                 for chunk in response.iter_bytes():
                     body += chunk
                     if len(body) > _MAX_ANSWER_BYTES:
-                        return ReviewOutcome(failure=f"no answer: it is longer than {_MAX_ANSWER_BYTES >> 20} MiB")
+                        raise ParseError(f"it is longer than {_MAX_ANSWER_BYTES >> 20} MiB")
         except httpx2.ConnectError as error:
             raise NetinitError(
                 f"--url: {url} cannot be reached: {error}; check that it is forwarded, and --ca and --server-name"
@@ -132,17 +128,17 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
         except httpx2.InvalidURL as error:
             raise OptionError(f"--url: {shown(url)} is no URL: {error}") from error
         except httpx2.HTTPError as error:
-            return ReviewOutcome(failure=f"no answer: {type(error).__name__}: {error}")
+            raise ParseError(f"{type(error).__name__}: {error}") from error
         if response.status_code != httpx2.codes.OK:
-            return ReviewOutcome(failure=f"no answer: status {response.status_code}: {shorten(body.decode(errors='replace').strip())}")
-        return _read(review, body)
+            raise ParseError(f"status {response.status_code}: {shorten(body.decode(errors='replace').strip())}")
+        return body
 
     return ask
 
 
-def _read(review: Review, body: bytes) -> ReviewOutcome:
+def _read_outcome(ask: Ask, review: Review) -> ReviewOutcome:
     try:
-        return read_outcome(review, body)
+        return read_outcome(review, ask(review))
     except ParseError as error:
         return ReviewOutcome(failure=f"no answer: {error}")
 
