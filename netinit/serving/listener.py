@@ -241,9 +241,7 @@ class HttpListener:
         if not self._table.make_room(peer):
             accepted.close()
             return
-        accepted.setblocking(False)  # noqa: FBT003 - its signature
-        begin = lambda connection: _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)  # noqa: E731 - of one line
-        connection = ClientConnection(self._table, peer, begin, self._context)
+        connection = ClientConnection(self._table, peer, self._begin, self._context)
         self._table.add(connection)
         task = self._loop.create_task(self._attach(connection, accepted))
         self._tasks.add(task)
@@ -256,6 +254,9 @@ class HttpListener:
             _log.error("a connection cannot be served: %s", error)
             connection.abort()
             accepted.close()
+
+    def _begin(self, connection: ClientConnection) -> asyncio.Protocol:
+        return _BoundedProtocol(self._config, self._state, {}, self._loop, connection=connection)
 
     async def close(self, seconds: float) -> bool:
         """Stop accepting and finish open requests within `seconds`. Return False if some were cut off."""
