@@ -1,11 +1,11 @@
 """The node's pods: a cache that follows the API, and a watch of what changes in pods between sweeps.
 
-When a pod changes, the agent checks it as a sweep would.
-For each pod a privileged child has opened netlink notification sockets in the pod's namespace
-(netinit.kernel.notifications); this process, which has no privileges, polls them. The first notification disarms the
-pod's sockets, so further changes cost nothing. The check that follows drains the sockets, arms them, and then compares
-the pod's rules with the plan, by the same job as a sweep's. So every change is followed by a check that starts after it,
-and the content of notifications is never trusted. Our own changes cause a check as well, which finds the plan.
+When a pod changes, the agent checks it as a sweep would. For each pod a privileged child has opened netlink notification
+sockets in the pod's namespace (netinit.kernel.notifications); this process, which has no privileges, polls them. The
+first notification disarms the pod's sockets, so further changes cost nothing. The check that follows drains the sockets,
+arms them, and then compares the pod's rules with the plan, by the same job as a sweep's. So every change is followed by
+a check that starts after it, and the content of notifications is never trusted. Our own changes cause a check as well,
+which finds the plan.
 
 A pod that changes constantly is checked less and less often (`_LEAST` to `_MAX_PAUSE`); checks of such pods have a queue
 of their own, so that they do not delay others.

@@ -253,14 +253,10 @@ def _read_judgement(text: str) -> Judgement | None:
 @contextlib.contextmanager
 def write_message(data: bytes) -> Iterator[int]:
     """Return a descriptor of a memory file with a job or result, until the block ends."""
-    file = os.memfd_create("message", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        yield file
-    finally:
-        os.close(file)
+    with os.fdopen(os.memfd_create("message", os.MFD_CLOEXEC), "wb") as file:
+        file.write(data)
+        file.flush()
+        yield file.fileno()
 
 
 def read_message(descriptors: list[int]) -> bytes:

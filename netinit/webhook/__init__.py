@@ -1,7 +1,8 @@
 """The admission webhook: an HTTPS server that runs `netinit.inject` for the API server.
 
 The controller keeps configuration, certificate and namespace annotations in `ServingState`, from files or cluster
-objects. The application answers small reviews in the event loop and expensive ones in a child process.
+objects. The server answers small reviews in the event loop and expensive ones in a child process.
 
-Pure: review, bounds, settings, configuration, renewal, chart, values. May import: inject, kube, options, base, serving.
+Pure: certificates, chart, comparison, configuration, linting, preflight, review, settings. May import: inject, kube,
+serving, and what these import.
 """

@@ -213,7 +213,9 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
-        _load_pair(context, f"{key.rstrip()}\n{certificate}")
+        with os.fdopen(os.memfd_create("serving-pair", os.MFD_CLOEXEC), "wb", buffering=0) as file:  # OpenSSL reads only files
+            file.write(f"{key.rstrip()}\n{certificate}".encode())
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
         if clients:
             context.load_verify_locations(cadata=clients)
             context.verify_mode = ssl.CERT_OPTIONAL  # kubelet probes have none; reviews without one are rejected later
@@ -222,13 +224,3 @@ def make_context(certificate: str, key: str, clients: str = "") -> ssl.SSLContex
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the serving certificate cannot be used: {error}") from error
     return context
-
-
-def _load_pair(context: ssl.SSLContext, pair: str) -> None:
-    """Load chain and key through a memfd: OpenSSL reads only files."""
-    handle = os.memfd_create("serving-pair", os.MFD_CLOEXEC)
-    try:
-        os.write(handle, pair.encode())
-        context.load_cert_chain(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
