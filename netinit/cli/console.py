@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -44,13 +43,11 @@ _NARROWEST = 30  # columns; narrower terminals wrap lines themselves
 _KEY = "netinit.color"
 
 
-def color_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --color, which applies to the whole command and is not passed to its function."""
-    return click.option(
-        "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False, is_eager=True,
-        callback=lambda context, _, choice: context.meta.update({_KEY: choice}),
-        help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
-    )(function)  # fmt: skip
+color_option = click.option(  # applies to the whole command and is not passed to its function
+    "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False, is_eager=True,
+    callback=lambda context, _, choice: context.meta.update({_KEY: choice}),
+    help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
+)  # fmt: skip
 
 
 def wants_colour(is_terminal: bool) -> bool:

@@ -229,16 +229,14 @@ def add_value(name: str, make: Callable[..., Any], *decorators: Decorator) -> De
     return decorate
 
 
+until_input_option = click.option(
+    "--until-input", is_flag=True, help="End as well when the standard input has a byte, or its end: so kubectl netinit ends it."
+)
+
+
 def json_option(schema: str, what: str = "an object") -> Decorator:
     """Add --json as the argument `as_json`; `schema` is the first part of a name in netinit/data."""
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}; netinit/data/{schema}.schema.json describes it.")
-
-
-def until_input_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --until-input, with which a remote caller ends a continuous command."""
-    return click.option(
-        "--until-input", is_flag=True, help="End as well when the standard input has a byte, or its end: so kubectl netinit ends it."
-    )(function)
 
 
 def describe_error(error: click.ClickException, words: Sequence[str]) -> list[str]:

@@ -169,14 +169,9 @@ def name_namespace(options: Options) -> str:
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
     """The rules that a manifest's pod, or the options, would have."""
-    addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip)
-    origins: Mapping[str, str] = {}
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    given = facts.options if facts else options.with_servers(read_name_servers)
-    if facts:
-        origins, addresses = facts.origins, addresses or facts.addresses
-        notes, warnings = _introduce(facts)
+    addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
+    given, origins = (facts.options, facts.origins) if facts else (options.with_servers(read_name_servers), {})
+    notes, warnings = _introduce(facts)
     settled = given.settle(offline(addresses))
     found = replace(_plan(settled, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
     second = settled if addresses else given.settle(offline(POD_ADDRESSES))
@@ -207,7 +202,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     known = facts.options if facts else options if names_rules(options) else find_attached(options)
     meant = known.replace(pid=options.pid, netns=options.netns) if known else options
     found = read_live(meant, given=known is not None)
-    notes, warnings = _introduce(facts) if facts else ((), ())
+    notes, warnings = _introduce(facts)
     warnings += found.warnings
     for source, inferred in found.options.items():
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
@@ -265,7 +260,10 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
     return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
 
 
-def _introduce(facts: PodFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _introduce(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Notes and warnings about the manifest's pod, if there is one."""
+    if not facts:
+        return (), ()
     return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
 
 

@@ -58,10 +58,8 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
 def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool) -> tuple[set[str], list[str]]:
     """Namespaces with injection, and what could not be determined."""
     try:
-        if everywhere:
-            listed = sequence(kubectl.get("namespaces").get("items"))
-        else:
-            listed = [kubectl.get("namespace", name) for name in names]
+        every = sequence(kubectl.get("namespaces").get("items")) if everywhere else None
+        listed = [kubectl.get("namespace", name) for name in names] if every is None else every
     except ClusterError as error:
         return set(), [f"only pods that have a proxy are listed: {error}"]
     found = set()
