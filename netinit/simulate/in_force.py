@@ -25,11 +25,12 @@ from netinit.rules.model import (
     SHADOWING,
     Difference,
     Plan,
+    Rule,
     expected_base,
     is_base_of,
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Drop, Jump, Tproxy
 from netinit.simulate import host
 from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
@@ -342,7 +343,17 @@ def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
 def _rules_from(hooked: HookedChain) -> dict[str, object]:
     """Policy and rules of a base chain and the chains it may call, by name."""
     chains = [hooked.chains[name] for name in list_reachable(hooked.chains, (hooked.chain.name,))]
-    return {one.name: (one.policy, [normalise_rule(loaded.rule) for loaded in one.rules]) for one in chains}
+    return {one.name: (one.policy, _normalise([loaded.rule for loaded in one.rules])) for one in chains}
+
+
+def _normalise(rules: Sequence[Rule]) -> list[object]:
+    """Rules in one form, without the `drop` that nft needs after `tproxy`: TPROXY of iptables drops by itself what has no socket."""
+    found: list[tuple[object, ...]] = []
+    for rule in rules:
+        one = normalise_rule(rule)
+        if not (isinstance(rule.target, Drop) and found and found[-1][:-1] == one[:-1] and isinstance(found[-1][-1], Tproxy)):
+            found.append(one)
+    return [*found]
 
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:

@@ -18,8 +18,10 @@ from netinit.base.snapshot import (
 )
 from netinit.options import Options
 from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
+from netinit.simulate import in_force
 from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
 from netinit.simulate.in_force import find_departures
+from plan_snapshot import snapshot_of
 from recorded import read
 
 PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
@@ -34,6 +36,19 @@ USUAL = tuple(RoutingRule(family=IPV4.number, priority=at, action=1, table=table
 
 def snapshot(name="nft"):
     return read(name).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
+
+
+@pytest.mark.parametrize("words", ["", "-m TPROXY", "-m TPROXY --redirect-dns --dns-servers 9.9.9.9", "--layout ambient", "--drop-invalid -x 10.1.0.0/16"])
+def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatch, words):
+    """The proof takes ten times as long as the rest, for each verify and each pod of a node."""
+    everything = [] if "ambient" in words else ["-b", "*", "-i", "*", "-u", "1337"]
+    made = plan(Options.from_argv([*everything, "--ipv6", "off", *words.split()]))
+    tables = {rule.table for rule in made.ip_rules}
+    marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=table, mark=1337, mask=0xFFFFFFFF) for table in tables)
+    local = tuple(TableRoute(family=IPV4.number, table=table, kind=2, destination=(0, 0), hops=(Hop(index=1),)) for table in tables)
+    held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
+    monkeypatch.setattr(in_force, "divide", None)
+    assert find_departures(held, made, "nftables", ()) == in_force.Departures()
 
 
 NO_RULES_OF_OURS = (Difference(kind="missing", where="IPv4", table="nat", chain="PREROUTING", rule="…"),)
