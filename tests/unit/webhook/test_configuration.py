@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 
 import pytest
 
+from netinit.base.errors import ClusterError
 from netinit.inject import Settings
+from netinit.kube.access import Access
+from netinit.webhook.cluster import WatchedCluster
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import ConfigLoader
 from netinit.webhook.serving_state import ServingState
+from netinit.webhook.settings import ServeSettings
+from webhook_server import CONFIG
+
+VALUES = '{"release": "first"}'
 
 
 def tracked():
@@ -38,3 +46,74 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
     for number in range(3, 13):
         offer(number)
     assert tracked() - before < 100
+
+
+class Api:
+    """An API with a ConfigMap of the configuration and one of the last good one; a watch waits, or fails as `error` says."""
+
+    access = Access(server="https://api", namespace="mesh")
+
+    def __init__(self, data, error=""):
+        self.error, self.events, self.maps = error, [], {"injector": data, "last": {}}
+
+    async def list(self, resource, namespace, *, fields):
+        name = fields.partition("=")[2]
+        data = self.maps.get(name)
+        found = {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7"}, "data": data}
+        return [found] if data is not None else [], "7"
+
+    async def watch(self, resource, namespace, **more):
+        if self.error:
+            raise ClusterError(self.error)
+        await asyncio.Event().wait()
+        yield
+
+    async def get(self, resource, name, namespace):
+        return {"data": self.maps[name]}
+
+    async def patch(self, resource, name, patch, namespace):
+        self.maps[name] = patch["data"]
+
+    async def create(self, resource, tree, namespace):
+        self.events.append(tree["message"])
+
+
+def follow(api, until):
+    """What the server holds after it has followed the API's ConfigMaps until this is so."""
+    state = ServingState()
+    settings = ServeSettings(config_map="injector", last_good_map="last", tls_cert_file="c", tls_key_file="k")
+
+    async def run():
+        cluster = WatchedCluster(api, settings, state, config=ConfigLoader(Settings(), state, lambda *_: None), certificates=None)
+        (task,) = map(asyncio.create_task, cluster.tasks(asyncio.Queue()))
+        async with asyncio.timeout(20):
+            while not until(state):
+                assert not task.done(), task
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    return state
+
+
+def test_a_config_map_is_served_and_kept_as_the_last_good_one_and_an_error_of_its_watch_stays():
+    api = Api({"config": json.dumps(CONFIG), "values": VALUES}, error="the API is away")
+    state = follow(api, lambda state: state.served and state.cluster_problems and api.maps["last"])
+    assert state.cluster_problems == {"ConfigMap mesh/injector": "the API is away"}
+    assert api.maps["last"]["origin"] == state.served.texts.origin == "ConfigMap mesh/injector"
+    assert (api.maps["last"]["values"], api.maps["last"]["mesh"], api.events) == (VALUES, None, [])
+
+
+def test_a_config_map_without_its_key_is_an_event_and_the_last_good_one_is_used():
+    api = Api({"other": ""})
+    api.maps["last"] = {"config": json.dumps(CONFIG), "values": VALUES, "origin": "yesterday"}
+    state = follow(api, lambda state: api.events)
+    assert state.configuration_problem == "ConfigMap mesh/injector: it has no key config"
+    assert state.served.is_restored
+    assert "goes on with ConfigMap mesh/last, the last good one of yesterday" in api.events[0]
+
+
+def test_a_config_map_that_is_not_there_is_a_problem():
+    state = follow(Api(None), lambda state: state.cluster_problems)
+    assert (state.cluster_problems, state.served) == ({"ConfigMap mesh/injector": "it does not exist"}, None)
