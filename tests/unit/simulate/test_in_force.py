@@ -43,9 +43,8 @@ def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatc
     """The proof takes ten times as long as the rest, for each verify and each pod of a node."""
     everything = [] if "ambient" in words else ["-b", "*", "-i", "*", "-u", "1337"]
     made = plan(Options.from_argv([*everything, "--ipv6", "off", *words.split()]))
-    tables = {rule.table for rule in made.ip_rules}
-    marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=table, mark=1337, mask=0xFFFFFFFF) for table in tables)
-    local = tuple(TableRoute(family=IPV4.number, table=table, kind=2, destination=(0, 0), hops=(Hop(index=1),)) for table in tables)
+    marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=one.table, mark=one.mark, mask=one.mask) for one in made.ip_rules)
+    local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(Hop(index=1),)) for one in made.ip_rules)
     held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
     monkeypatch.setattr(in_force, "divide", None)
     assert find_departures(held, made, "nftables", ()) == in_force.Departures()
