@@ -106,7 +106,7 @@ def test_a_rule_without_a_counter_makes_its_row_not_counted():
     assert fate.count({fate.places[0]: ("", None)}) is None
     counters = {fate.places[0]: ("x", None)}
     (row,) = RateCounter(0.0, counters).look(1.0, counters, (fate,)).rows
-    assert (row.added, row.since, row.per_second) == (None, None, None)
+    assert (row.added, row.since_start, row.per_second) == (None, None, None)
 
 
 def test_backends_whose_families_share_their_rules_count_them_once():
@@ -129,7 +129,7 @@ def drops(count, *before):
 
 def test_a_rate_is_what_came_in_between_by_the_time_in_between():
     one, two = looks(read(10.0, drops(5)), read(12.0, drops(9)), read(12.5, drops(9)))
-    assert [(row.added, row.since, row.per_second) for row in (*one.rows, *two.rows)] == [(4, 4, 2.0), (0, 4, 0.0)]
+    assert [(row.added, row.since_start, row.per_second) for row in (*one.rows, *two.rows)] == [(4, 4, 2.0), (0, 4, 0.0)]
     assert (one.elapsed, one.seconds, two.elapsed, two.seconds) == (2.0, 2.0, 2.5, 0.5)
     assert not one.replaced
     assert not two.replaced
@@ -138,7 +138,7 @@ def test_a_rate_is_what_came_in_between_by_the_time_in_between():
 def test_a_counter_that_goes_back_began_anew_with_nothing():
     one, two = looks(read(0.0, drops(5)), read(1.0, drops(8)), read(2.0, drops(2)))
     assert (one.replaced, two.replaced) == (False, True)
-    assert (two.rows[0].added, two.rows[0].since) == (2, 5)
+    assert (two.rows[0].added, two.rows[0].since_start) == (2, 5)
 
 
 def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begins():
@@ -150,7 +150,7 @@ def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begin
 def test_rules_that_are_gone_are_said_to_be_and_count_on_when_they_are_back():
     gone, back = looks(read(0.0, drops(5)), read(1.0, live(table="filter")), read(2.0, drops(4)))
     assert (gone.replaced, gone.rows) == (True, ())
-    assert (back.replaced, back.rows[0].since) == (True, 4)
+    assert (back.replaced, back.rows[0].since_start) == (True, 4)
 
 
 def test_what_is_reckoned_from_several_counters_never_shows_less_than_nothing():
@@ -158,5 +158,5 @@ def test_what_is_reckoned_from_several_counters_never_shows_less_than_nothing():
         return live(f"{jump} OUTPUT -j A", f"{captured} A -p tcp -j REDIRECT --to-ports 15001", chains="A")
 
     one, two = looks(read(0.0, rest(5, 5)), read(1.0, rest(5, 6)), read(2.0, rest(7, 7)))
-    assert [(row.added, row.since) for row in one.rows] == [(1, 1), (0, 0)]
-    assert [(row.added, row.since) for row in two.rows] == [(1, 2), (1, 0)]
+    assert [(row.added, row.since_start) for row in one.rows] == [(1, 1), (0, 0)]
+    assert [(row.added, row.since_start) for row in two.rows] == [(1, 2), (1, 0)]
