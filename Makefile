@@ -147,7 +147,7 @@ sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	trap 'rm -rf "$$folder"; $(ENGINE) rm "$$container" >/dev/null' EXIT; \
 	$(ENGINE) export "$$container" | tar --extract --directory "$$folder"; \
 	mkdir -p "$(dir $(SBOM))"; \
-	$(BIN)/python tests/e2e/sbom.py "$$folder" "$(SBOM)"; \
+	"$(BIN)/python" tests/e2e/sbom.py "$$folder" "$(SBOM)"; \
 	echo "$(SBOM)"
 
 image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
