@@ -449,6 +449,8 @@ def test_a_function_that_raises_dies_or_hangs_is_told_of(pod):
 
     with pytest.raises(LabError, match=r"(?s)in 'pod' raised:.*ZeroDivisionError"):
         pod.call(lambda: 1 / 0)
+    with pytest.raises(LabError, match=r"in 'pod' raised:\nFileNotFoundError: .*'/gone'"):
+        pod.call(os.listdir, "/gone")
     with pytest.raises(LabError, match=r"raised:(?s:.*)a child cannot answer with a builtins\.function"):
         pod.call(lambda: lambda: None)
     with pytest.raises(LabError, match="ended without a result"):
