@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from core import settled
-from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
@@ -275,3 +275,11 @@ def test_what_is_not_in_force_is_named_with_the_number_of_the_rest(chains, more,
     assert told(find.find_escapes(Options())) == [expected]
     differences.clear()
     assert told(find.find_escapes(Options())) == []
+
+
+def test_rules_that_cannot_be_read_are_not_said_to_be_in_force(monkeypatch):
+    def fail(_):
+        raise ParseError("line 3 of the listing")
+
+    monkeypatch.setattr("netinit.pods.doctor.findings.infer_run", fail)
+    assert told(find.find_escapes(Options())) == ["warning whether the rules here are in force is not known: line 3 of the listing"]
