@@ -57,6 +57,13 @@ def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     assert not commands(sys.stderr.getvalue())
 
 
+def test_rows_are_shown_in_the_place_of_those_before(terminal):
+    terminal()
+    output.show_in_place([[("a", ""), ("b", "1")], [("c\x1b", "")]], 0)
+    output.show_in_place([[("d", "")]], 2)
+    assert sys.stdout.getvalue() == "\r\x1b[Ja\x1b[1mb\x1b[0m\nc\\x1b\n\x1b[2A\r\x1b[Jd\n"
+
+
 def test_a_page_is_no_line_on_stderr(terminal):
     terminal()
     output.show_lines(["x" * 500_000, "short"])

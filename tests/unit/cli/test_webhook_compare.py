@@ -228,6 +228,8 @@ def test_a_documented_difference_is_marked():
     probed = [with_containers(make_pod(), containers=[{"name": "app", "image": "a", "livenessProbe": {"httpGet": {"port": port}}}]) for port in ("nowhere", 15020)]
     assert groups(probed[0], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": "a probe that names a port no container declares"}
     assert groups(probed[1], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": ""}
+    named = with_containers(probed[0], containers=[{**probed[0]["spec"]["containers"][0], "ports": [{"name": "nowhere", "containerPort": 80}]}])
+    assert groups(named, *probed) == {"spec.containers[*].livenessProbe.httpGet.port": ""}, "the port is declared"
     init = [[{"name": "istio-init", "args": args}] for args in (["-p", "15001"], ["-p", "15001", "--inbound-tunnel-port", "0"])]
     sides = [with_containers(make_pod(), initContainers=containers) for containers in init]
     assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's `sidecar`"}

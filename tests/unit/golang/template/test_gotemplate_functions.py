@@ -284,6 +284,7 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
         ('{{ fail "stop" }}', "error calling fail: stop"),
         ("{{ append 1 2 }}", "error calling append: Cannot push on type int"),
         ('{{ toYaml "\x7f" }}', "error calling toYaml: yaml: control characters are not allowed"),
+        ('{{ printf "%x" .f }}', "%x of a floating-point number is not supported: use %g or %f"),
         ("{{ toJSON .nan }}", "error calling toJSON: json: unsupported value: NaN"),
     ],
 )

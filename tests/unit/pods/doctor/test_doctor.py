@@ -255,6 +255,18 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     assert len(told) == 1
 
 
+def test_a_command_that_is_not_apply_ends_with_its_error_alone(monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise NOTHING
+
+    monkeypatch.setattr("netinit.cli.verify.compare", refuse)
+    monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
+    assert run_program(["netinit", "verify", "-b", "80"], {}) == 1
+    said = capsys.readouterr().err
+    assert "no backend works here:" in said
+    assert "doctor:" not in said
+
+
 def test_a_user_that_does_not_exist_is_named(capsys):
     assert run_program(["netinit", "doctor", "--uid", "nobody-here"], {}) == 2
     assert "--uid: 'nobody-here'" in capsys.readouterr().err
