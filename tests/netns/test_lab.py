@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -101,8 +102,11 @@ def test_a_pod_without_ipv6_addresses_still_has_the_loopback_one(pod_v4only):
 
 
 def test_a_pod_with_ipv6_alone_reaches_and_is_reached(pod_v6only):
-    start_servers(pod_v6only)
+    servers = start_servers(pod_v6only)
 
+    for name, owner in (("app", APP_ID), ("proxy", PROXY_ID)):
+        status = Path(f"/proc/{servers[name].pid}/status").read_text()
+        assert re.findall(r"^[UG]id:\t(\d+)", status, re.MULTILINE) == [str(owner)] * 2
     assert "10.77" not in describe_state(pod_v6only)
     assert pod_v6only.client.connect(POD[6], 80).server == "app"
     assert pod_v6only.connect(OUTSIDE[6], 80).server == "outside"

@@ -64,6 +64,19 @@ def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_i
     asyncio.run(serve(visit))
 
 
+def test_a_connection_that_was_answered_gives_way_to_another_of_its_peer():
+    async def visit(reader, writer):
+        host, port = writer.get_extra_info("peername")
+        await ask(reader, writer)
+        others = [await asyncio.open_connection(host, port) for _ in range(4)]  # with the first one too many for one peer
+        assert b" 200 " in (await ask(*others[-1])).split(b"\r\n")[0]
+        assert await reader.read() == b"", "the idle one was closed"
+        for _, other in others:
+            other.close()
+
+    asyncio.run(asyncio.wait_for(serve(visit), 30))
+
+
 def get(more=b""):
     return b"GET /livez HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
 

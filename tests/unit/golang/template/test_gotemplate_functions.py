@@ -278,6 +278,7 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
         ('{{ indent "2" "x" }}', 'expected integer; found "2"'),
         ('{{ nindent .f "x" }}', "wrong type for value; expected int; got float64"),
         ('{{ formatDuration "soon" }}', 'error calling formatDuration: invalid duration "soon"'),
+        ('{{ nindent .o "x" }}', "wrong type for value; expected int; got python.object"),
         ('{{ strdict "a" }}', "error calling strdict: strdict needs a value for every key"),
         ('{{ repeat -1 "x" }}', "error calling repeat: strings: negative Repeat count"),
         ("{{ div 1 0 }}", "error calling div: runtime error: integer divide by zero"),
@@ -290,7 +291,7 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
 )
 def test_functions_fail_with_words(text, message):
     with pytest.raises(TemplateError) as caught:
-        call(text, f=2.0, nan=float("nan"))
+        call(text, f=2.0, nan=float("nan"), o=object())
     assert str(caught.value).endswith(message)
 
 
