@@ -215,7 +215,7 @@ def test_reviews_are_those_that_the_api_server_sends():
     many = list(make_reviews({"kind": "List", "apiVersion": "v1", "items": [DEPLOYMENT, cron, bare, {"kind": "Service", "apiVersion": "v1"}]}, "x"))
     assert [review.title for review in many] == ["Deployment shop/store", "CronJob shop/bill", "Pod shop/web"]
     assert [review.pod["metadata"].get("generateName") for review in many] == ["store-5c6f7d8b9-", "bill-28000000-", None]
-    assert many[0].pod["metadata"]["labels"]["pod-template-hash"] == "5c6f7d8b9"
+    assert many[0].pod["metadata"]["labels"] == {"app": "store", "pod-template-hash": "5c6f7d8b9"}
     assert "nodeName" not in many[2].pod["spec"]
     assert "status" not in many[2].pod
     assert len({review.tree["request"]["uid"] for review in many}) == 3

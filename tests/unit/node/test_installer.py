@@ -119,6 +119,7 @@ def test_uninstalling_gives_back_what_was_there(place):
     path = write(place, LIST)
     made(place).install()
     assert made(place).uninstall() is True
+    assert stat.S_IMODE((place / "net.d" / "10-net.conflist").stat().st_mode) == 0o640
     assert read(path) == LIST
     assert not (place / "bin" / "netinit-cni").exists()
     assert made(place).uninstall() is False

@@ -77,6 +77,24 @@ def test_a_connection_that_was_answered_gives_way_to_another_of_its_peer():
     asyncio.run(asyncio.wait_for(serve(visit), 30))
 
 
+def test_no_header_says_who_the_client_is():
+    async def visit(reader, writer):
+        writer.write(get(b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n"))
+        await reader.readuntil(b"\r\n\r\n")
+
+    seen = []
+    told = Application.__call__
+
+    async def note(self, scope, receive, send):
+        seen.append((scope["client"][0], scope["scheme"]))
+        await told(self, scope, receive, send)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Application, "__call__", note)
+        asyncio.run(serve(visit))
+    assert seen == [("127.0.0.1", "http")]
+
+
 def get(more=b""):
     return b"GET /livez HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
 
