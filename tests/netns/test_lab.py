@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -101,8 +102,11 @@ def test_a_pod_without_ipv6_addresses_still_has_the_loopback_one(pod_v4only):
 
 
 def test_a_pod_with_ipv6_alone_reaches_and_is_reached(pod_v6only):
-    start_servers(pod_v6only)
+    servers = start_servers(pod_v6only)
 
+    for name, owner in (("app", APP_ID), ("proxy", PROXY_ID)):
+        status = Path(f"/proc/{servers[name].pid}/status").read_text()
+        assert re.findall(r"^[UG]id:\t(\d+)", status, re.MULTILINE) == [str(owner)] * 2
     assert "10.77" not in describe_state(pod_v6only)
     assert pod_v6only.client.connect(POD[6], 80).server == "app"
     assert pod_v6only.connect(OUTSIDE[6], 80).server == "outside"
@@ -449,6 +453,8 @@ def test_a_function_that_raises_dies_or_hangs_is_told_of(pod):
 
     with pytest.raises(LabError, match=r"(?s)in 'pod' raised:.*ZeroDivisionError"):
         pod.call(lambda: 1 / 0)
+    with pytest.raises(LabError, match=r"in 'pod' raised:\nFileNotFoundError: .*'/gone'"):
+        pod.call(os.listdir, "/gone")
     with pytest.raises(LabError, match=r"raised:(?s:.*)a child cannot answer with a builtins\.function"):
         pod.call(lambda: lambda: None)
     with pytest.raises(LabError, match="ended without a result"):

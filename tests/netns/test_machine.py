@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
-from netinit.kernel import namespaces
+from netinit.backends.machine import Machine
+from netinit.kernel import children, namespaces
+from netinit.lab import Pod
+from netinit.options import Options
 from programming import REDIRECT, SIDECAR, TOOL, needs, run_tool
 
 MACHINE = "this is the machine's own network namespace"
@@ -120,3 +123,15 @@ def test_what_is_no_network_namespace_is_refused(tmp_path):
         assert f"{path}: is no network namespace" in refused.stderr, refused.stderr
     os.mkfifo(tmp_path / "fifo")
     assert "is no network namespace" in tool("remove", "--netns", str(tmp_path / "fifo")).stderr
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_process_that_stays_in_the_pod_acts_there_itself_and_any_other_by_a_child(require_netns, stays):
+    def act(path):
+        machine = Machine()
+        machine.stays = stays
+        return machine.inside(Options(netns=path), lambda *_: os.getpid()) == os.getpid()
+
+    with Pod() as pod:
+        path = pod.path  # through this process's descriptor
+        assert children.ask(lambda: act(path), seconds=30.0, what="the visit") is stays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -55,6 +56,22 @@ def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     output.show_lines(ATTACKS)
     assert len(sys.stderr.getvalue().splitlines()) == len(ATTACKS)
     assert not commands(sys.stderr.getvalue())
+
+
+def test_rows_are_shown_in_the_place_of_those_before(terminal):
+    terminal()
+    output.show_in_place([[("a", ""), ("b", "1")], [("c\x1b", "")]], 0)
+    output.show_in_place([[("d", "")]], 2)
+    assert sys.stdout.getvalue() == "\r\x1b[Ja\x1b[1mb\x1b[0m\nc\\x1b\n\x1b[2A\r\x1b[Jd\n"
+
+
+@pytest.mark.parametrize(("named", "columns"), [("", 77), ("wide", 77), ("60", 60)])
+def test_the_width_is_that_of_the_stream_s_own_terminal_unless_the_environment_names_one(terminal, monkeypatch, named, columns):
+    terminal()
+    monkeypatch.setenv("COLUMNS", named)
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 9)
+    monkeypatch.setattr("os.get_terminal_size", {9: os.terminal_size((77, 20))}.__getitem__)
+    assert output.width_of_messages() == columns
 
 
 def test_a_page_is_no_line_on_stderr(terminal):

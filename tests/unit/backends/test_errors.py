@@ -20,6 +20,7 @@ from netinit.backends.failure_causes import (
     explain_number,
 )
 from netinit.backends.iptables import LegacyVariant, NftVariant
+from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
 from netinit.base.net import FAMILIES
 from sweeps import together
@@ -151,6 +152,7 @@ def test_each_words_stand_once():
     (NftVariant, errno.ENOENT, f"iptables-nft: the kernel does not list its rules: No such file or directory; {NOT_NAMED[6:]}"),
     (LegacyVariant, errno.ENOENT, f"iptables-legacy: the kernel does not list its rules: No such file or directory; {NOT_NAMED[6:].replace('nf_tables, nft_compat', 'ip_tables, iptable_nat')}"),
     (NftVariant, errno.EINVAL, "iptables-nft: the kernel does not list its rules: Invalid argument"),
+    (LibiptcBackend, errno.ENOENT, "libiptc: the kernel does not list its rules: No such file or directory; load ip_tables and its tables on the node"),
 ])  # fmt: skip
 def test_a_kernel_that_does_not_list_its_rules_is_named_with_the_modules_of_the_variant(kind, number, text, monkeypatch):
     monkeypatch.setattr("netinit.backends.iptables.detect.has_capability", lambda _: True)

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from allpackets import around
+from netinit.base.net import IPV4
+from netinit.cli.audit.report import examine, to_object
+from netinit.cli.rule_sources import RuleSource
 from schemas import check_schema
 
 ROOT = Path(__file__).parents[3]
@@ -92,6 +96,11 @@ def test_every_pod_of_a_manifest_is_audited(run, tmp_path):
     assert [pod["name"] for pod in tree["pods"]] == ['Pod "one"', 'Pod "two"']
     assert ["network" in [row["kind"] for row in pod["traffic"]] for pod in tree["pods"]] == [False, True]
     assert done.code == 4
+
+
+def test_live_rules_without_known_options_have_none_in_the_answer():
+    audited = examine("Pod x", RuleSource({"iptables-nft": {}}, {IPV4: around(IPV4)}), ())
+    assert to_object(audited, full=False)["options"] is None
 
 
 @pytest.mark.parametrize(("sentence", "code"), [("outbound tcp not by proxy not to pod is captured", 0), ("tcp is captured", 4)])

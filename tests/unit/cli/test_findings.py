@@ -76,6 +76,7 @@ def test_junit_has_a_case_for_each_pod_and_a_failure_for_each_finding(run, pod, 
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     failures = {case.get("name"): [one.get("type") for one in case.findall("failure")] for case in suite}
     assert failures == {'Pod "a%b,c:d"': ["NI106"], 'Pod "good & <other>"': []}
+    assert {(case.tail or "").strip() for case in suite} == {""}
 
 
 def test_a_workflow_command_cannot_be_broken_by_a_name(run, pod):

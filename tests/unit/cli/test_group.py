@@ -62,6 +62,12 @@ def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run
     assert (ROOT / page.removeprefix("Documentation: ")).is_file()
 
 
+def test_the_help_of_a_command_for_kubectl_alone_ends_with_the_page(run):
+    out = run("netinit kubectl complete --help").out
+    assert out.endswith("\n\n  Documentation: docs/commands/kubectl.md\n")
+    assert "Examples:" not in out
+
+
 @together("path", sorted(EXAMPLES))
 def test_the_options_of_examples_exist(path):
     for example in EXAMPLES[path]:

@@ -13,7 +13,9 @@ import sys
 import pytest
 
 from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, UID, WEB
+from netinit.base.errors import ParseError
 from netinit.cli import start
+from netinit.cli.kubectl.objects import write_selector
 from netinit.cli.kubectl.sources import AgentSource
 from netinit.cli.watch import read_object, to_object
 from netinit.kernel.run import Finished
@@ -185,6 +187,16 @@ def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl)
     assert table[-1] == "4 pods: 1 with rules as planned, 1 with rules different, 1 with rules not read, 1 not injected"
 
 
+def test_check_says_why_a_pod_of_the_mesh_is_not_injected(kubectl):
+    plain = next(pod for pod in read("pods.json")["items"] if pod["metadata"]["name"] == "plain")
+    on_node = {**plain, "metadata": {**plain["metadata"], "name": "on-node"}, "spec": {**plain["spec"], "hostNetwork": True}}
+    listed = json.dumps({"items": [plain, on_node]})
+    done = kubectl("check -n shop -o json", {"words": PODS, "stdout": listed}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, *AGENTS)
+    assert {row["name"]: row["reason"] for row in json.loads(done.out)["pods"]} == {
+        "plain": "neither an init container nor a proxy", "on-node": "on its node's network",
+    }  # fmt: skip
+
+
 def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
     hostile = {"code": 0, "answer": "captured\x1b]0;owned\x07\u202e\n" * 3000, "notes": "\x1b[2J\r"}
     answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "file": "hostile.json"}]
@@ -258,6 +270,17 @@ def test_kubectl_is_asked_with_the_context_that_was_chosen(kubectl):
     done = kubectl(f"verify {WEB} -n shop --context prod --kubeconfig /k", {"words": "get --context=prod --kubeconfig=/k pod *"})
     assert 'there is no pod "' in done.err
     assert kubectl.calls == [["get", "--context=prod", "--kubeconfig=/k", "pod", WEB, "-n", "shop", "--ignore-not-found", "-o", "json"]]
+
+
+def test_a_selector_is_written_as_kubectl_reads_it_and_may_have_empty_values():
+    expressions = [
+        {"key": "tier", "operator": "In", "values": ["a", ""]}, {"key": "zone", "operator": "NotIn", "values": ["b"]},
+        {"key": "x", "operator": "Exists"}, {"key": "y", "operator": "DoesNotExist"},
+    ]  # fmt: skip
+    selector = {"matchLabels": {"app": ""}, "matchExpressions": expressions}
+    assert write_selector({"spec": {"selector": selector}}) == "app=,tier in (a,),zone notin (b),x,!y"
+    with pytest.raises(ParseError, match='"a b" is no label'):
+        write_selector({"spec": {"selector": {"matchLabels": {"app": "a b"}}}})
 
 
 def test_without_kubectl_the_error_says_so(run, tmp_path):

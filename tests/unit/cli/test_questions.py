@@ -377,6 +377,17 @@ def test_an_ipv6_server_of_a_dns_config_that_rules_for_ipv4_alone_miss_is_found(
     assert "IPv6 servers have no effect, since IPv6 is off" in run(f"netinit lint --pod {file}").out
 
 
+def test_a_change_names_the_option_that_it_requires_too(run):
+    asked = run("netinit explain -i * -b * --to 10.1.2.3:53 --udp --dns-servers 9.9.9.9")
+    changes = asked.out.partition("what would change it:\n")[2].splitlines()
+    assert "  --redirect-dns --capture-all-dns: captured" in changes
+
+
+def test_old_conntrack_entries_are_closed_by_rules_of_ours(run):
+    asked = run("netinit explain -i * -b * --istio-exact --to 10.1.2.3:443")
+    assert "on a conntrack entry that another connection left; to close it: netinit apply --reconcile, without --istio-exact" in asked.err
+
+
 def test_warnings_for_people_are_no_log_lines(run):
     done = run("netinit explain --to 10.255.255.53:53 --udp --redirect-dns --dns-servers 1.2.3.4 -b 80 --log_as_json")
     assert "\t" not in done.err

@@ -215,7 +215,7 @@ def test_reviews_are_those_that_the_api_server_sends():
     many = list(make_reviews({"kind": "List", "apiVersion": "v1", "items": [DEPLOYMENT, cron, bare, {"kind": "Service", "apiVersion": "v1"}]}, "x"))
     assert [review.title for review in many] == ["Deployment shop/store", "CronJob shop/bill", "Pod shop/web"]
     assert [review.pod["metadata"].get("generateName") for review in many] == ["store-5c6f7d8b9-", "bill-28000000-", None]
-    assert many[0].pod["metadata"]["labels"]["pod-template-hash"] == "5c6f7d8b9"
+    assert many[0].pod["metadata"]["labels"] == {"app": "store", "pod-template-hash": "5c6f7d8b9"}
     assert "nodeName" not in many[2].pod["spec"]
     assert "status" not in many[2].pod
     assert len({review.tree["request"]["uid"] for review in many}) == 3
@@ -228,6 +228,8 @@ def test_a_documented_difference_is_marked():
     probed = [with_containers(make_pod(), containers=[{"name": "app", "image": "a", "livenessProbe": {"httpGet": {"port": port}}}]) for port in ("nowhere", 15020)]
     assert groups(probed[0], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": "a probe that names a port no container declares"}
     assert groups(probed[1], *probed) == {"spec.containers[*].livenessProbe.httpGet.port": ""}
+    named = with_containers(probed[0], containers=[{**probed[0]["spec"]["containers"][0], "ports": [{"name": "nowhere", "containerPort": 80}]}])
+    assert groups(named, *probed) == {"spec.containers[*].livenessProbe.httpGet.port": ""}, "the port is declared"
     init = [[{"name": "istio-init", "args": args}] for args in (["-p", "15001"], ["-p", "15001", "--inbound-tunnel-port", "0"])]
     sides = [with_containers(make_pod(), initContainers=containers) for containers in init]
     assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's `sidecar`"}

@@ -48,6 +48,11 @@ def test_strings_that_look_like_other_types_come_back_as_strings(text, value):
     assert load(dump({text: text, "l": [text]})) == {text: text, "l": [text]}
 
 
+def test_a_text_that_does_not_fit_its_tag_is_named_with_its_place():
+    with pytest.raises(ParseError, match=r"^line 2, column 4: 'x' cannot be read as !!int$"):
+        load("a: 1\nb: !!int x\n")
+
+
 def test_keys_become_strings():
     assert load("{1: a, true: b, 1.5: c, yes: d}") == {"1": "a", "true": "d", "1.5": "c"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,11 +14,13 @@ from netinit.base.errors import ClusterError, ConfigError, InjectionError, Optio
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import injection as inject_run
+from netinit.cli.inject.inputs import read_manifests
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.pod_options import options_of
 from netinit.kube import access, client
 from netinit.options import Options
+from podsecurity import INIT_CONTAINER
 from schemas import check_schema
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
@@ -52,6 +55,13 @@ def test_a_folder_gives_its_manifests_in_order(folder):
     assert text.count("istio-proxy") == 2
     assert text.endswith("\n---\nkind: ConfigMap\n")
     assert output(inject.command, "-R", "-f", folder, "--injectConfigFile", folder / "config").endswith("---\n{}")
+
+
+def test_a_name_that_leads_in_a_circle_is_an_error_that_names_it(folder, monkeypatch):
+    monkeypatch.chdir(folder)  # messages cut long paths
+    Path("round.yaml").symlink_to("round.yaml")
+    with pytest.raises(ParseError, match=r"^round\.yaml: cannot be read: Too many levels of symbolic links$"):
+        read_manifests(["round.yaml"], recursive=False)
 
 
 def test_stdin_and_several_files_make_one_stream(folder):
@@ -565,7 +575,7 @@ def test_the_options_of_an_init_container_are_those_that_made_it(options):
     assert options_of({**container, "args": ["istio-iptables", *container["args"]]}) == options
     assert container["name"] == "istio-init"
     assert all(isinstance(argument, str) for argument in container["args"])
-    assert container["securityContext"]["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+    assert container["securityContext"] == {name: value for name, value in INIT_CONTAINER.items() if name != "seccompProfile"}
 
 
 def test_a_long_stream_shows_its_progress_on_a_terminal(monkeypatch, capsys):

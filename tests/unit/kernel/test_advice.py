@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import posix
+import re
 
 import pytest
 
+from netinit.base.errors import NamespaceError
 from netinit.kernel import capabilities, detect
 from netinit.kernel.capabilities import advise
+from netinit.kernel.open_pod import OpenPod
 
 ALL, NONE = "CapBnd:\t000001ffffffffff\n", "CapBnd:\t0000000000000000\n"
 
@@ -55,6 +59,24 @@ def test_who_looks_at_a_pod_is_told_of_a_debug_container(here):
     assert advise("NET_ADMIN", reading=True) == wanted
     here(uid=1000)
     assert advise("NET_ADMIN", reading=True) == advise("NET_ADMIN") == "run it as root (sudo)"
+
+
+@pytest.mark.parametrize(
+    ("number", "uid", "marks", "help_text"),
+    [
+        (errno.EACCES, 1000, (), "other users' namespaces are root's to enter: run it as root (sudo)"),
+        (errno.EPERM, 0, ("/.dockerenv",), "are root's to enter: it wants root with SYS_PTRACE and SYS_ADMIN on the node"),
+        (errno.ENOENT, 0, (), "--pid wants a running process, --netns a namespace's path or name"),
+    ],
+)
+def test_a_namespace_that_cannot_be_opened_says_who_can(here, monkeypatch, number, uid, marks, help_text):
+    def refuse(*_, **__):
+        raise OSError(number, "no")
+
+    here(uid, marks)
+    monkeypatch.setattr(posix, "open", refuse)
+    with pytest.raises(NamespaceError, match=f"{re.escape(help_text)}$"):
+        OpenPod(pid=7)
 
 
 def test_several_capabilities_are_named_together(here):

@@ -44,13 +44,14 @@ def test_certificates_are_read_from_the_text_or_from_files_beside_it(tmp_path):
     access = of_kubeconfig(
         write(
             tmp_path / "config",
-            clusters=[{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "ca.crt"}}],
+            clusters=[{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "ca.crt", "tls-server-name": "api.example"}}],
             users=[
                 {"name": "u", "user": {"client-certificate-data": data, "client-key-data": data, "tokenFile": "token"}}
             ],
         )
     )
     assert (access.certificate_authority, access.client_certificate, access.client_key) == ("authority", "mine", "mine")
+    assert access.server_name == "api.example"
     assert access.token_file == str(tmp_path / "token")
 
 

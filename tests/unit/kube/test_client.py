@@ -100,6 +100,11 @@ def test_an_object_is_read_with_the_token():
     assert (method, path, headers["Authorization"]) == ("GET", "/api/v1/namespaces/ns/configmaps/a", "Bearer t")
 
 
+def test_an_answer_without_a_body_is_an_empty_object():
+    with api([(200, b"")]) as server:
+        assert with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns")) == {}
+
+
 def test_a_kubeconfigs_user_name_and_password_are_sent():
     with api([(200, thing("a", 1))]) as server:
         server.access = Access(server=server.access.server, username="me", password="secret:1")

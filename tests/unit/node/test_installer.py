@@ -119,6 +119,7 @@ def test_uninstalling_gives_back_what_was_there(place):
     path = write(place, LIST)
     made(place).install()
     assert made(place).uninstall() is True
+    assert stat.S_IMODE((place / "net.d" / "10-net.conflist").stat().st_mode) == 0o640
     assert read(path) == LIST
     assert not (place / "bin" / "netinit-cni").exists()
     assert made(place).uninstall() is False
@@ -275,7 +276,9 @@ def test_the_list_in_the_place_of_a_single_plugin_is_not_overwritten(place):
 
 
 def test_a_configuration_that_is_made_anew_keeps_half_of_a_surrogate_pair_escaped():
-    assert json.loads(_write({"x": "\ud800 ü"}).encode()) == {"x": "\ud800 ü"}
+    text = _write({"x": "\ud800 ü"})
+    assert json.loads(text.encode()) == {"x": "\ud800 ü"}
+    assert '"\\ud800 ü"' in text, "anything else is as it was spelled"
 
 
 def test_a_single_plugin_that_its_owner_writes_anew_becomes_a_list_again(place):

@@ -16,9 +16,10 @@ from netinit.kube.client import DAEMON_SETS
 from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
-from netinit.node.jobs import CHECK_PROBES, JobResult
+from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodWatcher
+from netinit.node.programmer import perform
 from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
 from netinit.node.sweep import HostProbeCheck
 from netinit.options import Options
@@ -179,6 +180,16 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
     for _ in found:
         asyncio.run(check.check())
     return asked, sent, stream.getvalue(), metrics.text().decode()
+
+
+@pytest.mark.parametrize("kind", [CHECK_PROBES, REPAIR_PROBES])
+def test_the_node_s_rules_are_answered_by_state_address_and_detail(kind, monkeypatch):
+    found = [SimpleNamespace(state="captured", address="10.0.0.1", detail="by rule 1"), SimpleNamespace(state="unknown", address="10.0.0.2", detail="x")]
+    monkeypatch.setattr("netinit.pods.host_probe_rules.check_host_probes", lambda uids: found)
+    monkeypatch.setattr("netinit.pods.host_probe_rules.repair_host_probes", lambda uids: ("nftables", found))
+    done = perform(Job(kind=kind, environ={}, seconds=1.0), "")
+    assert done.differences == ("captured 10.0.0.1 by rule 1", "unknown 10.0.0.2 x")
+    assert done.backend == ("nftables" if kind == REPAIR_PROBES else "")
 
 
 def test_a_captured_probe_is_reported_once_until_it_is_gone_and_the_metric_counts_addresses(monkeypatch):

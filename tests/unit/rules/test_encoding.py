@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from core import plan
 from goldens import BEHAVIOURS, options_of
+from netinit.base.net import IPV4
 from netinit.base.snapshot import INET
+from netinit.rules.expressions import compat
 from netinit.rules.expressions.native import arrange, find_unequal
+from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
@@ -28,6 +31,16 @@ def test_a_plan_that_was_encoded_is_equal_to_itself_and_to_no_other(behaviour):
     other = held.replace(rules=(*held.rules[:-1], changed))
     tables = encode_plan(PLANS[behaviour])
     assert [find_unequal(table, arranged(other, name, table)) for name, table in tables.items()][-1] == [changed.chain]
+
+
+def test_what_one_module_asks_is_one_match_of_the_kernel():
+    def encode(spec):
+        rule = parse_rule(f"-p tcp -m tcp {spec} -j ACCEPT", IPV4)
+        return compat.encode_rule(rule.matches, rule.target, IPV4, form=compat.FORMS[1, 8, 7])
+
+    both, first, second = (encode(spec) for spec in ("--sport 1000 --dport 80", "--sport 1000", "--dport 80"))
+    assert len({both, first, second}) == 3
+    assert [one.count(b"match\0") for one in (both, first, second)] == [1, 1, 1]
 
 
 def test_counters_and_the_numbers_of_sets_do_not_count():

@@ -9,7 +9,9 @@ import subprocess
 import pytest
 
 from core import plan
+from netinit.base.errors import NetinitError
 from netinit.base.net import IPV4, IPV6, number_of
+from netinit.cli.draw import render_svg
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Surroundings
@@ -83,6 +85,18 @@ def test_graphviz_renders_the_dot(line):
     assert drawn.returncode == 0, drawn.stderr
     assert drawn.stderr == ""
     assert "ISTIO_REDIRECT" in drawn.stdout
+
+
+def test_graphviz_is_asked_for_svg_and_its_error_is_shown(tmp_path, monkeypatch):
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "$@"\ncat\n')
+    program.chmod(0o755)
+    monkeypatch.setattr("netinit.cli.draw.run.find", lambda _: str(program))
+    shown = picture(LINES[0], lit=True)
+    assert render_svg(shown) == f"-Tsvg\n{render_dot(shown)}"
+    program.write_text("#!/bin/sh\necho 'no layout' >&2\nexit 3\n")
+    with pytest.raises(NetinitError, match=r"^--format svg: .*/dot -Tsvg failed: no layout$"):
+        render_svg(shown)
 
 
 def test_the_tree_unfolds_a_chain_once_and_marks_the_path():

@@ -322,6 +322,8 @@ def test_a_foreign_dnat_takes_the_connection_elsewhere():
         "nat OUTPUT -p tcp -j DNAT --to-destination 5.6.7.8:90\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
     )
     assert (trace.fate, end(trace), trace.translated, trace.verdict) == (SENT, "5.6.7.8:90", True, "direct")
+    trace = outbound("nat OUTPUT -p tcp -j DNAT --to-destination [2001:db8::5]:90", "2001:db8::1", around=POD6)
+    assert (trace.fate, end(trace), trace.translated) == (SENT, "[2001:db8::5]:90", True)
 
 
 def test_zones_keep_two_queries_with_the_same_addresses_apart():

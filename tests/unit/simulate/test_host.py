@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.net import IPV4, HostAddress, number_of
+from netinit.base.net import IPV4, HostAddress, Network, number_of
 from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
-from netinit.simulate.host import LOST, NO_DEFAULT, dropping_routes, find_devices, find_devices_of_sockets
+from netinit.simulate.host import (
+    LOST,
+    NO_DEFAULT,
+    dropping_routes,
+    find_devices,
+    find_devices_of_sockets,
+    surroundings_of,
+)
 from sweeps import together
 
 LO, ETH0, ETH1 = 1, 2, 3
@@ -85,6 +92,14 @@ def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
     assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
     assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+
+
+@pytest.mark.parametrize("table", [254, 255])
+def test_a_network_that_is_delivered_here_is_behind_the_loopback_device(table):
+    network = Network.parse("198.51.100.0/24")
+    around = surroundings_of(host(routes=[route(table, LO, to=str(network), kind=2)]), IPV4)
+    assert dict(around.routes)[network] == "lo"
+    assert around.local_networks == (network,) * (table == 255)
 
 
 def test_routes_that_drop_are_doubtful_but_not_the_kernel_s_own_for_want_of_a_default_route():

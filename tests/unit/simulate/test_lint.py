@@ -237,6 +237,11 @@ def test_options_that_capture_nothing_are_explained_by_those_given(line, said):
     assert [one.message for one in lint(Options.from_argv(line.split())) if one.option == "-b and -i"] == [said]
 
 
+def test_tproxy_without_inbound_ports_says_what_to_add():
+    said = "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports"
+    assert said in [one.message for one in lint(Options.from_argv(["-m", "TPROXY", "-i", "*"]))]
+
+
 @pytest.mark.parametrize(
     ("line", "least"),
     [

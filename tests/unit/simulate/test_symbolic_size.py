@@ -6,10 +6,18 @@ import pytest
 
 from allpackets import check_cover, divide_plan
 from core import IPV4, Network, Options, plan
+from netinit.simulate.condition import Condition
 from sweeps import choose
 
 PORTS = tuple(range(2000, 2100, 2))
 NAMES = ("exclude_outbound_cidrs", "outbound_cidrs")
+
+
+def test_a_condition_that_is_changed_is_found_where_an_equal_one_is():
+    changed = Condition(sender=True, zone=7)
+    first = Condition(sender=True)
+    assert {first: 1}[Condition(sender=True)] == 1
+    assert {first.replace(zone=7): 2}[changed] == 2
 
 
 def networks(count):

@@ -26,6 +26,15 @@ def tracked():
     return len(gc.get_objects())
 
 
+def test_a_setting_from_the_cluster_applies_to_the_configuration_in_use_and_is_logged():
+    state, logged = ServingState(), []
+    loader = ConfigLoader(Settings(), state, lambda *line: logged.append(line))
+    asyncio.run(loader.offer(Texts(values=VALUES)))
+    loader.change_settings("2 nodes: no native sidecars", native_sidecars=False)
+    assert state.served.settings == Settings(native_sidecars=False)
+    assert logged[-1] == ("info", "2 nodes: no native sidecars")
+
+
 @pytest.mark.parametrize("bad", [False, True], ids=["good ones", "bad ones"])
 def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
     gc.collect()
@@ -75,7 +84,7 @@ class Api:
         self.maps[name] = patch["data"]
 
     async def create(self, resource, tree, namespace):
-        self.events.append(tree["message"])
+        self.events.append(tree)
 
 
 def follow(api, until):
@@ -111,7 +120,9 @@ def test_a_config_map_without_its_key_is_an_event_and_the_last_good_one_is_used(
     state = follow(api, lambda state: api.events)
     assert state.configuration_problem == "ConfigMap mesh/injector: it has no key config"
     assert state.served.is_restored
-    assert "goes on with ConfigMap mesh/last, the last good one of yesterday" in api.events[0]
+    assert "goes on with ConfigMap mesh/last, the last good one of yesterday" in api.events[0]["message"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "injector", "namespace": "mesh"}
+    assert reference.items() <= api.events[0]["involvedObject"].items()
 
 
 def test_a_config_map_that_is_not_there_is_a_problem():

@@ -64,6 +64,37 @@ def test_a_review_on_an_old_connection_is_answered_and_its_answer_says_that_it_i
     asyncio.run(serve(visit))
 
 
+def test_a_connection_that_was_answered_gives_way_to_another_of_its_peer():
+    async def visit(reader, writer):
+        host, port = writer.get_extra_info("peername")
+        await ask(reader, writer)
+        others = [await asyncio.open_connection(host, port) for _ in range(4)]  # with the first one too many for one peer
+        assert b" 200 " in (await ask(*others[-1])).split(b"\r\n")[0]
+        assert await reader.read() == b"", "the idle one was closed"
+        for _, other in others:
+            other.close()
+
+    asyncio.run(asyncio.wait_for(serve(visit), 30))
+
+
+def test_no_header_says_who_the_client_is():
+    async def visit(reader, writer):
+        writer.write(get(b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n"))
+        await reader.readuntil(b"\r\n\r\n")
+
+    seen = []
+    told = Application.__call__
+
+    async def note(self, scope, receive, send):
+        seen.append((scope["client"][0], scope["scheme"]))
+        await told(self, scope, receive, send)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Application, "__call__", note)
+        asyncio.run(serve(visit))
+    assert seen == [("127.0.0.1", "http")]
+
+
 def get(more=b""):
     return b"GET /livez HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n"
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from netinit.base.errors import ClusterError
 from netinit.kube.access import Access, find_service_account
 from netinit.webhook.certificates import RenewalPlan, from_secret
 from netinit.webhook.cluster import WatchedCluster
@@ -42,12 +43,12 @@ def cluster(tmp_path):
     return Cluster(write_token(tmp_path, {"name": "netinit-webhook", "uid": "7a11"}))
 
 
-def renew(cluster, *moments):
+def renew(cluster, *moments, state=None):
     """Serves what comes of the Secret at each of these moments: a function that changes the cluster before the next look."""
     served = []
     settings = ServeSettings(certificate_secret="tls", namespace="mesh")
     certificates = SimpleNamespace(offer=lambda *pair: served.append(pair))
-    watched = WatchedCluster(cluster, settings, ServingState(), config=None, certificates=certificates)
+    watched = WatchedCluster(cluster, settings, state or ServingState(), config=None, certificates=certificates)
 
     async def look():
         await watched.renew_step(cluster.secret, PLAN)
@@ -81,6 +82,16 @@ def test_a_secret_without_its_key_gets_another_pair(cluster):
     cluster.replace = replace
     served = renew(cluster, spoil)
     assert served[0] != served[1]
+
+
+@pytest.mark.parametrize(("status", "problems"), [(409, {}), (404, {}), (403, {"Secret mesh/tls": "no"}), (0, {"Secret mesh/tls": "no"})])
+def test_a_secret_that_cannot_be_written_is_a_problem_unless_another_replica_was_faster(cluster, status, problems):
+    async def create(*_):
+        raise ClusterError("no", status=status)
+
+    cluster.create, state = create, ServingState()
+    assert renew(cluster, state=state) == []
+    assert state.cluster_problems == problems
 
 
 def test_it_belongs_to_the_service_account_and_goes_with_it(cluster):

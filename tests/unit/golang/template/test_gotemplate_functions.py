@@ -278,18 +278,20 @@ def test_proto_json_takes_the_changes_that_the_value_tells():
         ('{{ indent "2" "x" }}', 'expected integer; found "2"'),
         ('{{ nindent .f "x" }}', "wrong type for value; expected int; got float64"),
         ('{{ formatDuration "soon" }}', 'error calling formatDuration: invalid duration "soon"'),
+        ('{{ nindent .o "x" }}', "wrong type for value; expected int; got python.object"),
         ('{{ strdict "a" }}', "error calling strdict: strdict needs a value for every key"),
         ('{{ repeat -1 "x" }}', "error calling repeat: strings: negative Repeat count"),
         ("{{ div 1 0 }}", "error calling div: runtime error: integer divide by zero"),
         ('{{ fail "stop" }}', "error calling fail: stop"),
         ("{{ append 1 2 }}", "error calling append: Cannot push on type int"),
         ('{{ toYaml "\x7f" }}', "error calling toYaml: yaml: control characters are not allowed"),
+        ('{{ printf "%x" .f }}', "%x of a floating-point number is not supported: use %g or %f"),
         ("{{ toJSON .nan }}", "error calling toJSON: json: unsupported value: NaN"),
     ],
 )
 def test_functions_fail_with_words(text, message):
     with pytest.raises(TemplateError) as caught:
-        call(text, f=2.0, nan=float("nan"))
+        call(text, f=2.0, nan=float("nan"), o=object())
     assert str(caught.value).endswith(message)
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from core import settled
-from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError
+from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.cli.doctor import render_json, render_text
 from netinit.cli.start import run as run_program
@@ -255,6 +255,18 @@ def test_a_failing_apply_ends_with_the_short_form(monkeypatch, capsys):
     assert len(told) == 1
 
 
+def test_a_command_that_is_not_apply_ends_with_its_error_alone(monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise NOTHING
+
+    monkeypatch.setattr("netinit.cli.verify.compare", refuse)
+    monkeypatch.setattr(detect, "has_capability", lambda number: number != detect.CAP_NET_RAW)
+    assert run_program(["netinit", "verify", "-b", "80"], {}) == 1
+    said = capsys.readouterr().err
+    assert "no backend works here:" in said
+    assert "doctor:" not in said
+
+
 def test_a_user_that_does_not_exist_is_named(capsys):
     assert run_program(["netinit", "doctor", "--uid", "nobody-here"], {}) == 2
     assert "--uid: 'nobody-here'" in capsys.readouterr().err
@@ -275,3 +287,11 @@ def test_what_is_not_in_force_is_named_with_the_number_of_the_rest(chains, more,
     assert told(find.find_escapes(Options())) == [expected]
     differences.clear()
     assert told(find.find_escapes(Options())) == []
+
+
+def test_rules_that_cannot_be_read_are_not_said_to_be_in_force(monkeypatch):
+    def fail(_):
+        raise ParseError("line 3 of the listing")
+
+    monkeypatch.setattr("netinit.pods.doctor.findings.infer_run", fail)
+    assert told(find.find_escapes(Options())) == ["warning whether the rules here are in force is not known: line 3 of the listing"]

@@ -152,6 +152,13 @@ def test_the_rules_of_another_mesh_capture_where_no_rule_of_ours_is_there():
     assert all("netinit convert" in row.closes for row in past)
 
 
+def test_what_such_rules_let_pass_that_is_not_tcp_names_the_rule():
+    text = OF_ANOTHER_MESH.replace("-A OUTPUT -p tcp", "-A OUTPUT -p udp -m udp --dport 53 -j RETURN\n-A OUTPUT -p tcp")
+    rows = [row for row in audit(listed(text)) if row.kind is kinds.NOT_TCP]
+    inbound, outbound = ["`-p udp -m udp --dport 53 -j RETURN`" in "; ".join(row.because) for row in rows]
+    assert (inbound, outbound) == (False, True)
+
+
 def test_what_such_rules_leave_of_a_family_is_ipv6_that_is_not_captured():
     rulesets = {family: load_listing(parse_listing(OF_ANOTHER_MESH if family is IPV4 else ""), family) for family in FAMILIES}
     rows = bypasses(audit(AuditSubject("pod", {"iptables-nft": rulesets}, {family: around(family) for family in FAMILIES})))
