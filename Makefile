@@ -167,7 +167,7 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 NODE_IMAGES ?= $(VENV)/node-images
 ON_A_NODE = unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
 	  ! mountpoint -q /run/netns || umount --recursive --lazy /run/netns; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
-	  NETINIT_NODE_IMAGES=$(abspath $(NODE_IMAGES)) NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest
+	  NETINIT_NODE_IMAGES="$$(realpath -m "$(NODE_IMAGES)")" NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest
 node-test: node ## the CNI plugin under containerd, ctr, podman and a kubelet of KUBEBUILDER_ASSETS (root; it installs the rest)
 	@$(ON_A_NODE) --timeout 600 -rs tests/node $(ARGS)
 
@@ -181,7 +181,7 @@ node: install
 	@$(if $(ROOT),,echo "make $(firstword $(MAKECMDGOALS)) wants root: it runs container runtimes"; exit 1)
 	@$(MAKE) system PROGRAMS="containerd runc podman musl-gcc:musl-tools gcc" PACKAGES=containernetworking-plugins
 	@$(BIN)/python -c 'import grpc, envoy' 2>/dev/null || $(PIP) install -e '.[node-test]'
-	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py $(NODE_IMAGES); }
+	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py "$(NODE_IMAGES)"; }
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)
