@@ -16,11 +16,15 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from netinit.backends import Lock
-from netinit.backends.iptables import XtablesBackend
+from netinit.backends import Change, Lock
+from netinit.backends.iptables import XtablesBackend, XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
 from netinit.kernel import children, read_text, run
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.write import unfold_rule
+from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.xtables.building import encode_rule
 
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
@@ -39,6 +43,19 @@ class LibiptcBackend(XtablesBackend):
 
         said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
         return explain_number(error.errno or 0, said, opening=True, modules="ip_tables")
+
+    def commit(self, change: Change) -> None:
+        """Change the rules. Raises ApplyError before that if it could not put back what is in our chains, such as matches of sets."""
+        before: XtablesState = change.before  # type: ignore[assignment] # each backend gets its own changes
+        for family, listing in before.listings.items():
+            for chain, texts in [one for listed in listing.values() for one in listed.rules.items() if one[0] in OWNED_CHAINS]:
+                for rule in [parse_rule(text, family) for text in texts]:
+                    try:
+                        encode_rule(unfold_rule(rule)[0], rule.target, family, rule.comment)
+                    except ValueError as error:
+                        what = f"libiptc: {family.name} {chain} could not be put back"
+                        raise ApplyError(f"{what}: {error}; use --backend iptables-legacy") from None
+        super().commit(change)
 
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commit each family's input. Raises LockedError if iptables-legacy's lock, which libiptc ignores, is held."""
