@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from core import plan
 from netinit import backends
 from netinit.backends import held_rules, nft_tables
 from netinit.backends.nftables import NftComparison
-from netinit.base.errors import ParseError
+from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import INET, IP, IP6, HeldChain, NftRule, Snapshot, Unknown
 from netinit.options import Options
@@ -72,6 +73,18 @@ def test_tables_that_cannot_be_read_are_shown_as_one_line_that_says_so(unknown, 
 
     monkeypatch.setattr("netinit.kernel.snapshot.nf_tables_dump.read", read)
     assert nft_tables.render_live(("netinit_nat",)) == shown
+
+
+def test_tables_that_are_too_long_to_read_are_shown_as_that_and_other_errors_are_raised(monkeypatch):
+    def fail(*_, **__):
+        raise OSError(code, "x")
+
+    monkeypatch.setattr("netinit.kernel.snapshot.nf_tables_dump.read", fail)
+    code = errno.EFBIG
+    assert nft_tables.render_live(("netinit_nat",)) == "(not read: they are too long)\n"
+    code = errno.EIO
+    with pytest.raises(BackendUnavailableError, match="the kernel does not list its rules: Input/output error"):
+        nft_tables.render_live(("netinit_nat",))
 
 
 @pytest.mark.parametrize(

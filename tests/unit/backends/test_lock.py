@@ -46,6 +46,18 @@ def test_whoever_does_not_get_it_in_time_learns_who_has_it(path):
             pass
 
 
+def test_a_file_that_another_process_creates_at_the_same_moment_is_the_lock_too(path, monkeypatch):
+    def open_late(*given, real=posix.open):
+        if given[1] & os.O_CREAT:
+            path.touch()
+        return real(*given)
+
+    monkeypatch.setattr(posix, "open", open_late)
+    with XtablesLock("iptables-legacy", MOMENT, own_files=True):
+        assert not is_free(path)
+    assert is_free(path)
+
+
 def test_what_is_no_file_is_refused_with_the_variable_s_name(path):
     path.mkdir()
     with pytest.raises(BackendUnavailableError, match=r"^iptables-legacy: XTABLES_LOCKFILE: "), XtablesLock("iptables-legacy", MOMENT, own_files=True):

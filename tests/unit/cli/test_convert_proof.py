@@ -56,6 +56,17 @@ def test_nothing_differs_where_both_do_the_same(run):
     assert done.code == 0
 
 
+def test_a_program_is_not_started_where_no_pod_can_be_made_for_it(run, tmp_path, monkeypatch):
+    program = tmp_path / "linkerd2-proxy-init"
+    program.write_text(f"#!/bin/sh\n: >{tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("netinit.lab.pod.find_obstacle", lambda: "that needs root")
+    done = run(ask(program))
+    assert done.code == 1
+    assert "no pod can be made for the program to run in: that needs root; or give a file of its rules" in done.err
+    assert not (tmp_path / "started").exists()
+
+
 def test_the_object_has_the_proof(run):
     done = run(ask(ROOT / RULES, "--format", "json"))
     found = json.loads(done.out)

@@ -84,6 +84,12 @@ def test_a_workflow_command_cannot_be_broken_by_a_name(run, pod):
     assert first.startswith(f'::warning file={pod},title=NI102 no-init-container::Pod "a%25b,c:d": no init container')
 
 
+def test_a_workflow_command_names_a_file_only_where_there_is_one(run):
+    done = run("netinit audit -i * -b * -x 10.0.0.0/8 --format github")
+    assert "file=" not in done.out
+    assert "::warning title=NI209 " in done.out
+
+
 def test_what_is_accepted_does_not_count_and_stays_with_its_reason(run, pod, tmp_path):
     assert run(f"netinit lint {pod} --strict").code == 1
     assert run(f"netinit lint {pod} --strict --ignore NI102").code == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import subprocess
 import sys
@@ -215,6 +217,22 @@ def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, m
     done = run("istio-iptables -b 80")
     assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
     assert done.told == ["first line\nsecond \x1b[31mline"]
+
+
+def test_a_request_to_stop_is_told_as_the_environment_wants_the_log(run, monkeypatch):
+    def stop(options, log):
+        raise KeyboardInterrupt("all is as before")
+
+    monkeypatch.setattr("netinit.pods.apply.main", stop)
+    done = run("netinit apply", {"LOG_AS_JSON": "true"})
+    assert (done.code, json.loads(done.err)["msg"]) == (130, "all is as before")
+
+
+def test_a_variable_that_is_no_text_stops_nothing():
+    done = subprocess.run(
+        [sys.executable, "-m", "netinit", "version"], env={**os.environ, "OF_OTHERS": os.fsdecode(b"\xff")}, capture_output=True, check=False
+    )
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
 
 
 def test_errors_are_json_where_the_log_is(run):

@@ -84,6 +84,14 @@ def test_a_server_and_this_netinit_in_process(run, servers, pods):
     assert (code, tree["right"], tree["different"]) == (3, "this netinit", 2)
 
 
+def test_a_workload_without_a_namespace_is_created_in_the_one_that_kubectl_would_take(run, servers, tmp_path):
+    file = tmp_path / "workload.json"
+    file.write_text(json.dumps({**DEPLOYMENT, "metadata": {"name": "store"}}))
+    for words, namespace in (([], "default"), (["--namespace", "shop"], "shop")):
+        _, tree = compare(run, file, *sides(*servers), *words)
+        assert {one["subject"] for group in tree["groups"] for one in group["examples"]} == {f"Deployment {namespace}/store"}
+
+
 def test_people_get_the_groups_and_a_sum(run, servers, pods):
     done = run(["netinit", "webhook", "compare", "-f", str(pods), *sides(*servers), "--server-name", "localhost"])
     assert done.code == 3

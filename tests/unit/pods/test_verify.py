@@ -54,6 +54,14 @@ def test_rules_of_another_backend_a_route_and_a_foreign_rule_are_each_a_differen
     assert "route local default dev lo table 133" in texts[1]
 
 
+@pytest.mark.parametrize(("layout", "option"), [((), "--istio-inbound-interception-mode"), (("--layout", "ambient"), "--layout")])
+def test_a_missing_route_is_due_to_the_mode_or_to_a_layout_with_a_table_of_its_own(machine, layout, option):
+    options = Options.from_argv(["--backend", NFT, *(layout or ["-m", "TPROXY", "-b", "*"])])
+    apply(options, machine=machine)
+    machine.link.routes = machine.link.routes[1:]
+    assert [one.origin for one in verify(options, machine).differences] == [option]
+
+
 def test_rules_that_cannot_be_read_are_an_error(machine):
     machine.missing = {NFT, LEGACY, NFTABLES, LIBIPTC}
     with pytest.raises(BackendUnavailableError, match="the rules cannot be read:\n"):

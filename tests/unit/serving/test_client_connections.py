@@ -121,6 +121,12 @@ def test_a_connection_is_old_after_its_lifetime_and_not_all_at_the_same_time(roo
     assert len({one.expires for one in connections}) > 1
 
 
+def test_a_server_that_stops_closes_a_connection_on_which_nothing_was_sent_yet(room):
+    connection = room.connect("a")
+    connection.end(room.now + 5.0)
+    assert not room.has(connection)
+
+
 @pytest.mark.parametrize(("stage", "age", "ends"), [
     (Stage.UNFINISHED, 0.1, False), (Stage.UNFINISHED, 5.0, True), (Stage.IDLE, 0.1, True), (Stage.BUSY, 0.1, True),
 ])  # fmt: skip

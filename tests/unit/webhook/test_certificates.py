@@ -54,6 +54,13 @@ def test_a_pair_is_for_the_services_names_and_as_long_as_asked():
     assert check(PAIR.certificate, PAIR.key, now=NOW) == info
 
 
+def test_what_a_key_may_do_is_critical_as_authorities_must_say_it():
+    for text in (PAIR.authority, PAIR.certificate):
+        found = x509.load_pem_x509_certificate(text.encode()).extensions
+        assert found.get_extension_for_class(x509.KeyUsage).critical
+        assert found.get_extension_for_class(x509.BasicConstraints).critical
+
+
 def handshake(server_context, client_context, name):
     """The TLS version of a real handshake between two ends of a socket pair; ssl.SSLError where there is none."""
     left, right = socket.socketpair()

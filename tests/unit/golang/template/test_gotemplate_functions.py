@@ -101,6 +101,19 @@ def test_what_is_random_or_reads_the_world_fails_when_it_is_called_and_only_then
 
 
 @together(
+    ("template", "wanted"),
+    [
+        (r'{{ js "\x01\u00ad" }}', r"\u0001\u00AD"),
+        ('{{ range list "2026-11-28" "2026-11-29" }}{{ printf "%d" (toDate "2006-01-02" .).Weekday }}{{ end }}', "60"),
+        ('{{ atoi (printf "%s7" (repeat 4095 "0")) }} {{ atoi (printf "%s7" (repeat 4096 "0")) }}', "7 0"),
+        ("{{ b64enc .bytes }}", "/++/vQ=="),
+    ],
+)  # fmt: skip
+def test_functions_at_the_ends_of_what_they_take(template, wanted):
+    assert Template("t", template, sprig.FUNCTIONS).render({"bytes": "\udcff\ud800"}) == wanted
+
+
+@together(
     ("template", "message"),
     [
         ('{{ set .own "a" 1 }}', "set would change the template's data; change a copy of it, made by deepCopy"),
