@@ -203,7 +203,7 @@ def _joined(values: tuple[Any, ...]) -> Any:
 
 def _format_value(flag: Flag, value: Any) -> str:
     if value is None or isinstance(value, bool):
-        return "" if value is not False else "false"
+        return ""
     return ", ".join([flag.kind.write(one) for one in value]) if flag.repeated else flag.kind.write(value)
 
 
