@@ -173,6 +173,17 @@ def test_markdown_has_a_table_for_each_pod_and_no_markup_of_others(run, tmp_path
     assert "<b>" not in done.out
 
 
+@pytest.mark.parametrize(("others", "told"), [((), ""), (((2, "sh"), (3, "sh")), "2 network namespaces of this node without any rule: not of a mesh")])
+def test_what_has_no_rules_on_a_node_is_counted_only_where_there_is_any(run, monkeypatch, others, told):
+    made = {1: RuleSource({}, {}), **{pid: RuleSource({}, {}) for pid, _ in others}}
+    monkeypatch.setattr(RuleSource, "has_rules", property(lambda one: one is made[1]))
+    monkeypatch.setattr("netinit.cli.audit.command.find_pods", lambda: [(1, "envoy"), *others])
+    monkeypatch.setattr("netinit.cli.audit.command.find_rule_source", lambda options, _: made[options.pid])
+    done, tree = ask(run, "--all-pods", "--json")
+    assert [one["name"] for one in tree["pods"]] == ["pid 1 (envoy)"]
+    assert ("without any rule" in done.err, told in done.err) == (bool(others), True)
+
+
 def test_all_pods_is_for_a_node_alone(run):
     done, _ = ask(run, "--all-pods", "--pod", "x.yaml")
     assert done.code == 2

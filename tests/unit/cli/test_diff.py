@@ -95,7 +95,7 @@ def test_a_pod_that_only_one_file_has_is_named(run, manifests, tmp_path):
     assert done.code == 3
     assert {pair["result"] for pair in tree["compared"]} >= {"only after"}
     told = run(["netinit", "diff", "--pod", manifests[0], "--pod", str(other)]).out
-    assert re.search(r'^\+ .*shop.*: only after$', told, re.MULTILINE), told
+    assert re.search(r"^\+ .*shop.*: only after$", told, re.MULTILINE), told
 
 
 def test_one_pod_on_each_side_is_compared_whatever_its_name(run, manifests, tmp_path):

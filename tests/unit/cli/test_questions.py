@@ -28,6 +28,12 @@ status:
 """
 
 
+@pytest.mark.parametrize("line", ["netinit explain --{}", "netinit explain --{}=1", "netinit {}"])
+def test_a_word_without_an_end_is_shortened_where_an_error_names_it(run, line):
+    done = run(line.format("long" * 9999))
+    assert (done.code, "longlong" in done.err, len(done.err) < 2000) == (2, True, True), done.err
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -239,6 +245,10 @@ def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
     assert told[-1] == "2 errors, 5 warnings in 4 pods; docs/findings.md explains the codes"
     assert not any("good" in line for line in told)
     assert not any(": : " in line for line in told), "a finding about the pod as a whole names no part of it"
+
+
+def test_an_answer_from_options_alone_is_about_no_pod(run):
+    assert json.loads(run("netinit explain -b * -i * --to 1.2.3.4:80 --json").out)["pod"] == ""
 
 
 def test_lint_of_one_pod_among_several(run, pods):

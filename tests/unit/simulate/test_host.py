@@ -102,6 +102,11 @@ def test_a_network_that_is_delivered_here_is_behind_the_loopback_device(table):
     assert around.local_networks == (network,) * (table == 255)
 
 
+def test_broadcast_addresses_are_those_of_the_kernel_s_routes():
+    routes = [route(255, ETH0, to=to, kind=3) for to in ("10.1.0.255/32", "10.0.0.255/32", "10.0.0.255/32")]
+    assert surroundings_of(host(routes=routes), IPV4).broadcasts == (number_of("10.0.0.255"), number_of("10.1.0.255"))
+
+
 def test_routes_that_drop_are_doubtful_but_not_the_kernel_s_own_for_want_of_a_default_route():
     own = route(254, 0, kind=7, metric=NO_DEFAULT)
     black_hole, whole = route(254, 0, to="198.51.100.0/24", kind=6, metric=NO_DEFAULT), route(254, 0, kind=6, metric=5)

@@ -51,6 +51,7 @@ def told(findings):
         (("-m", "TPROXY"), {"TPROXY", "policy routing", "conntrack", "mark", "connmark"}, {"CT zone"}),
         (("--redirect-dns", "--capture-all-dns"), {"CT zone"}, {"TPROXY"}),
         (("--drop-invalid",), {"conntrack"}, {"TPROXY"}),
+        (("-m", "TPROXY", "--istio-exact"), {"TPROXY", "conntrack"}, {"REJECT", "addrtype"}),
     ],
 )
 def test_needed_is_what_the_plans_rules_use(arguments, there, not_there):
