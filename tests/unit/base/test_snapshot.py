@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from netinit.base.snapshot import Device, Snapshot
+from netinit.base.snapshot import INET, Device, NftTable, Snapshot
 
 
 def test_devices_are_named_by_their_index_and_sysctls_by_their_path():
     found = Snapshot(links=(Device(index=1, name="lo"), Device(index=7, name="eth0")), settings=(("ipv4/ip_forward", "1"),))
     assert (found.name_of(7), found.name_of(8)) == ("eth0", "")
     assert (found.setting("ipv4/ip_forward"), found.setting("ipv6/nonesuch")) == ("1", "")
+
+
+def test_a_table_is_named_as_nft_does_and_one_of_an_unknown_family_by_its_number():
+    assert [str(NftTable(family=family, name="nat")) for family in (INET, 77)] == ["inet nat", "77 nat"]

@@ -28,7 +28,7 @@ status:
 """
 
 
-@pytest.mark.parametrize("line", ["netinit explain --{}", "netinit explain --{}=1", "netinit {}"])
+@pytest.mark.parametrize("line", ["netinit explain --{}", "netinit explain --{}=1", "netinit explain --color={}", "netinit {}"])
 def test_a_word_without_an_end_is_shortened_where_an_error_names_it(run, line):
     done = run(line.format("long" * 9999))
     assert (done.code, "longlong" in done.err, len(done.err) < 2000) == (2, True, True), done.err

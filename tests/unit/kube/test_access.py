@@ -59,7 +59,7 @@ def test_certificates_are_read_from_the_text_or_from_files_beside_it(tmp_path):
     ("changes", "context", "said"),
     [
         ({"current-context": ""}, "", "has no current-context"),
-        ({}, "three", 'has no context "three"; it has "one", "two"'),
+        ({}, "three", '^the kubeconfig "/.*/config" has no context "three"; it has "one", "two"'),
         ({"clusters": []}, "", 'has no cluster "c"; it has none'),
         ({"clusters": [{"name": "c", "cluster": {"server": "ftp://x"}}]}, "", "must be a URL"),
         (
