@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from allpackets import around
+from core import parse_listing
 from netinit.base.net import IPV4
 from netinit.cli.audit.report import examine, to_object
 from netinit.cli.rule_sources import RuleSource
+from netinit.simulate.ruleset import load_listing
 from schemas import check_schema
 
 ROOT = Path(__file__).parents[3]
@@ -101,6 +103,13 @@ def test_every_pod_of_a_manifest_is_audited(run, tmp_path):
 def test_live_rules_without_known_options_have_none_in_the_answer():
     audited = examine("Pod x", RuleSource({"iptables-nft": {}}, {IPV4: around(IPV4)}), ())
     assert to_object(audited, full=False)["options"] is None
+
+
+def test_foreign_rules_are_audited_with_every_port_that_they_redirect_to():
+    rules = [f"-A {chain} -p tcp -j REDIRECT --to-ports {port}" for chain, port in (("PREROUTING", 4143), ("OUTPUT", 4140))]
+    listing = parse_listing("\n".join(["*nat", ":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", *rules, "COMMIT", ""]))
+    audited = examine("Pod x", RuleSource({"iptables-nft": {IPV4: load_listing(listing, IPV4)}}, {IPV4: around(IPV4)}), ())
+    assert audited.warnings == ("no rules of netinit here: what foreign rules redirect to port 4140, 4143 counts as captured",)
 
 
 @pytest.mark.parametrize(("sentence", "code"), [("outbound tcp not by proxy not to pod is captured", 0), ("tcp is captured", 4)])

@@ -68,6 +68,7 @@ def test_fields_are_what_they_are_in_go():
         ("{{ len .ObjectMeta.Labels }} {{ index .ObjectMeta.Labels `a` }}", "0 "),
         ("{{ .ObjectMeta.CreationTimestamp }}", "0001-01-01 00:00:00 +0000 UTC"),
         ("{{ .Spec.Containers | toJson }}", "null"),
+        ('{{ printf "%T" .ObjectMeta.DeletionTimestamp }}', "*v1.Time"),
         ("{{ .ProxyConfig.GetImage.GetImageType }}|{{ .ProxyConfig.GetTracing.GetZipkin.GetAddress }}|", "||"),
         ("{{ .ProxyConfig.DrainDuration }} {{ .ProxyConfig.GetDrainDuration.GetSeconds }}", "seconds:45 45"),
         ("{{ .MeshConfig.OutboundTrafficPolicy.Mode }} {{ .MeshConfig.IngressClass }}", "ALLOW_ANY istio"),

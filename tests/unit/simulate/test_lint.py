@@ -307,6 +307,12 @@ def test_a_tunnel_s_port_that_the_proxy_does_not_serve_is_a_finding_where_it_is_
     assert of_tunnel == {known: wrong if known is False else [] for known in of_tunnel}
 
 
+def test_an_open_tunnel_s_finding_says_what_is_reached_and_what_to_do():
+    (one,) = [one for one in lint(Options.from_argv([*SIDECAR.split(), "--ipv6=on"], {}), has_tunnel=False) if one.kind == "open-tunnel"]
+    assert one.message.startswith("15008 is left to the proxy's tunnel (HBONE)")
+    assert one.message.endswith("; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true")
+
+
 def test_a_sidecar_without_a_tunnel_has_nothing_that_may_contradict():
     assert not Options.from_argv([*SIDECAR.split(), "-e", "0"], {}).may_contradict()
     assert lint(Options.from_argv([*SIDECAR.split(), "-e", "0", "--ipv6=on"], {}), has_tunnel=False) == ()

@@ -78,9 +78,11 @@ class Api:
         yield
 
     async def get(self, resource, name, namespace):
+        assert namespace == self.access.namespace
         return {"data": self.maps[name]}
 
     async def patch(self, resource, name, patch, namespace):
+        assert namespace == self.access.namespace
         self.maps[name] = patch["data"]
 
     async def create(self, resource, tree, namespace):

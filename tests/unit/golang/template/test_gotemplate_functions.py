@@ -200,6 +200,7 @@ CONTAINERS = [
         ('{{ nindent 2 "a\\nb" }}', "\n  a\n  b"),
         ('{{ contains "/" "a/b" }} {{ list "a" "b" | join "," }}', "true a,b"),
         ("{{ toYaml .map }}", "a10: 1\na2: null\nb:\n- x\n".replace("a10: 1\na2: null", "a2: null\na10: 1")),
+        ("{{ toYaml 1e19 }}{{ toYaml 3e19 }}", "10000000000000000000\n3e+19\n"),
         ("{{ omitNil .map | toJSON }}", '{"a10":1,"b":["x"]}'),
         ("{{ omitNil .nulls }}", "<no value>"),
         ("{{ structToJSON .port }}", '{"name":"http","containerPort":80}'),
