@@ -9,6 +9,7 @@ import pytest
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
+from netinit.inject.pod import injection_warnings
 from netinit.inject.podfile import read_pods
 from netinit.inject.warnings import ERROR, WARNING, pod_findings
 from sweeps import together
@@ -255,3 +256,8 @@ def test_options_that_cannot_be_read_are_told_for_every_pod():
 
 def test_the_example_is_right():
     assert [one.findings for one in read_pods([("f", EXAMPLE.read_text())])] == [()]
+
+
+@pytest.mark.parametrize(("policy", "warned"), [(None, False), ("", False), ("ClusterFirst", False), ("Default", True)])
+def test_a_dns_policy_is_warned_about_unless_it_is_that_of_the_cluster(policy, warned):
+    assert [text.partition(" is ")[0] for text in injection_warnings({"spec": {"dnsPolicy": policy}})] == [f'dnsPolicy "{policy}"'] * warned

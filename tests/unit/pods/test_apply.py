@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from core import plan
 from memory_machine import MemoryMachine
 from netinit.backends.routes import BOOT, FULL_MASK
 from netinit.base.errors import (
@@ -22,6 +23,7 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
+from netinit.pods import reset_connections
 from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
 from netinit.pods.transaction import INTERIM_BIT
 from netinit.pods.verify import verify
@@ -489,3 +491,16 @@ def test_another_namespace_is_refused_since_this_one_would_be_changed(machine, c
     with pytest.raises(OptionError, match=r"pid, netns: .* enter the pod's namespace before"):
         change(asked(NFT).replace(pid=4711), machine=machine)
     assert not ours(machine)
+
+
+@pytest.mark.parametrize(("words", "told"), [((), "warnings"), (("--reset-existing",), "unended")])
+def test_connections_that_cannot_be_listed_are_a_warning_and_a_failure_where_they_should_be_ended(monkeypatch, words, told):
+    def fail():
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr("netinit.pods.reset_connections.has_sockets", lambda: True)
+    monkeypatch.setattr("netinit.kernel.tcp_sockets.list_tcp", fail)
+    options = Options.from_argv([*SIDECAR, *words])
+    found = reset_connections.look(options, plan(options))
+    said = "whether connections are older than the rules cannot be known: sock_diag: Operation not permitted"
+    assert getattr(found, told) == (said if words else (said,))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import IP, NftRule
-from netinit.rules.decoding.registers import CONSTANT, Operand, Registers
+from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
@@ -130,6 +130,20 @@ def test_any_bytes_at_all_are_a_rule_or_one_unknown_rule(data):
 def test_lengths_that_do_not_add_up_are_malformed(data):
     with pytest.raises(MalformedError):
         split_attributes(data)
+
+
+@together(
+    ("one", "other", "both"),
+    [
+        ((b"\2", b"\6"), (b"\4", b"\x09"), ((b"\4", b"\6"),)),
+        ((b"\2", b"\3"), (b"\4", b"\x09"), None),
+        ((b"\2", b"\6"), (b"\4\0", b"\x09\0"), None),
+    ],
+)
+def test_two_ranges_of_one_length_that_overlap_are_one(one, other, both):
+    operand = Operand(source="payload", key=(1, 2), length=1)
+    found = RegisterTest(operand=operand, ranges=(one,)).intersect(RegisterTest(operand=operand, ranges=(other,)))
+    assert (found.ranges if found else None) == both
 
 
 def test_an_attribute_that_is_there_twice_is_malformed():

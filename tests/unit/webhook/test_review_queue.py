@@ -54,6 +54,12 @@ def test_without_a_place_left_the_largest_peer_gives_one_up():
     assert (sorted(order), refused) == (["a", "a", "b"], [("a", 503)])
 
 
+def test_reviews_that_do_not_wait_for_their_turn_give_no_place_up():
+    places = ReviewPlaces(2)
+    with places.hold("a"), places.hold("a"), pytest.raises(Fault, match="2 reviews are waiting already"), places.hold("b"):
+        pass
+
+
 def test_a_turn_that_comes_too_late_is_passed_on():
     async def run():
         places, turns, loop = ReviewPlaces(10), Turns(), asyncio.get_running_loop()

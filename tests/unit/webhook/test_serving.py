@@ -351,7 +351,7 @@ def test_the_health_file_is_written_and_probed(tmp_path):
         assert subprocess.run([*probe, "60s"], check=False, timeout=60).returncode == 0
     with Server(tmp_path, "--healthCheckFile", str(tmp_path / "none" / "health"), "--healthCheckInterval", "100ms") as server:
         server.until(lambda: "[!]health file: " in server.monitor("/readyz?verbose")[1], "the problem has the task's name")
-        server.until(lambda: "health file: FileNotFoundError: " in server.log.read_text(), "the problem is in the log", 20)
+        server.until(lambda: "\terror\thealth file: FileNotFoundError: " in server.log.read_text(), "the problem is in the log", 20)
         assert server.review(make_pod())["allowed"]
     os.utime(path, (1, 1))
     done = subprocess.run([*probe, "1s"], check=False, capture_output=True, text=True, timeout=60)
