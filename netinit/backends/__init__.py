@@ -21,12 +21,15 @@ from netinit.rules.targets import format_chain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
+    from typing import TypeVar
 
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChains
     from netinit.rules import nft
     from netinit.rules.iptables.write import Written
     from netinit.rules.model import Difference
+
+    Kind = TypeVar("Kind")
 else:
     ABC = object  # as for records: abstract methods are for the type checker
 
@@ -121,6 +124,13 @@ class Change(Record):
     scripts: dict[str, str]  # destination (family name, or the backend's name) -> input
     before: State
     plan: Plan
+
+
+def of_kind(one: object, kind: type[Kind]) -> Kind:
+    """Return a change, or a state, which must be of this kind. Raises TypeError for that of another backend."""
+    if not isinstance(one, kind):
+        raise TypeError(f"the change of another backend: {type(one).__name__}")
+    return one
 
 
 def filled(scripts: dict[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends import Change, owner_of_sets
+from netinit.backends import Change, of_kind, owner_of_sets
 from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.base.errors import ApplyError, LockedError, NetinitError
@@ -119,7 +119,8 @@ class SetsBackend(RestoreBackend):
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
-    def commit(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
+    def commit(self, change: Change) -> None:
+        change = of_kind(change, SetsChange)
         kept = change.kept
         try:
             self._feed_sets(change.preparation)
@@ -131,9 +132,9 @@ class SetsBackend(RestoreBackend):
             kept = ()
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
-    def put_back(self, change: SetsChange) -> None:  # type: ignore[override] # each backend gets its own changes
+    def put_back(self, change: Change) -> None:
         """Restore sets before the rules that use them; destroy new ones after the rules."""
-        before = change.before.sets
+        before = of_kind(change.before, SetsState).sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
         super().put_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
@@ -206,7 +207,7 @@ def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
                     yield f"{family.name} {table}", chain, text
 
 
-class NftVariantWithSets(SetsBackend, NftVariant):  # type: ignore[misc] # commits its own changes
+class NftVariantWithSets(SetsBackend, NftVariant):
     """iptables on nf_tables, with sets."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posix
 from abc import abstractmethod
 
-from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled
+from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, netlink, run
@@ -222,7 +222,7 @@ class XtablesBackend(Backend):
         from netinit.backends.listing_comparison import write_return
 
         now = self._observe(families)
-        before: XtablesState = change.before  # type: ignore[assignment] # each backend gets its own changes
+        before = of_kind(change.before, XtablesState)
         if all(now.listings[family] == before.listings[family] for family in families):
             return []
         scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)

@@ -16,7 +16,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from netinit.backends import Change, Lock
+from netinit.backends import Change, Lock, of_kind
 from netinit.backends.iptables import XtablesBackend, XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError
 from netinit.base.net import Family
@@ -46,8 +46,7 @@ class LibiptcBackend(XtablesBackend):
 
     def commit(self, change: Change) -> None:
         """Change the rules. Raises ApplyError before that if it could not put back what is in our chains, such as matches of sets."""
-        before: XtablesState = change.before  # type: ignore[assignment] # each backend gets its own changes
-        for family, listing in before.listings.items():
+        for family, listing in of_kind(change.before, XtablesState).listings.items():
             for chain, texts in [one for listed in listing.values() for one in listed.rules.items() if one[0] in OWNED_CHAINS]:
                 for rule in [parse_rule(text, family) for text in texts]:
                     try:

@@ -5,7 +5,7 @@ A second run compares the kernel's tables with the plan byte by byte.
 
 from __future__ import annotations
 
-from netinit.backends import Backend, Change, Comparison, State, chains_of_tables
+from netinit.backends import Backend, Change, Comparison, State, chains_of_tables, of_kind
 from netinit.base.errors import BackendUnavailableError
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, OF_IPTABLES
@@ -146,13 +146,14 @@ class NftablesBackend(Backend):
         foreign = any(one.table not in tables if one.family == INET else one.family not in OF_IPTABLES for one in chains)
         return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
 
-    def commit(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
-        if change.parts:
-            _commit(change.parts)
+    def commit(self, change: Change) -> None:
+        if parts := of_kind(change, NftChange).parts:
+            _commit(parts)
 
-    def put_back(self, change: NftChange) -> None:  # type: ignore[override] # each backend gets its own changes
+    def put_back(self, change: Change) -> None:
         from netinit.backends.nft_tables import restore
 
+        change = of_kind(change, NftChange)
         parts = restore(self.observe().tables, change.held, change.unread)
         if parts:
             _commit(parts)

@@ -38,7 +38,12 @@ class Match(Record):
 
     def xt(self) -> tuple[str, ...]:
         """Return the match in iptables-save syntax, without its protocol: a text for each alternative."""
-        return (self.xt_text.format(self),)
+        return (self._fill(self.xt_text),)
+
+    def _fill(self, template: str) -> str:
+        if not template:  # an empty text would match all packets
+            raise NotImplementedError(f"{type(self).__name__} has no text")
+        return template.format(self)
 
     def each(self) -> tuple[Match | None, ...]:
         """Return the match for each alternative of `xt`; None if iptables lists none."""
@@ -46,7 +51,7 @@ class Match(Record):
 
     def nft(self) -> str:
         """Return the match as one nft expression, with sets for lists. Raises ValueError if nft has none."""
-        return self.nft_text.format(self)
+        return self._fill(self.nft_text)
 
     def nft_unless(self) -> Match | None:
         """Return the match of packets for which `nft` is true but this match is not."""
@@ -70,7 +75,7 @@ class Match(Record):
 
     def describe(self) -> str:
         """Describe the match, as the continuation of "when"."""
-        return self.words.format(self)
+        return self._fill(self.words)
 
 
 def format_extension(module: str, option: str, values: str, negated: bool = False) -> tuple[str, ...]:

@@ -309,3 +309,12 @@ def test_what_is_not_known_stands_behind_what_iptables_lists_first():
     assert write_rule(rule.replace(matches=rule.matches[::-1]), IPV4) == [
         "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m addrtype --dst-type LOCAL -m set --match-set banned dst -j RETURN"
     ]
+
+
+def test_a_match_without_a_text_is_refused_and_is_never_written_as_every_packet():
+    class Silent(Match):
+        """A match whose texts somebody forgot."""
+
+    for write in (Silent().xt, Silent().nft, Silent().describe):
+        with pytest.raises(NotImplementedError, match="Silent has no text"):
+            write()
