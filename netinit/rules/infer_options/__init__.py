@@ -91,11 +91,10 @@ def _infer(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) 
 
 
 def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
-    live = {family: chains for family, chains in rules.items() if chains}  # in a family the classic layout may have no chain
-    if not any(chain in OWNED_CHAINS for chains in live.values() for _, chain in chains):
+    if not any(chain in OWNED_CHAINS for chains in rules.values() for _, chain in chains):
         return InferredOptions(None)
     for layout in reversed(LAYOUTS):  # the first recognises all that no other does
-        reader: LayoutReader = getattr(layout_readers, layout.capitalize())(live, routing)
+        reader: LayoutReader = getattr(layout_readers, layout.capitalize())(rules, routing)
         if reader.recognises():
             break
     try:

@@ -164,7 +164,7 @@ class Classic(LayoutReader):
         return OFF if self.find(FILTER, model.INPUT, Reject, family=IPV6) else ON
 
     def first_fields(self) -> dict[str, Any]:
-        if IPV6 not in self.rules:
+        if not self.rules.get(IPV6, True):  # without the family, the kernel has no IPv6
             self.unread.append("--ipv6: no rule is for IPv6, as if it is rejected where none of it would be captured")
         return {"keep_local_loopback": not self.find(NAT, ISTIO_OUTPUT, TO_PROXY, Destination, OutInterface)}
 

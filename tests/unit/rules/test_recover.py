@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core import IPV4, Network, Options, plan, settled
+from core import IPV4, IPV6, Network, Options, plan, settled
 from goldens import BEHAVIOURS, THIRDS, options_of
 from listings import listing_of, make_listing
 from netinit.base.net import PortRange
@@ -106,6 +106,12 @@ def test_two_sets_of_options_differ_in_what_makes_other_rules(wanted, live, diff
 )
 def test_what_a_missing_rule_does_not_tell_is_named(arguments, changes, unread):
     assert read(given(*arguments), *changes).unread == unread
+
+
+def test_a_kernel_without_ipv6_leaves_no_doubt_about_its_rules():
+    made = plan(given("--layout", "classic", "--ipv6", "off"))
+    assert from_listings({IPV4: make_listing(listing_of(made, IPV4)), IPV6: make_listing("")}, {}).unread, "rules of IPv6 are missing"
+    assert from_listings({IPV4: make_listing(listing_of(made, IPV4))}, {}).unread == ()
 
 
 def test_rules_of_nobody_make_no_options():
