@@ -27,8 +27,8 @@ def init_container(
 ) -> Tree:
     """Return the init container that programs these options.
 
-    It runs as root with only NET_ADMIN and, for legacy iptables, NET_RAW. Options without a flag are in its
-    environment.
+    It runs as root with only NET_ADMIN and, for legacy iptables, NET_RAW, under the runtime's seccomp profile. Options
+    without a flag are in its environment.
     """
     container: Tree = {"name": name, "image": image}
     if image_pull_policy:
@@ -44,6 +44,7 @@ def init_container(
         "runAsGroup": 0,
         "runAsNonRoot": False,
         "runAsUser": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
         "capabilities": {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]},
     }
     return container

@@ -575,7 +575,7 @@ def test_the_options_of_an_init_container_are_those_that_made_it(options):
     assert options_of({**container, "args": ["istio-iptables", *container["args"]]}) == options
     assert container["name"] == "istio-init"
     assert all(isinstance(argument, str) for argument in container["args"])
-    assert container["securityContext"] == {name: value for name, value in INIT_CONTAINER.items() if name != "seccompProfile"}
+    assert container["securityContext"] == INIT_CONTAINER
 
 
 def test_a_long_stream_shows_its_progress_on_a_terminal(monkeypatch, capsys):
