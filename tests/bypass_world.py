@@ -19,10 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from laboratory import Pod
 from netinit.base.errors import NetinitError
 from netinit.kernel import namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, creating_as
-from netinit.lab import APP_ID, PROXY_ID, Pod
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.options.interception import AMBIENT, NODE_PROXY_MARK
 from programming import SIDECAR, apply_in

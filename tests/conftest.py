@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 import lab_servers
-from netinit.lab import Pod, find_obstacle
+from laboratory import Pod
+from netinit.lab import find_obstacle
 from randomness import some
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 

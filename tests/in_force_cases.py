@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netinit.lab import APP_ID, Pod, Probe, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, Probe
 from programming import arrivals, run_tool
 
 # By the default rules nothing escapes in most of these situations: what nat does not redirect is refused.

@@ -13,8 +13,8 @@ import sys
 from dataclasses import asdict
 
 import prefork
+from laboratory import Listener
 from netinit.kernel import children
-from netinit.lab import Listener
 
 SECONDS = 10.0  # to be ready
 

@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from laboratory import NetworkNamespace
 from netinit.base.errors import LabError
 from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import links, netlink
-from netinit.lab.namespace import NetworkNamespace
 
 _SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
 _LEGACY_NAMES = {"iptables-legacy-save": "ip_tables_names", "ip6tables-legacy-save": "ip6_tables_names"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from core import plan
 from lab_state import drop_empty_tables
+from laboratory import NetworkNamespace
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.snapshot.legacy_tables import read_bytes
-from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from programming import FOREIGN, SIDECAR, load
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from laboratory import Pod
 from netinit.base.errors import NetinitError
 from netinit.cli.audit.command import read_assertions
 from netinit.cli.audit.report import subject_of
@@ -17,7 +18,6 @@ from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
 from netinit.cli.verify import render_json
 from netinit.kernel import children
-from netinit.lab import Pod
 from netinit.node.jobs import VERIFY, Job, JobResult
 from netinit.node.programmer import perform
 from netinit.options import Options

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netinit.lab import APP_ID, Listener, Probe
+from laboratory import Listener
+from netinit.lab import APP_ID, Probe
 
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 OUTSIDE = {4: ("203.0.113.7", "203.0.113.8"), 6: ("2001:db8::7",)}

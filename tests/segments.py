@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from netinit.lab import NetworkNamespace, Pod
+from laboratory import NetworkNamespace, Pod
 
 FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
 HOP_BY_HOP, ICMP, TCP, ROUTING, FRAGMENT, ICMPV6, DESTINATION = 0, 1, 6, 43, 44, 58, 60  # protocols and IPv6 next headers

@@ -14,20 +14,7 @@ Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and pyroute2.
 
 from __future__ import annotations
 
-from netinit.lab.namespace import NetworkNamespace
 from netinit.lab.pod import APP_ID, PROXY_ID, Pod, find_obstacle, start_servers
 from netinit.lab.probes import Arrival, Probe
-from netinit.lab.servers import Listener, Server
 
-__all__ = [
-    "APP_ID",
-    "PROXY_ID",
-    "Arrival",
-    "Listener",
-    "NetworkNamespace",
-    "Pod",
-    "Probe",
-    "Server",
-    "find_obstacle",
-    "start_servers",
-]
+__all__ = ["APP_ID", "PROXY_ID", "Arrival", "Pod", "Probe", "find_obstacle", "start_servers"]

@@ -3,8 +3,7 @@
     {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
      "peer": "10.77.0.2:40000"}
 
-A TCP connection is answered when accepted and again for everything it sends; a datagram, from the address it was sent
-to.
+A connection is answered when accepted and again for everything it sends.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import os
 import selectors
 import signal
 import socket
-import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
@@ -26,40 +25,31 @@ from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become, creating_as, listen, original_destination
 from netinit.lab.probes import ANSWER, render_address
 
-IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
-_PACKET_INFO = {IPV4: (socket.SOL_IP, IP_PKTINFO), IPV6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
-_IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A port to listen on. `family` is 4 or 6, `kind` tcp or udp; `address` defaults to all of the family.
-
-    `transparent` sets IP_TRANSPARENT, which TPROXY requires.
-    """
+    """A TCP port to listen on, at all addresses of the `family`, 4 or 6."""
 
     port: int
-    family: int = _IPV4
-    kind: str = "tcp"
-    transparent: bool = False
-    address: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.family not in (_IPV4, _IPV6) or self.kind not in ("tcp", "udp"):
-            raise LabError(f"a listener is of family 4 or 6 and of kind tcp or udp, not {self.family} {self.kind!r}")
+    family: int = IPV4.version
 
     def open(self) -> socket.socket:
-        """Return a listening socket in this thread's namespace."""
-        family, udp = IPV4 if self.family == _IPV4 else IPV6, self.kind == "udp"
+        """Return a listening socket in this thread's namespace. Raises LabError."""
+        return self.listen()
+
+    def listen(self, **how: Any) -> socket.socket:
+        """Open the port; `how` are more arguments of `netinit.kernel.sockets.listen`. Raises LabError."""
         try:
-            made = listen(family, self.port, address=self.address or "", udp=udp, transparent=self.transparent)
+            return listen(IPV4 if self.family == IPV4.version else IPV6, self.port, **how)
         except OSError as error:
             raise LabError(f"cannot listen on {self}: {error.strerror}") from error
-        if udp:
-            made.setsockopt(*_PACKET_INFO[family], 1)
-        return made
+
+    def handler(self, opened: ServerSocket) -> Callable[[socket.socket], None]:
+        """Return what handles each connection that is ready to be accepted."""
+        return opened.accept
 
 
 class Server:
@@ -112,9 +102,7 @@ def _serve_forever(
         for listener in listeners:
             with creating_as(*identity):
                 made = listener.open()
-            desk = _ServerSocket(name, listener, selector)
-            react = desk.accept if listener.kind == "tcp" else desk.answer_datagram
-            selector.register(made, selectors.EVENT_READ, react)
+            selector.register(made, selectors.EVENT_READ, listener.handler(ServerSocket(name, listener.port, selector)))
         become(*identity)
     except (LabError, OSError) as error:
         raise LabError(f"server {name!r} did not start: {error}") from None
@@ -126,11 +114,11 @@ def _serve_forever(
 
 
 @dataclass(slots=True)
-class _ServerSocket:
-    """How a server handles one of its listeners."""
+class ServerSocket:
+    """How a server handles one of its ports."""
 
     _name: str
-    _listener: Listener
+    _port: int
     _selector: selectors.BaseSelector
 
     def accept(self, listening: socket.socket) -> None:
@@ -154,25 +142,6 @@ class _ServerSocket:
         else:
             self._forget(connection)
 
-    def answer_datagram(self, listening: socket.socket) -> None:
-        """Answer from the address that the datagram was sent to, as connection tracking requires."""
-        _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
-                index, _, address = struct.unpack("=I4s4s", data)
-                local = socket.inet_ntop(socket.AF_INET, address)
-                back = struct.pack("=I4s4s", 0, address, bytes(4))
-            elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
-                address, index = struct.unpack("=16sI", data)
-                local = socket.inet_ntop(socket.AF_INET6, address)
-                back = struct.pack("=16sI", address, index if local.startswith("fe80:") else 0)
-            else:
-                continue
-            text = self._text(render_address((local, self._listener.port)), render_address(peer), None)
-            # An error of an earlier peer that is gone may show here. An answer that rules drop fails with EPERM.
-            with contextlib.suppress(ConnectionError, PermissionError):
-                listening.sendmsg([text], [(level, kind, back)], 0, peer)
-
     def _answer(self, connection: socket.socket) -> None:
         family = IPV4 if connection.family == socket.AF_INET else IPV6
         original = None
@@ -180,12 +149,13 @@ class _ServerSocket:
             original = render_address(original_destination(connection, family))
         try:
             local, peer = connection.getsockname(), connection.getpeername()
-            connection.sendall(self._text(render_address(local), render_address(peer), original))
+            connection.sendall(self.format_answer(local, peer, original))
         except OSError:  # the peer is gone
             self._forget(connection)
 
-    def _text(self, local: str, peer: str, original: str | None) -> bytes:
-        answer = (self._name, self._listener.port, original, local, peer)
+    def format_answer(self, local: tuple[Any, ...], peer: tuple[Any, ...], original: str | None) -> bytes:
+        """Return the answer to a packet from `peer` to `local`, as the socket module has addresses."""
+        answer = (self._name, self._port, original, render_address(local), render_address(peer))
         return json.dumps(dict(zip(ANSWER, answer, strict=True))).encode() + b"\n"
 
     def _forget(self, connection: socket.socket) -> None:

@@ -24,7 +24,7 @@ _ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the pla
 _ATTEMPTS = 100  # one per millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # Make pods independent of the machine's settings, which may be inherited, and silent.
-_SETTINGS = {
+SETTINGS = {
     "net/ipv4/ip_forward": 0,  # first, since writing it resets others
     "net/ipv4/conf/all/rp_filter": 0,
     "net/ipv4/conf/default/rp_filter": 0,
@@ -35,37 +35,22 @@ _SETTINGS = {
 _POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: any user may listen on port 80
 _SIOCETHTOOL = 0x8946  # linux/sockios.h
 _ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
-_FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
 
 def wire(
-    pod: NetworkNamespace,
-    client: NetworkNamespace,
-    neighbours: Mapping[str, NetworkNamespace],
-    versions: Sequence[int],
-    outside: Sequence[str],
+    pod: NetworkNamespace, client: NetworkNamespace, versions: Sequence[int], outside: Sequence[str], settings: Mapping[str, int]
 ) -> None:
-    """Connect the pod's eth0 to the client and one interface to each neighbour, with addresses of these IP versions.
+    """Connect the pod's eth0 to the client, with addresses of these IP versions; `settings` are more of the pod's.
 
     Raises LabError if the kernel refuses a link, an address or a route.
     """
     try:
-        forwarding = {_FORWARDING[version]: 1 for version in versions} if neighbours else {}
-        for setting, value in forwarding.items():
-            pod.set_sysctl(setting, value)
-        with _Side(pod, {**_SETTINGS, **forwarding, **_POD_SETTINGS}) as inside:
-            with _Side(client, _SETTINGS) as beyond:
-                _join(inside, "eth0", beyond, 0, versions)
-                _add_routes(inside, 0, 1, versions)
-                for address in map(ip_address, outside):  # on the client's `lo`, where every interface reaches them
-                    if address.version in versions:
-                        beyond.add_address(LOOPBACK_INDEX, str(address), address.max_prefixlen)
-                for number, _ in enumerate(neighbours, 1):
-                    _add_routes(beyond, 0, 2, versions, number)
-            for number, (name, neighbour) in enumerate(neighbours.items(), 1):
-                with _Side(neighbour, _SETTINGS) as beyond:
-                    _join(inside, name, beyond, number, versions)
-                    _add_routes(beyond, number, 2, versions)
+        with Side(pod, {**SETTINGS, **settings, **_POD_SETTINGS}) as inside, Side(client, SETTINGS) as beyond:
+            join(inside, "eth0", beyond, 0, versions)
+            add_routes(inside, 0, 1, versions)
+            for address in map(ip_address, outside):  # on the client's `lo`, where every interface reaches them
+                if address.version in versions:
+                    beyond.add_address(LOOPBACK_INDEX, str(address), address.max_prefixlen)
     except OSError as error:
         raise LabError(
             f"the kernel refuses a link, an address or a route of the pod: {error}; "
@@ -73,7 +58,7 @@ def wire(
         ) from error
 
 
-class _Side(Links):
+class Side(Links):
     """A netlink socket of a namespace, usable from any thread, with `lo` up and the settings made."""
 
     def __init__(self, namespace: NetworkNamespace, settings: Mapping[str, int]) -> None:
@@ -87,7 +72,7 @@ class _Side(Links):
         self.set_up(LOOPBACK_INDEX)
 
 
-def _join(ours: _Side, name: str, theirs: _Side, number: int, versions: Sequence[int]) -> None:
+def join(ours: Side, name: str, theirs: Side, number: int, versions: Sequence[int]) -> None:
     """Create a veth pair, called eth0 on their side, and bring it up; in net `number`, our addresses end in 2 and theirs in 1."""
     ours.add_veth(name, "eth0", theirs.namespace.descriptor)
     for side, device, host in ((theirs, "eth0", 1), (ours, name, 2)):
@@ -127,7 +112,7 @@ def _await_addresses(links: Links) -> None:
         time.sleep(0.001)
 
 
-def _add_routes(links: Links, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
+def add_routes(links: Links, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
     """Add the route to the net `target`, or the default route, through a host of net `number`."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"

@@ -21,12 +21,12 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "bench")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
 
 from apply import BACKENDS, COUNTS, SIDECAR, choose_backend, excluded_networks, write_results  # noqa: E402 - the path must be set first
 
-from netinit.lab import APP_ID, PROXY_ID, Pod  # noqa: E402
-from netinit.lab.servers import Listener  # noqa: E402
+from laboratory import Listener, Pod  # noqa: E402
+from netinit.lab import APP_ID, PROXY_ID  # noqa: E402
 from netinit.options import Options  # noqa: E402
 from netinit.pods import apply as applying  # noqa: E402
 

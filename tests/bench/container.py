@@ -26,14 +26,14 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "e2e")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "bench"), str(ROOT / "tests" / "e2e")]
 
 from apply import SIDECAR, write_results  # noqa: E402 - the path must be set first
 from istio import AGENT, BACKENDS, OWN  # noqa: E402
 
 from containers import Image  # noqa: E402
 from engine import Engine, find_obstacle  # noqa: E402
-from netinit.lab import Pod  # noqa: E402
+from laboratory import Pod  # noqa: E402
 
 BUDGETS = {("iptables-nft", "first"): 25.0}  # milliseconds more than the container with `true`
 TRUE = {"entrypoint": ["/true"], "mounts": {"/true": pathlib.Path("/usr/bin/true")}}

@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from core import plan
+from laboratory import NetworkNamespace
 from netinit.kernel import namespaces
-from netinit.lab import NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from netinit.lab import NetworkNamespace, Pod
+from laboratory import NetworkNamespace, Pod
 from node import PREVIOUS, cpu, show
 from node_agent import Api, Node, make_validated_pod
 from programming import TOOL

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from netinit.lab import NetworkNamespace
+from laboratory import NetworkNamespace
 from node import PREVIOUS, cpu, pss, show
 from node_agent import Api, Node, make_validated_pod
 

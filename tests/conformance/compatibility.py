@@ -44,11 +44,11 @@ from compatibility_page import (  # noqa: E402
 from helm import HELM  # noqa: E402
 from istio_cases import FIRST_WITH_GO, Case, Istio  # noqa: E402
 from lab_state import list_rules  # noqa: E402
+from laboratory import Pod  # noqa: E402
 from netinit.base.errors import NetinitError  # noqa: E402
 from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.cli import start  # noqa: E402
 from netinit.inject import inject_pod, load_config  # noqa: E402
-from netinit.lab import Pod  # noqa: E402
 from netinit.options import Options  # noqa: E402
 from programming import VARIANTS, apply_in, load, run_tool  # noqa: E402
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from core import settled
+from laboratory import Pod
 from netinit.base.net import FAMILIES
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.rules.infer_options import find_other_values
 from programming import VARIANTS, apply_in, differences_in, listing, load, needs, run_tool

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from laboratory import Pod
 from netinit.base.net import FAMILIES
-from netinit.lab import Pod
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from programming import VARIANTS, apply_in, listing, load, needs

@@ -8,11 +8,12 @@ import pytest
 
 from inject_data import CLASSIC, CURRENT, DATA
 from lab_state import list_rules
+from laboratory import start_servers
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.config import default_config
 from netinit.inject.containers import find
-from netinit.lab import APP_ID, PROXY_ID, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 
 pytestmark = pytest.mark.netns
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from laboratory import Pod
 from netinit.base.net import FAMILIES
-from netinit.lab import Pod
 from netinit.options import Options
 from programming import VARIANTS, apply_in, differences_in, listing, load, needs, run_tool
 from rules_data import read_cases, read_options

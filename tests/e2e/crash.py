@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from netinit.lab import Pod
+from laboratory import Pod
 
 __all__ = ["find_half", "run_and_kill"]
 

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from laboratory import Listener, NetworkNamespace, Pod
 from names import ask, serve_names
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become, creating_as
-from netinit.lab import APP_ID, PROXY_ID, Listener, NetworkNamespace, Pod
+from netinit.lab import APP_ID, PROXY_ID
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
 __all__ = [

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from laboratory import NetworkNamespace
 from netinit.base.errors import LabError
-from netinit.lab import PROXY_ID, NetworkNamespace
+from netinit.lab import PROXY_ID
 
 __all__ = [
     "INBOUND_PORT",

@@ -29,7 +29,7 @@ import pytest
 from containers import Image
 from engine import Engine
 from leftovers import heed_signals
-from netinit.lab import Pod
+from laboratory import Pod
 
 heed_signals()  # as conftest.py does it
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from laboratory import Listener
 from netinit.base.errors import LabError
 from netinit.inject.containers import find
-from netinit.lab import Listener
 
 pytestmark = pytest.mark.netns
 

@@ -21,9 +21,9 @@ from packaging.utils import canonicalize_name
 import netinit
 from containers import Image
 from engine import BASE, COMMIT, ROOT, Engine
+from laboratory import Pod
 from netinit.cli.commands import ALIASES, COMMANDS
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
-from netinit.lab import Pod
 
 MEGABYTE = 1 << 20
 MOST = 60 * MEGABYTE

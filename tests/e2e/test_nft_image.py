@@ -10,7 +10,7 @@ import pytest
 from containers import Image
 from engine import Engine
 from lab_state import describe_state
-from netinit.lab import Pod
+from laboratory import Pod
 
 MEGABYTE = 1 << 20
 MOST = 45 * MEGABYTE

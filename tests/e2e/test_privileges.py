@@ -13,7 +13,7 @@ import pytest
 
 from containers import Image
 from engine import ROOT
-from netinit.lab import Pod
+from laboratory import Pod
 
 pytestmark = pytest.mark.netns
 # TPROXY and IPv6 want routes, policy rules and an address too, which no program of iptables makes.

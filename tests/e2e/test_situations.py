@@ -17,10 +17,9 @@ import yaml
 import netinit
 from containers import Image
 from engine import ROOT, Engine
+from laboratory import USER_BASE, Pod
 from netinit.cli.commands import ALIASES
 from netinit.cli.group import root
-from netinit.lab import Pod
-from netinit.lab.pod import USER_BASE
 
 pytestmark = pytest.mark.netns
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")

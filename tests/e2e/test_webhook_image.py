@@ -14,8 +14,8 @@ import pytest
 
 from containers import Image
 from engine import Engine
+from laboratory import Pod
 from netinit.cli.group import make_group
-from netinit.lab import Pod
 from netinit.webhook.certificates import make_pair
 
 MEGABYTE = 1 << 20

@@ -8,6 +8,7 @@ import pytest
 
 from core import plan
 from goldens import SAMPLE, options_of
+from laboratory import NetworkNamespace
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.net import FAMILIES
 from netinit.base.netlink_attributes import split_attributes
@@ -21,7 +22,6 @@ from netinit.kernel.nf_tables import (
     dump_tables,
 )
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.nft import TABLE_NAMES, render_tables

@@ -36,8 +36,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from core import plan
+from laboratory import Pod
 from netinit.base.net import FAMILIES
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.options.interception import AMBIENT
 from netinit.rules.model import Plan

@@ -7,9 +7,9 @@ import pytest
 from core import plan
 from goldens import SAMPLE, options_of
 from lab_state import one_spelling
+from laboratory import NetworkNamespace
 from netinit.base.net import FAMILIES
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.lab import NetworkNamespace
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_live
 from netinit.rules.iptables.parse import normalise_rule, parse_rule

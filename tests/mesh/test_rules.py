@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.lab import Pod
+from laboratory import Pod
 from programming import SIDECAR
 
 AGENT = Path(os.environ.get("ISTIO_ASSETS", "")) / "pilot-agent"

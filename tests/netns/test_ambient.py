@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
+from laboratory import start_servers
 from netinit.kernel import netlink
-from netinit.lab import APP_ID, Probe, start_servers
+from netinit.lab import APP_ID, Probe
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool, state

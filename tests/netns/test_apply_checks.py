@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from in_force_cases import CAPTURED, ESCAPES, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
-from netinit.lab import Pod, start_servers
+from laboratory import Pod, start_servers
 from programming import FOLDERS, needs, run_tool
 
 LIBIPTC = "libiptc"

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from netinit.lab import APP_ID, Pod, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID
 from netinit.options import Options
 from programming import REDIRECT, TPROXY, VARIANTS, apply_in, needs, run_tool
 from sweeps import fixtures_in_turn

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from core import plan
+from laboratory import Pod
 from netinit.base.errors import ApplyError
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.options.interception import CLASSIC
 from netinit.pods.planning import settle

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from laboratory import Listener
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, Listener, Probe
+from netinit.lab import APP_ID, PROXY_ID, Probe
 from netinit.options import Options
 from programming import apply_in, differences_in, load, needs, remove_in, run_tool, state
 

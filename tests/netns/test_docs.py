@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import prefork
-from netinit.lab import NetworkNamespace, start_servers
+from laboratory import NetworkNamespace, start_servers
 from reference import find_pages
 
 pytestmark = pytest.mark.netns

@@ -10,9 +10,10 @@ import os
 import pytest
 
 from lab_state import describe_state
+from laboratory import start_servers
 from netinit.base.net import IPV4
 from netinit.kernel.capabilities import PERSON, find_situation
-from netinit.lab import APP_ID, PROXY_ID, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.pods.doctor.examination import examine
 from netinit.pods.doctor.findings import ERROR

@@ -5,7 +5,8 @@ Few, for `make kernels` runs them on emulated processors, where each takes some 
 
 from __future__ import annotations
 
-from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Probe
 from netinit.options import Options
 from programming import (
     REDIRECT,

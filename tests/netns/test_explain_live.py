@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, NetworkNamespace, Pod, Probe, start_servers
+from laboratory import NetworkNamespace, Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Probe
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, arrivals, needs, run_tool
 from sweeps import choose, crossed, fixtures_in_turn

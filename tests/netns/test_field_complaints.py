@@ -12,7 +12,8 @@ import json
 
 import pytest
 
-from netinit.lab import APP_ID, Pod, Probe, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, Probe
 from programming import SIDECAR, WITHOUT_PROGRAMS, arrivals, needs, run_tool
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
-from netinit.lab import Pod
+from laboratory import Pod
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, needs
 from sweeps import choose, pairs
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from laboratory import NetworkNamespace
 from netinit import backends
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import list_address_sets, owned_sets
 from netinit.kernel.netlink import list_nft_chains
-from netinit.lab import NetworkNamespace
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MAX_ELEMENTS

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
+from laboratory import NetworkNamespace
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import open_pod
 from netinit.kernel.detect import list_address_sets, owned_sets
 from netinit.kernel.snapshot import reader
-from netinit.lab import NetworkNamespace
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
 from sweeps import choose

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from hostile import tool
+from laboratory import start_servers
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, Probe, start_servers
+from netinit.lab import APP_ID, Probe
 from netinit.options import Options
 from programming import (
     FOLDERS,

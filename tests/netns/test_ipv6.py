@@ -15,8 +15,8 @@ from contextlib import closing
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, Probe, start_servers
-from netinit.lab.servers import Listener
+from laboratory import Listener, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Probe
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, call_on, check_same, differences_in, needs, remove_in, run_tool, state

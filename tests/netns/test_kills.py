@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from netinit.lab import Pod
+from laboratory import Pod
 from netinit.options import Options
 from programming import (
     FOLDERS,

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from lab_state import describe_state, drop_empty_tables, list_rules
+from laboratory import Listener, NetworkNamespace, Pod, start_servers
 from netinit.base.errors import LabError
-from netinit.lab import APP_ID, PROXY_ID, Listener, NetworkNamespace, Pod, Probe, find_obstacle, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Probe, find_obstacle
 from programming import needs
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
@@ -27,6 +28,7 @@ HERE = "/proc/thread-self/ns/net"
 LOOP = {4: "127.0.0.1", 6: "::1"}
 LOCALHOST = {4: "127.0.0.1/32", 6: "::1/128"}
 PROGRAM = {4: "iptables-nft", 6: "ip6tables-nft"}
+TESTS = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 families = pytest.mark.parametrize("family", [4, 6])
 
 
@@ -583,7 +585,7 @@ def test_nothing_is_left_of_a_pod_that_cannot_be_made(require_netns):
 
 STORY = """
 import sys, time
-from netinit.lab import Pod, start_servers
+from laboratory import Pod, start_servers
 with Pod() as pod:
     servers = start_servers(pod)
     print(pod.pid, *(server.pid for server in servers.values()), flush=True)
@@ -592,7 +594,7 @@ with Pod() as pod:
 
 
 def test_nothing_outlives_a_killed_parent(require_netns):
-    with subprocess.Popen([sys.executable, "-c", STORY], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([sys.executable, "-c", STORY], stdout=subprocess.PIPE, text=True, env=TESTS) as parent:
         pids = parent.stdout.readline().split()
         assert len(pids) == 4
         watched = [os.pidfd_open(int(pid)) for pid in pids]
@@ -637,13 +639,13 @@ def test_without_root_the_remedy_is_named(pod):
 def test_a_pod_needs_no_writable_settings(require_netns):
     freeze = 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"'
     story = (
-        "from netinit.lab import Pod, start_servers\n"
+        "from laboratory import Pod, start_servers\n"
         "with Pod() as pod:\n"
         "    start_servers(pod)\n"
         "    print(pod.client.connect('fd77::2', 80, timeout=0.5).server, pod.connect('10.77.0.1', 80).server)\n"
     )
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", freeze, sys.executable, "-c", story], capture_output=True, text=True, check=True
+        ["unshare", "-m", "sh", "-c", freeze, sys.executable, "-c", story], capture_output=True, text=True, check=True, env=TESTS
     )
 
     assert done.stdout == "app outside\n"

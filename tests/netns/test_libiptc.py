@@ -11,6 +11,7 @@ import pytest
 
 from core import plan
 from lab_state import describe_state, drop_empty_tables
+from laboratory import Pod
 from legacy import (
     DEFAULT,
     LEGACY,
@@ -28,7 +29,6 @@ from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.options.interception import CLASSIC
 from netinit.pods.apply import apply, remove

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from laboratory import NetworkNamespace
 from legacy import (
     DEFAULT,
     LEGACY,
@@ -33,7 +34,6 @@ from netinit.backends import lock as locking
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.lab import NetworkNamespace
 from programming import load, needs
 from readable import NOBODY
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from netinit.lab import Pod
+from laboratory import Pod
 from programming import SIDECAR, run_tool
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from lab_state import describe_state
+from laboratory import Pod, start_servers
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer

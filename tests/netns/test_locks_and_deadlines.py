@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
+from laboratory import Pod
 from netinit.backends import lock
 from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import IPV4
 from netinit.kernel import namespaces, open_pod, read_text, run
-from netinit.lab import Pod
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
 

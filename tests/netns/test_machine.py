@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hostile import stranger, tool
+from laboratory import Pod
 from netinit.backends.machine import Machine
 from netinit.kernel import children, namespaces
-from netinit.lab import Pod
 from netinit.options import Options
 from programming import REDIRECT, SIDECAR, TOOL, needs, run_tool
 

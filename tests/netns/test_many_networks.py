@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from netinit.lab import Pod
+from laboratory import Pod
 from programming import TOOL
 from sweeps import choose
 

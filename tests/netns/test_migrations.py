@@ -10,7 +10,7 @@ import re
 import pytest
 
 import peers
-from netinit.lab import Pod
+from laboratory import Pod
 from peer_probes import ALL_OUTSIDE, asked, fates, start
 from programming import apply_in, needs
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from laboratory import Pod
 from netinit import backends
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES
 from netinit.kernel import run
-from netinit.lab import Pod
 from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.apply import apply, remove
 from netinit.rules.model import EMPTY_PLAN

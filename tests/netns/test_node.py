@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from laboratory import NetworkNamespace, Pod, start_servers
 from netinit.base.net import IPV4
 from netinit.cli.rule_sources import LIVE, find_attached, find_rule_source
-from netinit.lab import NetworkNamespace, Pod, start_servers
 from netinit.node.decision import decide, read_pod
 from netinit.node.unix_server import open_socket
 from netinit.options import Options

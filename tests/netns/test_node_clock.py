@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from netinit.lab import NetworkNamespace
+from laboratory import NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import ROOT, Api, Node, make_pod

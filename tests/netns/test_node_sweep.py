@@ -14,7 +14,8 @@ import pytest
 
 from bpf import attached, cgroup, rewrite_port
 from conversations import converse, track
-from netinit.lab import PROXY_ID, NetworkNamespace
+from laboratory import NetworkNamespace
+from netinit.lab import PROXY_ID
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod, record

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from netinit.lab import NetworkNamespace
+from laboratory import NetworkNamespace
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import Api, Node, make_validated_pod

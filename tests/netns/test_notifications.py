@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
+from laboratory import NetworkNamespace
 from netinit.kernel import notifications
-from netinit.lab import NetworkNamespace
 
 CHANGES = [
     ["nft", "add table ip x"], ["nft", "add chain ip x y"], ["nft", "add table ip x { flags dormant; }"], ["nft", "add set ip x s { type ipv4_addr; }"],

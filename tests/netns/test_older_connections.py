@@ -12,10 +12,11 @@ import sys
 import pytest
 
 from conversations import converse, make_socket, track
+from laboratory import start_servers
 from netinit.kernel import conntrack, tcp_sockets
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.sockets import creating_as
-from netinit.lab import APP_ID, PROXY_ID, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, needs, run_tool

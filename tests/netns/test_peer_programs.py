@@ -21,9 +21,9 @@ import pytest
 import peers
 from audit_rows import CAPTURED, find_row
 from conversations import make_socket, track
+from laboratory import Pod
 from netinit.cli.explain import answer_question
 from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packets
-from netinit.lab import Pod
 from netinit.options import Options
 from peer_probes import ALL_OUTSIDE, POD, asked, fates, start
 from programming import run_tool

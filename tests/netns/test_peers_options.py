@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from laboratory import Listener, Pod, start_servers
 from netinit.kernel.sockets import creating_as
-from netinit.lab import APP_ID, Listener, Pod, Probe, start_servers
+from netinit.lab import APP_ID, Probe
 from netinit.options import Options
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool
 from sweeps import in_turn, pairs

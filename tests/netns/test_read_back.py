@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.lab import APP_ID, start_servers
+from laboratory import start_servers
+from netinit.lab import APP_ID
 from programming import FOLDERS, SIDECAR, needs, run_tool
 from sweeps import crossed, in_turn, pairs
 

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from lab_state import describe_state
+from laboratory import Pod, start_servers
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import APP_ID, Pod, start_servers
+from netinit.lab import APP_ID
 from netinit.options import Options
 from netinit.pods import apply as applying
 from programming import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from laboratory import Pod
 from netinit.backends.machine import HERE
 from netinit.kernel import detect
-from netinit.lab import Pod
 from netinit.options import Options
 from programming import SIDECAR, run_tool
 

@@ -14,7 +14,8 @@ import pytest
 
 import netinit
 from hostile_texts import commands
-from netinit.lab import APP_ID, PROXY_ID, Pod, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool, state

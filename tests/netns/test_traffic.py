@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from netinit.lab import APP_ID, PROXY_ID, Pod, Probe, start_servers
+from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Probe
 from netinit.options import Options
 from programming import SIDECAR, apply_in, arrivals, needs
 

@@ -16,6 +16,7 @@ import signal
 import pytest
 
 from lab_state import describe_state
+from laboratory import Pod
 from netinit.backends import lock
 from netinit.backends.ipset import SetsBackend
 from netinit.backends.iptables import XtablesBackend
@@ -24,7 +25,6 @@ from netinit.backends.nft_removal import NftRemoval
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel import netlink
 from netinit.kernel.nf_tables import NFT_MSG_DELTABLE, NfTables, Refusal
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
 from programming import (

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from netinit.lab import PROXY_ID, Probe, start_servers
+from laboratory import start_servers
+from netinit.lab import PROXY_ID, Probe
 from netinit.options import Options
 from netinit.pods.live import read_live
 from programming import apply_in, arrivals, differences_in, needs, run_tool

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from laboratory import Pod, start_servers
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import PROXY_ID, Pod, start_servers
+from netinit.lab import PROXY_ID
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 from sweeps import crossed

@@ -9,8 +9,8 @@ import pytest
 
 from core import plan
 from hostile import tool
+from laboratory import Pod
 from netinit.base.net import IPV4
-from netinit.lab import Pod
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
 from programming import (

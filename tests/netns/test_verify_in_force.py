@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from in_force_cases import CAPTURED, DROPS, ESCAPED, NATIVE, NFT, OPTIONS, connect, do, programmed, verify
-from netinit.lab import Pod, start_servers
+from laboratory import Pod, start_servers
 from programming import needs, run_tool
 
 DROPPING = [(what, case, backend) for what, case in DROPS.items() for backend in case.backends]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from netinit.lab import NetworkNamespace
+from laboratory import NetworkNamespace
 from netinit.options import Options
 from prefork import Running
 from programming import SIDECAR, apply_in, run_tool

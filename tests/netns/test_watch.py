@@ -13,8 +13,9 @@ import subprocess
 import pytest
 
 from hostile_texts import commands
+from laboratory import start_servers
 from netinit.kernel.sockets import creating_as
-from netinit.lab import APP_ID, PROXY_ID, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.simulate.verdict_counters import NOTHING_CAPTURES
 from prefork import Running

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from cri import Cri, make_image
-from netinit.lab import NetworkNamespace
+from laboratory import NetworkNamespace
 
 ASSETS = os.environ.get("CONTAINERD_ASSETS", "")  # another containerd than the installed one, and its plugins in the folder `cni`
 PLUGINS = Path(ASSETS) / "cni" if ASSETS else Path("/usr/lib/cni")

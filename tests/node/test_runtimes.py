@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from cri import CriError
+from laboratory import Listener
 from meeting import check_meets_envoy
-from netinit.lab.servers import Listener
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
 from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod, make_validated_pod

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from core import plan
+from laboratory import NetworkNamespace
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends.iptables import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.lab import NetworkNamespace
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs
 from randomness import some
