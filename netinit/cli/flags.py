@@ -280,8 +280,7 @@ def describe(flag: Flag) -> tuple[str, str]:
         names = flag.variables[0]
     else:
         notes += [f"env: {', '.join(flag.variables)}"] * bool(flag.variables)
-        spelled = [*([f"-{flag.short}"] if flag.short else []), *[f"--{name}" for name in (flag.long, *flag.aliases)]]
-        names = ", ".join(spelled) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar}")
+        names = ", ".join(flag.names.split()) + ("" if flag.kind is SWITCH else f" {flag.kind.metavar}")
     return names, f"{flag.help} [{'; '.join(notes)}]" if notes else flag.help
 
 

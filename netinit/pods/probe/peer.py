@@ -7,14 +7,13 @@ import errno
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from netinit.base.errors import LabError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links, find_obstacle
-from netinit.kernel.namespaces import Visit
 from netinit.kernel.sockets import listen
 from netinit.kernel.tcp_sockets import LISTEN, list_tcp
 
@@ -24,7 +23,7 @@ PEER_END = {4: "192.0.2.201", 6: "2001:db8:ffff::1"}
 POD_HARDWARE, PEER_HARDWARE = "02:6e:65:74:69:6e", "02:6e:65:74:69:70"  # locally administered
 
 
-class Peer:
+class Peer(IsolatedNamespace):
     """A namespace connected by a veth pair whose end in the pod is called NAME, with the addresses `here` by family.
 
     Raises LabError, OSError.
@@ -33,36 +32,20 @@ class Peer:
     NAME: ClassVar[str] = "netinit-probe"
 
     def __init__(self, families: Sequence[Family]) -> None:
+        super().__init__("peer")
         self._families = [family for family in families if family is IPV4 or Path("/proc/net/if_inet6").exists()]
         self.here = {family: POD_END[family.version] for family in families}
-        self._stack = contextlib.ExitStack()
-        self._there: IsolatedNamespace = IsolatedNamespace("peer")
 
-    def __enter__(self) -> Self:
-        try:
-            self._stack.enter_context(self._there)
-            self._wire()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def entered(self) -> Visit:
-        """Return a block in which the calling thread is in the peer's namespace."""
-        return self._there.entered()
-
-    def _wire(self) -> None:
-        with self._there.entered():
+    def _open(self) -> None:
+        super()._open()
+        with self.entered():
             there = self._stack.enter_context(Links())
         here = self._stack.enter_context(Links())
         try:
-            here.add_veth(self.NAME, "eth0", self._there.descriptor, (POD_HARDWARE, PEER_HARDWARE))
+            here.add_veth(self.NAME, "eth0", self.descriptor, (POD_HARDWARE, PEER_HARDWARE))
             index = socket.if_nametoindex(self.NAME)
             self._stack.callback(_unplug, here, index)
-            with self._there.entered():
+            with self.entered():
                 its_index = socket.if_nametoindex("eth0")
             for links, device, addresses, others, hardware in (
                 (here, index, POD_END, PEER_END, PEER_HARDWARE),
