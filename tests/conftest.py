@@ -139,9 +139,9 @@ def readable(require_netns: None) -> tuple[str, ...]:
 @pytest.fixture(scope="session", autouse=True)
 def servers_of_this_process() -> Iterator[Callable[..., Any]]:
     """How the laboratory starts a server by itself: while tests run, a small process forks it, see `lab_servers`."""
-    own = import_module("netinit.lab.servers")._begin
+    own = import_module("server_processes")._begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netinit.lab.servers._begin", lab_servers.Child)
+        patch.setattr("server_processes._begin", lab_servers.Child)
         yield own
 
 

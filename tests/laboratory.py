@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import struct
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -17,23 +12,19 @@ from netinit import lab
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become
-from netinit.lab import APP_ID, PROXY_ID, Arrival, Probe, servers, wiring
-from netinit.lab.namespace import NetworkNamespace as BareNamespace
-from netinit.lab.pod import ip_versions
+from netinit.lab import APP_ID, PROXY_ID, Arrival, Probe, wiring
+from netinit.lab import pod as lab_pod
 from netinit.lab.probes import send_probes
-from netinit.lab.servers import Server
+from server_processes import Listener, Server
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-IP_PKTINFO = 8  # linux/in.h
 USER_BASE = 200_000  # outside uid of uid 0 in a pod with its own user namespace
 _MAX_INTERFACES = 20
-_PACKET_INFO = {4: (socket.SOL_IP, IP_PKTINFO), 6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
 _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
-_READ_SIZE = 2048
 
 
-class NetworkNamespace(BareNamespace):
+class NetworkNamespace(lab_pod.NetworkNamespace):
     """A namespace in which programs run as any user, and functions too; with servers of one listener."""
 
     def popen(
@@ -115,12 +106,12 @@ class NetworkNamespace(BareNamespace):
         except Exception as error:  # noqa: BLE001 - whatever the function raised
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
-    def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
+    def probe(self, probes: Sequence[Probe], servers: Sequence[lab.probes.Server] = ()) -> list[Arrival]:
         """As the laboratory does; a forked child sends them if one needs other supplementary groups, which a thread cannot have."""
         if any(set(probe.groups) != set(os.getgroups()) for probe in probes):
             patience = 5.0 + max(probe.timeout for probe in probes)
             return self.call(send_probes, tuple(probes), timeout=patience)
-        return super().probe(probes)
+        return super().probe(probes, servers)
 
     def connect(self, host: str, port: int, **options: Any) -> Arrival:
         """Make one connection from here and return where it arrived; `options` are fields of `Probe`."""
@@ -131,6 +122,10 @@ class NetworkNamespace(BareNamespace):
         server = self.start(name, listeners, uid=uid, gid=gid)
         server.wait()
         return server
+
+    def start(self, name: str, listeners: Sequence[Listener], *, uid: int | None = None, gid: int | None = None) -> Server:
+        """Start a server process without waiting until it listens (`Server.wait`)."""
+        return self._stack.enter_context(Server(name, self.descriptor, tuple(listeners), uid, gid))
 
     def listen(
         self, port: int, family: int = 4, *, name: str | None = None, uid: int | None = None, gid: int | None = None, **more: Any
@@ -169,7 +164,7 @@ class Pod(NetworkNamespace, lab.Pod):
     @property
     def address(self) -> str:
         """The pod's IPv4 address on eth0, or the IPv6 address if it has none."""
-        return super().address if 4 in self.versions else self.address6
+        return lab.Pod.address if 4 in self.versions else self.address6
 
     def _open(self) -> None:
         if not self.first_uid:
@@ -203,51 +198,6 @@ class Pod(NetworkNamespace, lab.Pod):
             wiring.add_routes(beyond, number, 2, self.versions)
 
 
-@dataclass(frozen=True, slots=True)
-class Listener(servers.Listener):
-    """A port to listen on. `kind`: tcp or udp; `address`: all of the family by default.
-
-    `transparent` sets IP_TRANSPARENT, which TPROXY requires.
-    """
-
-    kind: str = "tcp"
-    transparent: bool = False
-    address: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.family not in _PACKET_INFO or self.kind not in ("tcp", "udp"):
-            raise LabError(f"a listener is of family 4 or 6 and of kind tcp or udp, not {self.family} {self.kind!r}")
-
-    def open(self) -> socket.socket:
-        made = self.listen(address=self.address or "", udp=self.kind == "udp", transparent=self.transparent)
-        if self.kind == "udp":
-            made.setsockopt(*_PACKET_INFO[self.family], 1)
-        return made
-
-    def handler(self, opened: servers.ServerSocket) -> Callable[[socket.socket], None]:
-        return opened.accept if self.kind == "tcp" else partial(answer_datagram, opened)
-
-
-def answer_datagram(answering: servers.ServerSocket, listening: socket.socket) -> None:
-    """Answer from the address that the datagram was sent to, as connection tracking requires."""
-    _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
-            index, _, address = struct.unpack("=I4s4s", data)
-            local = socket.inet_ntop(socket.AF_INET, address)
-            back = struct.pack("=I4s4s", 0, address, bytes(4))
-        elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
-            address, index = struct.unpack("=16sI", data)
-            local = socket.inet_ntop(socket.AF_INET6, address)
-            back = struct.pack("=16sI", address, index if local.startswith("fe80:") else 0)
-        else:
-            continue
-        text = answering.format_answer((local, listening.getsockname()[1]), peer, None)
-        # An error of an earlier peer that is gone may show here. An answer that rules drop fails with EPERM.
-        with contextlib.suppress(ConnectionError, PermissionError):
-            listening.sendmsg([text], [(level, kind, back)], 0, peer)
-
-
 def start_servers(
     pod: Pod,
     *,
@@ -278,4 +228,4 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
     wanted = [(port, "tcp") for port in ports]
     if dns is not None:
         wanted += [(dns, "tcp"), (dns, "udp")]
-    return [Listener(port, family, kind=kind, transparent=port in transparent) for port, kind in wanted for family in ip_versions()]
+    return [Listener(port, family, kind=kind, transparent=port in transparent) for port, kind in wanted for family in ((4, 6) if lab_pod.has_ipv6() else (4,))]

@@ -279,7 +279,7 @@ def _drop(numbers: Sequence[int]) -> None:
 def _serve_in_a_pod(asked: dict[str, Any], files: Sequence[int]) -> NoReturn:
     """This process is a server of the laboratory."""
     namespace, telling, leash, stderr = files
-    listeners = tuple(Listener(**listener) for listener in asked["listeners"])
+    listeners = tuple(servers.Listener(**listener) for listener in asked["listeners"])
 
     def act(answer: children.Answer) -> None:
         servers._serve_forever(answer, asked["name"], namespace, listeners, asked["identity"])
@@ -306,9 +306,8 @@ if __name__ == "__main__":
     requests, kind = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
     if kind == LABORATORY:
         sys.path.append(str(Path(__file__).parent))
-        from laboratory import Listener
+        import server_processes as servers
         from netinit.kernel import children
-        from netinit.lab import servers
 
         _serve_in_a_pod(*_serve(requests))
     from netinit.cli import start

@@ -128,8 +128,8 @@ def read_products(recording: str) -> dict[str, Snapshot]:
 
 def record_products(root: Path) -> None:
     """Records what a root's programs make of the products' rules, and of every known form."""
+    from laboratory import NetworkNamespace
     from netinit.kernel.snapshot.reader import read_snapshot
-    from netinit.lab import NetworkNamespace
 
     inside = [] if root == Path("/") else ["chroot", str(root)]
     texts = {
@@ -174,8 +174,8 @@ def forms() -> str:
 
 def record() -> None:
     """Makes the rule sets again and writes down what the kernel holds then: rules, sets and devices."""
+    from laboratory import NetworkNamespace
     from netinit.kernel.snapshot.reader import read_snapshot
-    from netinit.lab import NetworkNamespace
 
     text = forms()
     makers = {

@@ -21,7 +21,7 @@ from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle, start_servers
+from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
 from netinit.pods.doctor import find_missing_program
@@ -78,7 +78,7 @@ def play(backend: str) -> Iterator[Line]:
     if obstacle:
         raise LabError(obstacle)
     with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
-        start_servers(pod, app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
+        pod.open_servers(app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
         before = describe(pod)
         yield from present(pod)
         with pod.entered():
@@ -140,7 +140,7 @@ def send(pod: Pod, made: list[Attempt]) -> list[tuple[Attempt, Arrival]]:
     found: dict[Attempt, Arrival] = {}
     for side, outside in ((pod.client, True), (pod, False)):
         own = [attempt for attempt in made if (attempt.probe.uid is None) is outside]
-        found |= zip(own, side.probe([attempt.probe for attempt in own]), strict=True)
+        found |= zip(own, side.probe([attempt.probe for attempt in own], pod.servers), strict=True)
     return [(attempt, found[attempt]) for attempt in made]
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from netinit.base.errors import LabError, NamespaceError
+from netinit.base.net import FAMILIES
 from netinit.kernel import links, run
+from netinit.kernel.isolated_namespace import IsolatedNamespace
+from netinit.kernel.sockets import creating_as, listen
 from netinit.lab import wiring
-from netinit.lab.namespace import NetworkNamespace
-from netinit.lab.servers import Listener
+from netinit.lab.probes import Arrival, Probe, Server, send_probes
 
 APP_ID = 1000
 PROXY_ID = 1337
@@ -23,6 +27,30 @@ _PAUSE_WITHOUT_SHELL = (
     sys.executable, "-I", "-S", "-c",
     "import os; os.write(1, b'netinit-pause\\n'); os.dup2(os.open('/dev/null', os.O_WRONLY), 1); os.read(0, 1)",
 )  # fmt: skip
+
+
+class NetworkNamespace(IsolatedNamespace):
+    """A new network namespace with `lo` down; runs programs and sends probes inside, until its block ends."""
+
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program inside, wait for it, and capture its output as text. Raises LabError: killed after `timeout` seconds."""
+        try:
+            with self.entered():
+                return subprocess.run(
+                    argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, timeout=timeout, check=False
+                )
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{argv!r} in {self.name!r} did not end within {timeout} s and was killed") from None
+
+    def probe(self, probes: Sequence[Probe], servers: Sequence[Server] = ()) -> list[Arrival]:
+        """Send all probes at once, while the servers answer; return where each arrived, in order. Raises LabError: a bad address."""
+        with self.entered():
+            try:
+                return send_probes(probes, servers)
+            except Exception as error:  # noqa: BLE001 - an address that is none, say
+                raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
 
 class Pod(NetworkNamespace):
@@ -36,6 +64,7 @@ class Pod(NetworkNamespace):
     LabError if it cannot be created (see `find_obstacle`).
     """
 
+    address, address6 = "10.77.0.2", "fd77::2"  # on eth0
     outside: Sequence[str] = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
     settings: Mapping[str, int] = {}  # of the kernel, beside those of every pod here
 
@@ -43,23 +72,30 @@ class Pod(NetworkNamespace):
         super().__init__("pod")
         self.pid = 0
         self.client = NetworkNamespace("client")
+        self.servers: list[Server] = []
         self.versions: tuple[int, ...] = (4, 6) if ipv6 else (4,)
-
-    @property
-    def address(self) -> str:
-        """The pod's IPv4 address on eth0."""
-        return "10.77.0.2"
-
-    @property
-    def address6(self) -> str:
-        """The pod's IPv6 address on eth0."""
-        return "fd77::2"
 
     def _open(self) -> None:
         super()._open()
         with self.entered():
             self._start_pause()
         self._wire()
+
+    def open_servers(self, *, app: Sequence[int], proxy: Sequence[int], outside: Sequence[int]) -> None:
+        """Listen on these ports, as `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace).
+
+        All listen on IPv4, and on IPv6 if the kernel has it. They answer probes that are sent with `servers`. Raises LabError.
+        """
+        for where, name, ports, user in (
+            (self, "app", app, APP_ID), (self, "proxy", proxy, PROXY_ID), (self.client, "outside", outside, None),
+        ):  # fmt: skip
+            with where.entered(), creating_as(user, user):
+                for family, port in product(FAMILIES if has_ipv6() else FAMILIES[:1], ports):
+                    try:
+                        listening = self._stack.enter_context(listen(family, port))
+                    except OSError as error:
+                        raise LabError(f"server {name!r} cannot listen on port {port}: {error.strerror}") from error
+                    self.servers.append(Server(name, port, listening))
 
     def _wire(self) -> None:
         """Connect the pod to its surroundings."""
@@ -84,24 +120,9 @@ class Pod(NetworkNamespace):
                 raise LabError(f"the pause process {argv} did not start; its stderr says why")
 
 
-def start_servers(pod: Pod, *, app: Sequence[int], proxy: Sequence[int], outside: Sequence[int]) -> None:
-    """Start the servers `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace) on these ports.
-
-    All listen on IPv4, and on IPv6 if the kernel has it.
-    """
-    servers = [
-        where.start(name, [Listener(port, family) for port in ports for family in ip_versions()], uid=user, gid=user)
-        for where, name, ports, user in (
-            (pod, "app", app, APP_ID), (pod, "proxy", proxy, PROXY_ID), (pod.client, "outside", outside, None),
-        )
-    ]  # fmt: skip
-    for server in servers:
-        server.wait()
-
-
-def ip_versions() -> tuple[int, ...]:
-    """Return the versions of IP that the kernel has."""
-    return (4, 6) if Path("/proc/net/if_inet6").exists() else (4,)
+def has_ipv6() -> bool:
+    """Whether the kernel has IPv6."""
+    return Path("/proc/net/if_inet6").exists()
 
 
 def find_obstacle() -> str | None:
@@ -111,7 +132,7 @@ def find_obstacle() -> str | None:
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:
-        with Pod(ipv6=len(ip_versions()) > 1):
+        with Pod(ipv6=has_ipv6()):
             return None
     except (LabError, NamespaceError, OSError) as error:
         return str(error)

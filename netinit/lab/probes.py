@@ -1,4 +1,10 @@
-"""Send probes (connections or datagrams) and report where they arrived."""
+"""Send probes (connections or datagrams) and report where they arrived.
+
+A server answers every connection with one JSON object on one line:
+
+    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
+     "peer": "10.77.0.2:40000"}
+"""
 
 from __future__ import annotations
 
@@ -12,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netinit.base.net import join_host
-from netinit.kernel.sockets import creating_as
+from netinit.base.net import IPV4, IPV6, join_host
+from netinit.kernel.sockets import creating_as, original_destination
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
@@ -66,13 +72,36 @@ class Arrival:
         return f"answered by {self.server} on port {self.port} (from {self.peer} to {self.local}{before})"
 
 
-def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
-    """Send all probes at once and return their results in order, within the longest timeout."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A port that listens in this process; its connections are answered while probes are sent."""
+
+    name: str
+    port: int
+    listening: socket.socket
+
+    async def answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Tell a connection where it arrived, and close it."""
+        connection = writer.get_extra_info("socket")
+        original = None
+        with contextlib.suppress(OSError):  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
+            family = IPV4 if connection.family == socket.AF_INET else IPV6
+            original = render_address(original_destination(connection, family))
+        ends = [render_address(writer.get_extra_info(end)) for end in ("sockname", "peername")]
+        writer.write(json.dumps(dict(zip(ANSWER, (self.name, self.port, original, *ends), strict=True))).encode() + b"\n")
+        writer.close()
+
+
+def send_probes(probes: Sequence[Probe], servers: Sequence[Server] = ()) -> list[Arrival]:
+    """Send all probes at once and return their results in order, within the longest timeout; meanwhile the servers answer."""
     with contextlib.ExitStack() as sockets:
         opened = [sockets.enter_context(_open_socket(probe)) for probe in probes]
 
         async def send_all() -> list[Arrival]:
-            return await asyncio.gather(*map(_send, probes, opened))
+            async with contextlib.AsyncExitStack() as serving:
+                for one in servers:
+                    await serving.enter_async_context(await asyncio.start_server(one.answer, sock=one.listening.dup()))
+                return await asyncio.gather(*map(_send, probes, opened))
 
         return asyncio.run(send_all())
 

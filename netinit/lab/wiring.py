@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 from netinit.base.errors import LabError
-from netinit.kernel.isolated_namespace import write_sysctl
+from netinit.kernel.isolated_namespace import IsolatedNamespace, write_sysctl
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR
-from netinit.lab.namespace import NetworkNamespace
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
@@ -38,7 +37,7 @@ _ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
 
 
 def wire(
-    pod: NetworkNamespace, client: NetworkNamespace, versions: Sequence[int], outside: Sequence[str], settings: Mapping[str, int]
+    pod: IsolatedNamespace, client: IsolatedNamespace, versions: Sequence[int], outside: Sequence[str], settings: Mapping[str, int]
 ) -> None:
     """Connect the pod's eth0 to the client, with addresses of these IP versions; `settings` are more of the pod's.
 
@@ -61,7 +60,7 @@ def wire(
 class Side(Links):
     """A netlink socket of a namespace, usable from any thread, with `lo` up and the settings made."""
 
-    def __init__(self, namespace: NetworkNamespace, settings: Mapping[str, int]) -> None:
+    def __init__(self, namespace: IsolatedNamespace, settings: Mapping[str, int]) -> None:
         self.namespace = namespace
         with namespace.entered():
             for name, value in settings.items():
@@ -87,7 +86,7 @@ def join(ours: Side, name: str, theirs: Side, number: int, versions: Sequence[in
         _await_addresses(side)
 
 
-def _await_carrier(namespace: NetworkNamespace, name: str) -> None:
+def _await_carrier(namespace: IsolatedNamespace, name: str) -> None:
     """Wait until IPv6 works on the interface.
 
     The kernel handles a new carrier up to a second later; querying the link as ethtool does makes it catch up

@@ -17,6 +17,7 @@ import pytest
 
 from lab_state import describe_state, drop_empty_tables, list_rules
 from laboratory import Listener, NetworkNamespace, Pod, start_servers
+from netinit import lab
 from netinit.base.errors import LabError
 from netinit.lab import APP_ID, PROXY_ID, Probe, find_obstacle
 from programming import needs
@@ -34,7 +35,7 @@ families = pytest.mark.parametrize("family", [4, 6])
 
 @pytest.fixture(autouse=True)
 def _servers_are_the_laboratorys_own(servers_of_this_process, monkeypatch):
-    monkeypatch.setattr("netinit.lab.servers._begin", servers_of_this_process)
+    monkeypatch.setattr("server_processes._begin", servers_of_this_process)
 
 
 def join(host: str, port: int) -> str:
@@ -133,6 +134,18 @@ def test_a_neighbour_behind_the_pod_reaches_the_world_through_it(require_netns):
             assert neighbour.connect(OUTSIDE[4], 80).peer.startswith(f"10.{number}.0.1:")
             assert neighbour.connect(OUTSIDE[6], 80).peer.startswith(f"[fd{number}::1]:")
             assert neighbour.connect(f"10.{number}.0.2", 80).server == "app"
+
+
+def test_servers_of_this_process_answer_while_probes_are_sent(require_netns):
+    with lab.Pod() as pod:
+        pod.open_servers(app=(80,), proxy=(15001,), outside=(443,))
+        asked = [Probe(POD[4], 80), Probe(OUTSIDE[6], 443), Probe(POD[6], 15001), Probe(POD[4], 81)]
+        found = pod.client.probe(asked, pod.servers)
+        assert [str(one.server) for one in found] == ["app", "outside", "proxy", "None"]
+        assert found[0].local == join(POD[4], 80)
+        assert found[0].peer == found[0].source
+        with pytest.raises(LabError, match="server 'app' cannot listen on port 80: Address already in use"):
+            pod.open_servers(app=(80,), proxy=(), outside=())
 
 
 @pytest.mark.users

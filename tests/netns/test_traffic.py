@@ -178,7 +178,7 @@ def test_excluded_interfaces_are_captured_neither_in_nor_out(family, mode):
 
 
 def _listener(port, family):
-    from netinit.lab import Listener
+    from laboratory import Listener
 
     return Listener(port, family)
 

@@ -1,9 +1,10 @@
-"""Servers that answer every connection with where it arrived: one JSON object on one line.
+"""Servers, each a process, that answer every connection with where it arrived: one JSON object on one line.
 
     {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
      "peer": "10.77.0.2:40000"}
 
-A connection is answered when accepted and again for everything it sends.
+A TCP connection is answered when accepted and again for everything it sends; a datagram, from the address it was sent
+to.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable
+import struct
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
@@ -25,31 +26,40 @@ from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become, creating_as, listen, original_destination
 from netinit.lab.probes import ANSWER, render_address
 
+IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
 _READ_SIZE = 2048
+_PACKET_INFO = {IPV4: (socket.SOL_IP, IP_PKTINFO), IPV6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
+_IPV4, _IPV6 = IPV4.version, IPV6.version
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A TCP port to listen on, at all addresses of the `family`, 4 or 6."""
+    """A port to listen on. `family` is 4 or 6, `kind` tcp or udp; `address` defaults to all of the family.
+
+    `transparent` sets IP_TRANSPARENT, which TPROXY requires.
+    """
 
     port: int
-    family: int = IPV4.version
+    family: int = _IPV4
+    kind: str = "tcp"
+    transparent: bool = False
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.family not in (_IPV4, _IPV6) or self.kind not in ("tcp", "udp"):
+            raise LabError(f"a listener is of family 4 or 6 and of kind tcp or udp, not {self.family} {self.kind!r}")
 
     def open(self) -> socket.socket:
-        """Return a listening socket in this thread's namespace. Raises LabError."""
-        return self.listen()
-
-    def listen(self, **how: Any) -> socket.socket:
-        """Open the port; `how` are more arguments of `netinit.kernel.sockets.listen`. Raises LabError."""
+        """Return a listening socket in this thread's namespace."""
+        family, udp = IPV4 if self.family == _IPV4 else IPV6, self.kind == "udp"
         try:
-            return listen(IPV4 if self.family == IPV4.version else IPV6, self.port, **how)
+            made = listen(family, self.port, address=self.address or "", udp=udp, transparent=self.transparent)
         except OSError as error:
             raise LabError(f"cannot listen on {self}: {error.strerror}") from error
-
-    def handler(self, opened: ServerSocket) -> Callable[[socket.socket], None]:
-        """Return what handles each connection that is ready to be accepted."""
-        return opened.accept
+        if udp:
+            made.setsockopt(*_PACKET_INFO[family], 1)
+        return made
 
 
 class Server:
@@ -102,7 +112,9 @@ def _serve_forever(
         for listener in listeners:
             with creating_as(*identity):
                 made = listener.open()
-            selector.register(made, selectors.EVENT_READ, listener.handler(ServerSocket(name, listener.port, selector)))
+            desk = _ServerSocket(name, listener, selector)
+            react = desk.accept if listener.kind == "tcp" else desk.answer_datagram
+            selector.register(made, selectors.EVENT_READ, react)
         become(*identity)
     except (LabError, OSError) as error:
         raise LabError(f"server {name!r} did not start: {error}") from None
@@ -114,11 +126,11 @@ def _serve_forever(
 
 
 @dataclass(slots=True)
-class ServerSocket:
-    """How a server handles one of its ports."""
+class _ServerSocket:
+    """How a server handles one of its listeners."""
 
     _name: str
-    _port: int
+    _listener: Listener
     _selector: selectors.BaseSelector
 
     def accept(self, listening: socket.socket) -> None:
@@ -142,6 +154,25 @@ class ServerSocket:
         else:
             self._forget(connection)
 
+    def answer_datagram(self, listening: socket.socket) -> None:
+        """Answer from the address that the datagram was sent to, as connection tracking requires."""
+        _, ancillary, _, peer = listening.recvmsg(_READ_SIZE, 256)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_IP, IP_PKTINFO):
+                index, _, address = struct.unpack("=I4s4s", data)
+                local = socket.inet_ntop(socket.AF_INET, address)
+                back = struct.pack("=I4s4s", 0, address, bytes(4))
+            elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+                address, index = struct.unpack("=16sI", data)
+                local = socket.inet_ntop(socket.AF_INET6, address)
+                back = struct.pack("=16sI", address, index if local.startswith("fe80:") else 0)
+            else:
+                continue
+            text = self._text(render_address((local, self._listener.port)), render_address(peer), None)
+            # An error of an earlier peer that is gone may show here. An answer that rules drop fails with EPERM.
+            with contextlib.suppress(ConnectionError, PermissionError):
+                listening.sendmsg([text], [(level, kind, back)], 0, peer)
+
     def _answer(self, connection: socket.socket) -> None:
         family = IPV4 if connection.family == socket.AF_INET else IPV6
         original = None
@@ -149,13 +180,12 @@ class ServerSocket:
             original = render_address(original_destination(connection, family))
         try:
             local, peer = connection.getsockname(), connection.getpeername()
-            connection.sendall(self.format_answer(local, peer, original))
+            connection.sendall(self._text(render_address(local), render_address(peer), original))
         except OSError:  # the peer is gone
             self._forget(connection)
 
-    def format_answer(self, local: tuple[Any, ...], peer: tuple[Any, ...], original: str | None) -> bytes:
-        """Return the answer to a packet from `peer` to `local`, as the socket module has addresses."""
-        answer = (self._name, self._port, original, render_address(local), render_address(peer))
+    def _text(self, local: str, peer: str, original: str | None) -> bytes:
+        answer = (self._name, self._listener.port, original, local, peer)
         return json.dumps(dict(zip(ANSWER, answer, strict=True))).encode() + b"\n"
 
     def _forget(self, connection: socket.socket) -> None:
