@@ -16,7 +16,7 @@ from netinit.cli.flags import Decorator, add_options, add_value, given_flags, re
 from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options, SettledOptions, offline
-from netinit.options.kinds import quote_value, read_gid, read_interface, read_port, read_uid
+from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
@@ -326,7 +326,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     _refuse_options_of_other_direction(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
     source = read_value(question.source, parse_address, "--from") if question.source else ""
-    named = read_value(question.to_port, read_port, "--to-port") if question.to_port else 0
+    named = read_value(question.to_port, PORT.read, "--to-port") if question.to_port else 0
     if port and named and port != named:
         raise OptionError(
             f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"

@@ -19,7 +19,7 @@ from netinit.cli.rule_sources import find_attached, format_options, names_rules,
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
-from netinit.pods.probe import Probes, probe
+from netinit.pods.probe.rows import Probes, probe
 from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan

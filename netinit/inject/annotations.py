@@ -14,7 +14,7 @@ from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Options, kinds
-from netinit.options.kinds import Kind
+from netinit.options.kinds import FALSE_WORDS, TRUE_WORDS, Kind
 
 STATUS = "sidecar.istio.io/status"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
@@ -34,8 +34,6 @@ ACCEPTED = "netinit.io/accepted-findings"
 _CODE = r"NI[0-9]{3}"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
 _MAX_UINT32 = 2**32 - 1
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
 
 Check = Callable[[str], str | None]
@@ -44,7 +42,7 @@ Check = Callable[[str], str | None]
 
 def go_bool(value: str) -> bool | None:
     """Parse a boolean as Go's strconv.ParseBool does; None for an invalid text."""
-    return True if value in _TRUE else False if value in _FALSE else None
+    return True if value in TRUE_WORDS else False if value in FALSE_WORDS else None
 
 
 def read_switch(annotations: Mapping[str, str], key: str, *, default: bool) -> bool:

@@ -210,11 +210,7 @@ class Options(Interception):
 
     def to_environ(self) -> dict[str, str]:
         """Return the environment variables for options without a flag that differ from their defaults."""
-        return {
-            flag.variables[0]: flag.kind.write(getattr(self, flag.field))
-            for flag in FLAGS
-            if not flag.long and getattr(self, flag.field) != flag.default
-        }
+        return {flag.variables[0]: flag.kind.write(value) for flag, value in self.differing() if not flag.long}
 
     @property
     def log_level(self) -> str:

@@ -76,6 +76,7 @@ class _DeclaredOptionsType(RecordType):
     """Turns declarations into defaults and collects the flags."""
 
     flags: tuple[Flag, ...]
+    by_field: dict[str, Flag]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _DeclaredOptionsType:  # noqa: PYI034 - a metaclass
         own = {field: value for field, value in namespace.items() if isinstance(value, Flag)}
@@ -84,6 +85,7 @@ class _DeclaredOptionsType(RecordType):
         namespace |= {field: flag.default for field, flag in own.items()}
         made: Any = super().__new__(mcs, name, bases, namespace)
         made.flags = tuple([flag for base in bases for flag in getattr(base, "flags", ())] + [*own.values()])
+        made.by_field = {flag.field: flag for flag in made.flags}
         return made  # type: ignore[no-any-return]
 
 
@@ -105,10 +107,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     @classmethod
     def flag(cls, field: str) -> Flag:
         """Return the declaration of a field. Raises KeyError if there is none."""
-        for flag in cls.flags:
-            if flag.field == field:
-                return flag
-        raise KeyError(field)
+        return cls.by_field[field]
 
     @classmethod
     def from_texts(
@@ -192,7 +191,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
         checked: dict[str, Any] = {}
         problems = []
-        flags = {flag.field: flag for flag in cls.flags}
+        flags = cls.by_field
         for field, value in given.items():
             if field not in flags:
                 hint = suggest(field, flags) or "the fields are those of the flags"

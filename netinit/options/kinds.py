@@ -125,11 +125,6 @@ def read_number(text: str, low: int, high: int, what: str, more: str = "") -> in
     raise ValueError(f"is not {what}: use a decimal number from {low} to {high}{more}")
 
 
-def read_port(text: str) -> int:
-    """Read a TCP or UDP port."""
-    return read_number(text, 1, MAX_PORT, "a port")
-
-
 def read_ports(text: str) -> Ports:
     """Read a comma list of ports and ranges (`80,8000-8100`); duplicates count once, at their first place."""
     return merge_ports(_read_items(text, _read_port_or_range))
@@ -366,7 +361,7 @@ def _prefix(text: str, characters: str) -> str:
     return text[: len(text) - len(text.lstrip(characters))]
 
 
-PORT = Kind(metavar="PORT", read=read_port)
+PORT = _number("PORT", 1, MAX_PORT, "a port")
 PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list)
 PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list)
 NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from netinit.base.net import Ports, bounds_of, join_ranges, merge_ports
 from netinit.base.records import Record
-from netinit.options.kinds import quote_value, read_ports_or_all
+from netinit.options.kinds import ALL, quote_value, read_ports_or_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-ALL = "*"
 PROTOCOLS = ("tcp", "udp")
 FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; several stand with ; between them"
 MAX_PARTS = 3

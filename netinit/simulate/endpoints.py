@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.errors import OptionError
 from netinit.base.net import Family, join_host, number_of, parse_address, text_of
-from netinit.options.kinds import quote_value, read_port
+from netinit.options.kinds import PORT, quote_value
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
@@ -69,7 +69,7 @@ def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     elif text.count(":") == 1:
         address, _, port = text.partition(":")
     try:
-        return parse_address(address), read_port(port) if port else 0
+        return parse_address(address), PORT.read(port) if port else 0
     except ValueError as error:
         named = "; rules know no names: give its address (netinit kubectl explain knows those of Services)"
         hint = named if any(letter in "ghijklmnopqrstuvwxyz" for letter in address.lower()) else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
+from netinit.golang.template import FunctionError
+from netinit.golang.times import parse_duration
 from netinit.inject.platforms import Kubelets
 from netinit.inject.pod import Settings as InjectionSettings
 from netinit.options import AUTO, kinds
@@ -13,18 +13,17 @@ from netinit.options.kinds import COUNT, LOG_LEVELS, PATH, PORT, SWITCH, YES_NO_
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
-_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(h|ms|us|ns|m|s)")
 _MAX_DURATION = 10 * 365 * 24 * _HOUR
 
 
 def read_duration(text: str) -> int:
     """Parse a Go duration (1h30m, 2s, 500ms) into nanoseconds; 0 is allowed. Raises ValueError."""
-    parts = _PART.findall(text)
-    if text == "0":
-        return 0
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    try:
+        total = parse_duration(text)
+    except FunctionError:
+        total = -1
+    if total < 0:
         raise ValueError("is not a duration such as 5s, 500ms or 2160h")
-    total = int(sum(float(number) * kinds.DURATION_UNITS[unit] for number, unit in parts))
     if total > _MAX_DURATION:
         raise ValueError("is longer than ten years")
     return total

@@ -18,8 +18,8 @@ from laboratory import Pod, start_servers
 from netinit.base.net import IPV4
 from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
-from netinit.pods.probe import probe
 from netinit.pods.probe.peer import Peer
+from netinit.pods.probe.rows import probe
 from programming import SIDECAR, apply_in, begin_tool, check_same, load, needs, run_tool
 from strategies import made_options
 from sweeps import crossed

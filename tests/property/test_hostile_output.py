@@ -38,9 +38,8 @@ from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import FeatureChecks
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
-from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import OUTBOUND, Ask
-from netinit.pods.probe.rows import ProbeResult
+from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.pods.verify import Report
 from netinit.rules.expressions.compat import encode_rule
 from netinit.rules.iptables.compare import compare_listing, find_shadows

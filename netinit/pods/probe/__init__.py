@@ -4,10 +4,3 @@ Each probe is a connection's first packet, from a user in the pod or a temporary
 tracking: no port is occupied, no program receives a connection, and the proxy may run. Packets that would leave the pod
 stop at the first router.
 """
-
-from __future__ import annotations
-
-from netinit.pods.probe.matrix import Ask, plan_inbound, plan_outbound
-from netinit.pods.probe.rows import ProbeResult, Probes, probe
-
-__all__ = ["Ask", "ProbeResult", "Probes", "plan_inbound", "plan_outbound", "probe"]

@@ -15,9 +15,8 @@ from core import plan
 from netinit.cli.verify import conclude, render_json, render_text
 from netinit.options import Options
 from netinit.pods import verify
-from netinit.pods.probe import Probes
 from netinit.pods.probe.matrix import Ask
-from netinit.pods.probe.rows import ProbeResult
+from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.rules.model import Difference
 from netinit.rules.render import hash_plan
 from schemas import check_schema
