@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from programming import arrivals, run_tool
 
 # By the default rules nothing escapes in most of these situations: what nat does not redirect is refused.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
+from lab_probes import Arrival, Probe, send_probes
 from netinit import lab
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become
-from netinit.lab import APP_ID, PROXY_ID, Arrival, Probe, wiring
+from netinit.lab import APP_ID, PROXY_ID, wiring
 from netinit.lab import pod as lab_pod
-from netinit.lab.probes import send_probes
 from server_processes import Listener, Server
 
 Result = TypeVar("Result")
@@ -106,12 +107,19 @@ class NetworkNamespace(lab_pod.NetworkNamespace):
         except Exception as error:  # noqa: BLE001 - whatever the function raised
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
-    def probe(self, probes: Sequence[Probe], servers: Sequence[lab.probes.Server] = ()) -> list[Arrival]:
-        """As the laboratory does; a forked child sends them if one needs other supplementary groups, which a thread cannot have."""
+    def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
+        """Send all probes at once and return where each arrived, in order. Raises LabError: a bad address.
+
+        A forked child sends them if one needs other supplementary groups, which a thread cannot have.
+        """
         if any(set(probe.groups) != set(os.getgroups()) for probe in probes):
             patience = 5.0 + max(probe.timeout for probe in probes)
-            return self.call(send_probes, tuple(probes), timeout=patience)
-        return super().probe(probes, servers)
+            return [Arrival(**found) for found in self.call(lambda: list(map(asdict, send_probes(probes))), timeout=patience)]
+        with self.entered():
+            try:
+                return send_probes(probes)
+            except Exception as error:  # noqa: BLE001 - an address that is none, say
+                raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
     def connect(self, host: str, port: int, **options: Any) -> Arrival:
         """Make one connection from here and return where it arrived; `options` are fields of `Probe`."""

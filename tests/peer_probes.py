@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab_probes import Probe
 from laboratory import Listener
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 
 POD = {4: "10.77.0.2", 6: "fd77::2"}
 OUTSIDE = {4: ("203.0.113.7", "203.0.113.8"), 6: ("2001:db8::7",)}

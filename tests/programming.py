@@ -18,11 +18,11 @@ import pytest
 
 import prefork
 from core import plan
+from lab_probes import Probe
 from lab_state import describe_state, drop_empty_tables, list_rules
 from laboratory import NetworkNamespace
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel.sockets import creating_as
-from netinit.lab import Probe
 from netinit.options import Options
 from netinit.pods import apply as applying
 from netinit.pods import verify as verifying

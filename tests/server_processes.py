@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from lab_probes import ANSWER, render_address
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import become, creating_as, listen, original_destination
-from netinit.lab.probes import ANSWER, render_address
 
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0

@@ -138,9 +138,9 @@ def control(pod: Pod, when: str) -> Iterator[Line]:
 def send(pod: Pod, made: list[Attempt]) -> list[tuple[Attempt, Arrival]]:
     """Make the attempts, those of a side concurrently, and report where each arrived."""
     found: dict[Attempt, Arrival] = {}
-    for side, outside in ((pod.client, True), (pod, False)):
+    for outside in (True, False):
         own = [attempt for attempt in made if (attempt.probe.uid is None) is outside]
-        found |= zip(own, side.probe([attempt.probe for attempt in own], pod.servers), strict=True)
+        found |= zip(own, pod.probe([attempt.probe for attempt in own], outside=outside), strict=True)
     return [(attempt, found[attempt]) for attempt in made]
 
 

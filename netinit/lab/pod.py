@@ -30,7 +30,7 @@ _PAUSE_WITHOUT_SHELL = (
 
 
 class NetworkNamespace(IsolatedNamespace):
-    """A new network namespace with `lo` down; runs programs and sends probes inside, until its block ends."""
+    """A new network namespace with `lo` down; runs programs inside, until its block ends."""
 
     def run(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 30.0
@@ -43,14 +43,6 @@ class NetworkNamespace(IsolatedNamespace):
                 )
         except subprocess.TimeoutExpired:
             raise LabError(f"{argv!r} in {self.name!r} did not end within {timeout} s and was killed") from None
-
-    def probe(self, probes: Sequence[Probe], servers: Sequence[Server] = ()) -> list[Arrival]:
-        """Send all probes at once, while the servers answer; return where each arrived, in order. Raises LabError: a bad address."""
-        with self.entered():
-            try:
-                return send_probes(probes, servers)
-            except Exception as error:  # noqa: BLE001 - an address that is none, say
-                raise LabError(f"send_probes in {self.name!r} raised:\n{type(error).__name__}: {error}") from None
 
 
 class Pod(NetworkNamespace):
@@ -84,7 +76,7 @@ class Pod(NetworkNamespace):
     def open_servers(self, *, app: Sequence[int], proxy: Sequence[int], outside: Sequence[int]) -> None:
         """Listen on these ports, as `app` (uid and gid 1000), `proxy` (1337) and `outside` (root, in the client namespace).
 
-        All listen on IPv4, and on IPv6 if the kernel has it. They answer probes that are sent with `servers`. Raises LabError.
+        All listen on IPv4, and on IPv6 if the kernel has it. They answer while `probe` runs. Raises LabError.
         """
         for where, name, ports, user in (
             (self, "app", app, APP_ID), (self, "proxy", proxy, PROXY_ID), (self.client, "outside", outside, None),
@@ -96,6 +88,11 @@ class Pod(NetworkNamespace):
                     except OSError as error:
                         raise LabError(f"server {name!r} cannot listen on port {port}: {error.strerror}") from error
                     self.servers.append(Server(name, port, listening))
+
+    def probe(self, probes: Sequence[Probe], *, outside: bool) -> list[Arrival]:
+        """Send all probes at once, from the client if `outside`, while the servers answer; return where each arrived, in order."""
+        with (self.client if outside else self).entered():
+            return send_probes(probes, self.servers)
 
     def _wire(self) -> None:
         """Connect the pod to its surroundings."""

@@ -1,10 +1,4 @@
-"""Send probes (connections or datagrams) and report where they arrived.
-
-A server answers every connection with one JSON object on one line:
-
-    {"name": "proxy", "port": 15001, "original_destination": "203.0.113.7:80", "local": "127.0.0.1:15001",
-     "peer": "10.77.0.2:40000"}
-"""
+"""Make connections, and report where they arrived; the servers that answer them are in this process too."""
 
 from __future__ import annotations
 
@@ -16,44 +10,35 @@ import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from netinit.base.net import IPV4, IPV6, join_host
 from netinit.kernel.sockets import creating_as, original_destination
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
-_ANSWER_LIMIT = 4096
-ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A connection to make, or a datagram to send, to a literal address, which determines the family.
+    """A connection to make, to a literal address, which determines the family.
 
-    `source`: local address. `uid`, `gid`, `groups`: owner of the socket, root's by default. `timeout`: seconds
-    until the answer. `mark`: firewall mark of its packets.
+    `source`: local address. `uid`, `gid`: owner of the socket, root's by default. `timeout`: seconds until the answer.
     """
 
     host: str
     port: int
-    udp: bool = False
     source: str | None = None
     uid: int | None = None
     gid: int | None = None
-    groups: tuple[int, ...] = ()
     timeout: float = 1.0
-    mark: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The result of a probe, as reported by the server that it reached.
+    """The result of a probe: the server that it reached, and at which port, as the server reports.
 
-    `outcome`: `answered`, `refused` (a reset, or an ICMP error from a closed port), `unreachable` (no route, or the
-    kernel refused to send) or `timeout`. `error`: the errno's name, or what came instead of an answer.
-    `original_destination`: before REDIRECT or DNAT (SO_ORIGINAL_DST), None for untracked connections and UDP.
-    `local`, `peer`: both ends as the server sees them; `source`: the probe's own. Addresses look like
-    `10.77.0.2:80` and `[fd77::2]:80`.
+    `outcome`: `answered`, `refused` (a reset), `unreachable` (no route, or the kernel refused to send) or `timeout`; `error`:
+    the errno's name. `original_destination`: before REDIRECT or DNAT (SO_ORIGINAL_DST), None for untracked connections.
+    `local`: the server's end. Addresses look like `10.77.0.2:80` and `[fd77::2]:80`.
     """
 
     outcome: str
@@ -61,15 +46,10 @@ class Arrival:
     port: int | None = None
     original_destination: str | None = None
     local: str | None = None
-    peer: str | None = None
-    source: str | None = None
-    error: str | None = None
+    error: str = ""
 
     def __str__(self) -> str:
-        if self.outcome != "answered":
-            return f"{self.outcome} ({self.error})" if self.error else self.outcome
-        before = f", original destination {self.original_destination}" if self.original_destination else ""
-        return f"answered by {self.server} on port {self.port} (from {self.peer} to {self.local}{before})"
+        return f"{self.outcome} ({self.error})" if self.error else self.outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +61,17 @@ class Server:
     listening: socket.socket
 
     async def answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell a connection where it arrived, and close it."""
+        """Tell a connection where it arrived, in a line of JSON, and close it."""
         connection = writer.get_extra_info("socket")
         original = None
         with contextlib.suppress(OSError):  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
-            family = IPV4 if connection.family == socket.AF_INET else IPV6
-            original = render_address(original_destination(connection, family))
-        ends = [render_address(writer.get_extra_info(end)) for end in ("sockname", "peername")]
-        writer.write(json.dumps(dict(zip(ANSWER, (self.name, self.port, original, *ends), strict=True))).encode() + b"\n")
+            original = join_host(*original_destination(connection, IPV4 if connection.family == socket.AF_INET else IPV6))
+        local = join_host(*writer.get_extra_info("sockname")[:2])
+        writer.write(json.dumps(["answered", self.name, self.port, original, local]).encode() + b"\n")
         writer.close()
 
 
-def send_probes(probes: Sequence[Probe], servers: Sequence[Server] = ()) -> list[Arrival]:
+def send_probes(probes: Sequence[Probe], servers: Sequence[Server]) -> list[Arrival]:
     """Send all probes at once and return their results in order, within the longest timeout; meanwhile the servers answer."""
     with contextlib.ExitStack() as sockets:
         opened = [sockets.enter_context(_open_socket(probe)) for probe in probes]
@@ -107,50 +86,28 @@ def send_probes(probes: Sequence[Probe], servers: Sequence[Server] = ()) -> list
 
 
 async def _send(probe: Probe, opened: socket.socket) -> Arrival:
-    """Make the connection, or send the datagram, and wait for the answer."""
+    """Make the connection, and wait for the answer."""
     loop = asyncio.get_running_loop()
-    connected, data = False, b""
-
-    def end(outcome: str, error: str | None = None, **more: Any) -> Arrival:
-        return Arrival(outcome, source=render_address(opened.getsockname()), error=error, **more)
-
+    answer = b""
     try:
         async with asyncio.timeout(probe.timeout):
             if probe.source is not None:
                 opened.bind((probe.source, 0))
             await loop.sock_connect(opened, (probe.host, probe.port))
-            if probe.udp:
-                opened.send(b"?\n")
-            connected = not probe.udp
-            while b"\n" not in data:
-                piece = await loop.sock_recv(opened, _ANSWER_LIMIT)
-                data += piece
-                if not piece:
-                    return end("refused", "connected, but closed without an answer")
+            while piece := await loop.sock_recv(opened, 4096):
+                answer += piece
     except OSError as error:
         if isinstance(error, TimeoutError) and not error.errno:
-            return end("timeout", "connected, but no answer came" if connected else None)
+            return Arrival("timeout")
         outcome = "refused" if error.errno in _REFUSED else "timeout" if error.errno == errno.ETIMEDOUT else "unreachable"
-        return end(outcome, errno.errorcode.get(error.errno or 0, str(error)))
-    try:
-        answer = json.loads(data.partition(b"\n")[0])
-        return end("answered", server=answer["name"], **{name: answer[name] for name in ANSWER[1:]})
-    except (ValueError, KeyError, TypeError):
-        return end("refused", f"connected, but the answer is not of this laboratory: {data!r}")
+        return Arrival(outcome, error=errno.errorcode.get(error.errno or 0, str(error)))
+    return Arrival(*json.loads(answer)) if answer else Arrival("refused", error="connected, but closed without an answer")
 
 
 def _open_socket(probe: Probe) -> socket.socket:
     """Open a socket with the probe's ids: the owner match reads those at its creation."""
-    version = ipaddress.ip_address(probe.host).version
-    family = socket.AF_INET if version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
-    with creating_as(probe.uid, probe.gid, probe.groups):
-        made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
-    if probe.mark:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
+    family = IPV4 if ipaddress.ip_address(probe.host).version == IPV4.version else IPV6
+    with creating_as(probe.uid, probe.gid):
+        made = socket.socket(family.number, socket.SOCK_STREAM)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature
     return made
-
-
-def render_address(address: Sequence[str | int]) -> str:
-    """Format the socket module's address as `10.77.0.2:80` or `[fd77::2]:80`."""
-    return join_host(str(address[0]), address[1])

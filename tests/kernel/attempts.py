@@ -17,11 +17,11 @@ from conversation import Conversation, Listener, Players, converse
 from hypothesis import strategies as st
 
 from hosts import Host
+from lab_probes import Arrival, Probe
 from laboratory import Listener as Opened
 from laboratory import Pod
 from netinit.backends import routes
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
-from netinit.lab import Arrival, Probe
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from netinit.rules.iptables.parse.listing import parse_listing

@@ -15,10 +15,11 @@ import pytest
 from attempts import CONNECTIONS, forget_connections
 
 from core import plan
+from lab_probes import Probe
 from laboratory import Pod, start_servers
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound

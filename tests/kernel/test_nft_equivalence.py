@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 
 from core import plan
+from lab_probes import Arrival, Probe
 from laboratory import Listener, Pod
 from netinit.backends import routes
 from netinit.base.net import FAMILIES
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
-from netinit.lab import APP_ID, Arrival, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.model import EMPTY_PLAN, Plan

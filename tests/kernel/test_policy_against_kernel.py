@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connections import CARD, NEIGHBOUR, OUTSIDE, made_connections, made_policies
+from lab_probes import Probe
 from laboratory import Listener, Pod
-from netinit.lab import Probe
 from netinit.pods.planning import settle
 from policy import DIRECT, REFUSED, Connection, expected_fate
 from programming import apply_in, needs

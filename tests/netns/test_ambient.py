@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
+from lab_probes import Probe
 from laboratory import start_servers
 from netinit.kernel import netlink
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool, state

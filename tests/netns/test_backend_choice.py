@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from programming import arrivals, needs, run_tool
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"

@@ -14,8 +14,7 @@ import pytest
 import prefork
 from bpf import KINDS, attached, cgroup, rewrite_port
 from in_force_cases import APP_ID, OPTIONS, OUTSIDE, PORT, programmed
-from netinit.lab import Probe
-from netinit.lab.probes import send_probes
+from lab_probes import Probe, send_probes
 from programming import TOOL
 
 NFT = "iptables-nft"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Listener
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from programming import apply_in, differences_in, load, needs, remove_in, run_tool, state
 

@@ -5,8 +5,9 @@ Few, for `make kernels` runs them on emulated processors, where each takes some 
 
 from __future__ import annotations
 
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from programming import (
     REDIRECT,

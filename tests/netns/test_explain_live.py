@@ -7,8 +7,9 @@ import socket
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import NetworkNamespace, Pod, start_servers
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from programming import SIDECAR, VARIANTS, apply_in, arrivals, needs, run_tool
 from sweeps import choose, crossed, fixtures_in_turn

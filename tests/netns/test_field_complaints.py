@@ -12,8 +12,9 @@ import json
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from programming import SIDECAR, WITHOUT_PROGRAMS, arrivals, needs, run_tool
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"

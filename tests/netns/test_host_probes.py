@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import start_servers
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4, IPV6
-from netinit.lab import Probe
 from netinit.options import Options
 from netinit.options.interception import HOST_PROBES
 from netinit.pods.host_probe_rules import check_host_probes, repair_host_probes

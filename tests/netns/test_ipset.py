@@ -11,10 +11,11 @@ import time
 import pytest
 
 from hostile import tool
+from lab_probes import Probe
 from laboratory import start_servers
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from programming import (
     FOLDERS,

@@ -15,8 +15,9 @@ from contextlib import closing
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Listener, start_servers
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.options.interception import NODE_PROXY_MARK
 from programming import apply_in, arrivals, call_on, check_same, differences_in, needs, remove_in, run_tool, state

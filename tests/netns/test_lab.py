@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from lab_probes import Probe
 from lab_state import describe_state, drop_empty_tables, list_rules
 from laboratory import Listener, NetworkNamespace, Pod, start_servers
 from netinit import lab
 from netinit.base.errors import LabError
-from netinit.lab import APP_ID, PROXY_ID, Probe, find_obstacle
+from netinit.lab import APP_ID, PROXY_ID, find_obstacle
 from programming import needs
 
 OUTSIDE = {4: "203.0.113.7", 6: "2001:db8::7"}
@@ -139,11 +140,11 @@ def test_a_neighbour_behind_the_pod_reaches_the_world_through_it(require_netns):
 def test_servers_of_this_process_answer_while_probes_are_sent(require_netns):
     with lab.Pod() as pod:
         pod.open_servers(app=(80,), proxy=(15001,), outside=(443,))
-        asked = [Probe(POD[4], 80), Probe(OUTSIDE[6], 443), Probe(POD[6], 15001), Probe(POD[4], 81)]
-        found = pod.client.probe(asked, pod.servers)
-        assert [str(one.server) for one in found] == ["app", "outside", "proxy", "None"]
+        asked = [lab.Probe(*end) for end in ((POD[4], 80), (OUTSIDE[6], 443), (POD[6], 15001), (POD[4], 81), ("192.0.2.1", 80))]
+        found = pod.probe(asked, outside=True)
+        assert [one.server for one in found] == ["app", "outside", "proxy", None, None]
         assert found[0].local == join(POD[4], 80)
-        assert found[0].peer == found[0].source
+        assert [str(one) for one in found[2:]] == ["answered", "refused (ECONNREFUSED)", "unreachable (ENETUNREACH)"]
         with pytest.raises(LabError, match="server 'app' cannot listen on port 80: Address already in use"):
             pod.open_servers(app=(80,), proxy=(), outside=())
 

@@ -14,12 +14,13 @@ import pytest
 
 import netinit
 from core import plan
+from lab_probes import Probe
 from lab_state import describe_state
 from laboratory import NetworkNamespace, Pod, start_servers
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError
 from netinit.kernel import run as programs
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.rules.model import Plan
 from netinit.rules.nft import render_script

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from core import plan
+from lab_probes import Probe
 from lab_state import one_spelling
 from laboratory import Pod, start_servers
 from netinit.base.errors import ApplyError
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.pods.planning import settle
 from netinit.rules.nft import render_tables, write_plan

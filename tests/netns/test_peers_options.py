@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Listener, Pod, start_servers
 from netinit.kernel.sockets import creating_as
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from programming import apply_in, arrivals, differences_in, needs, remove_in, run_tool
 from sweeps import in_turn, pairs

@@ -19,9 +19,10 @@ from in_force_cases import ESCAPES as LISTED_ESCAPES
 from in_force_cases import HARMLESS as LISTED_HARMLESS
 from in_force_cases import NATIVE, NFT, OPTIONS, do
 from in_force_variants import DROPS, ESCAPES, HARMLESS, IN, IN6, OPAQUE, OUT, OUT6, VARIANTS, Variant
+from lab_probes import Probe
 from laboratory import Pod, start_servers
 from live_commands import EVERYTHING, PARTS, Answer, Answers, Connection, ask, ask_apply, reconcile
-from netinit.lab import APP_ID, Probe
+from netinit.lab import APP_ID
 from netinit.options import Options
 from netinit.pods.apply import apply
 from programming import needs

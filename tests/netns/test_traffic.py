@@ -7,8 +7,9 @@ import struct
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from netinit.lab import APP_ID, PROXY_ID, Probe
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from programming import SIDECAR, apply_in, arrivals, needs
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from lab_probes import Probe
 from laboratory import start_servers
-from netinit.lab import PROXY_ID, Probe
+from netinit.lab import PROXY_ID
 from netinit.options import Options
 from netinit.pods.live import read_live
 from programming import apply_in, arrivals, differences_in, needs, run_tool

@@ -1,0 +1,127 @@
+"""Send probes (connections or datagrams) and report where they arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netinit.base.net import join_host
+from netinit.kernel.sockets import creating_as
+
+_REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
+_ANSWER_LIMIT = 4096
+ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A connection to make, or a datagram to send, to a literal address, which determines the family.
+
+    `source`: local address. `uid`, `gid`, `groups`: owner of the socket, root's by default. `timeout`: seconds
+    until the answer. `mark`: firewall mark of its packets.
+    """
+
+    host: str
+    port: int
+    udp: bool = False
+    source: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    timeout: float = 1.0
+    mark: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The result of a probe, as reported by the server that it reached.
+
+    `outcome`: `answered`, `refused` (a reset, or an ICMP error from a closed port), `unreachable` (no route, or the
+    kernel refused to send) or `timeout`. `error`: the errno's name, or what came instead of an answer.
+    `original_destination`: before REDIRECT or DNAT (SO_ORIGINAL_DST), None for untracked connections and UDP.
+    `local`, `peer`: both ends as the server sees them; `source`: the probe's own. Addresses look like
+    `10.77.0.2:80` and `[fd77::2]:80`.
+    """
+
+    outcome: str
+    server: str | None = None
+    port: int | None = None
+    original_destination: str | None = None
+    local: str | None = None
+    peer: str | None = None
+    source: str | None = None
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.outcome != "answered":
+            return f"{self.outcome} ({self.error})" if self.error else self.outcome
+        before = f", original destination {self.original_destination}" if self.original_destination else ""
+        return f"answered by {self.server} on port {self.port} (from {self.peer} to {self.local}{before})"
+
+
+def send_probes(probes: Sequence[Probe]) -> list[Arrival]:
+    """Send all probes at once and return their results in order, within the longest timeout."""
+    with contextlib.ExitStack() as sockets:
+        opened = [sockets.enter_context(_open_socket(probe)) for probe in probes]
+
+        async def send_all() -> list[Arrival]:
+            return await asyncio.gather(*map(_send, probes, opened))
+
+        return asyncio.run(send_all())
+
+
+async def _send(probe: Probe, opened: socket.socket) -> Arrival:
+    """Make the connection, or send the datagram, and wait for the answer."""
+    loop = asyncio.get_running_loop()
+    connected, data = False, b""
+
+    def end(outcome: str, error: str | None = None, **more: Any) -> Arrival:
+        return Arrival(outcome, source=render_address(opened.getsockname()), error=error, **more)
+
+    try:
+        async with asyncio.timeout(probe.timeout):
+            if probe.source is not None:
+                opened.bind((probe.source, 0))
+            await loop.sock_connect(opened, (probe.host, probe.port))
+            if probe.udp:
+                opened.send(b"?\n")
+            connected = not probe.udp
+            while b"\n" not in data:
+                piece = await loop.sock_recv(opened, _ANSWER_LIMIT)
+                data += piece
+                if not piece:
+                    return end("refused", "connected, but closed without an answer")
+    except OSError as error:
+        if isinstance(error, TimeoutError) and not error.errno:
+            return end("timeout", "connected, but no answer came" if connected else None)
+        outcome = "refused" if error.errno in _REFUSED else "timeout" if error.errno == errno.ETIMEDOUT else "unreachable"
+        return end(outcome, errno.errorcode.get(error.errno or 0, str(error)))
+    try:
+        answer = json.loads(data.partition(b"\n")[0])
+        return end("answered", server=answer["name"], **{name: answer[name] for name in ANSWER[1:]})
+    except (ValueError, KeyError, TypeError):
+        return end("refused", f"connected, but the answer is not of this laboratory: {data!r}")
+
+
+def _open_socket(probe: Probe) -> socket.socket:
+    """Open a socket with the probe's ids: the owner match reads those at its creation."""
+    version = ipaddress.ip_address(probe.host).version
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    with creating_as(probe.uid, probe.gid, probe.groups):
+        made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
+    if probe.mark:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
+    made.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    return made
+
+
+def render_address(address: Sequence[str | int]) -> str:
+    """Format the socket module's address as `10.77.0.2:80` or `[fd77::2]:80`."""
+    return join_host(str(address[0]), address[1])
