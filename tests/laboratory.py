@@ -28,6 +28,16 @@ _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 class NetworkNamespace(lab_pod.NetworkNamespace):
     """A namespace in which programs run as any user, and functions too; with servers of one listener."""
 
+    @property
+    def path(self) -> str:
+        """A path by which other processes can enter it, as `nsenter --net=PATH` does."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    def set_sysctl(self, name: str, value: str | int) -> None:
+        """Set a kernel setting in this namespace: see `write_sysctl`."""
+        with self.entered():
+            write_sysctl(name, value)
+
     def popen(
         self,
         argv: Sequence[str | os.PathLike[str]],
@@ -237,3 +247,15 @@ def _listen(ports: Sequence[int], dns: int | None = None, transparent: Collectio
     if dns is not None:
         wanted += [(dns, "tcp"), (dns, "udp")]
     return [Listener(port, family, kind=kind, transparent=port in transparent) for port, kind in wanted for family in ((4, 6) if lab_pod.has_ipv6() else (4,))]
+
+
+def write_sysctl(name: str, value: str | int) -> None:
+    """Set a kernel setting in this thread's network namespace: `net.ipv4.ip_forward`, or a path with slashes.
+
+    Raises LabError if the kernel lacks the setting or /proc/sys is read-only.
+    """
+    path = Path("/proc/sys") / (name if "/" in name else name.replace(".", "/"))
+    try:
+        path.write_text(f"{value}\n")
+    except OSError as error:
+        raise LabError(f"cannot set {name}={value}: {error.strerror}") from error

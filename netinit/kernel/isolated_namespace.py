@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Self
 
 from netinit.base.errors import LabError
@@ -41,19 +40,9 @@ class IsolatedNamespace:
             raise LabError(f"the namespace {self.name!r} is not open; use it inside its `with` block")
         return self._descriptor
 
-    @property
-    def path(self) -> str:
-        """A path by which other processes can enter it, as `nsenter --net=PATH` does."""
-        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
-
     def entered(self) -> namespaces.Visit:
         """Return a block in which the calling thread is in this namespace; sockets and processes made there stay in it."""
         return namespaces.Visit(self.descriptor)
-
-    def set_sysctl(self, name: str, value: str | int) -> None:
-        """Set a kernel setting in this namespace: see `write_sysctl`."""
-        with self.entered():
-            write_sysctl(name, value)
 
     def _open(self) -> None:
         with namespaces.Visit():
@@ -62,15 +51,3 @@ class IsolatedNamespace:
     def _hold(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._stack.callback(os.close, descriptor)
-
-
-def write_sysctl(name: str, value: str | int) -> None:
-    """Set a kernel setting in this thread's network namespace: `net.ipv4.ip_forward`, or a path with slashes.
-
-    Raises LabError if the kernel lacks the setting or /proc/sys is read-only.
-    """
-    path = Path("/proc/sys") / (name if "/" in name else name.replace(".", "/"))
-    try:
-        path.write_text(f"{value}\n")
-    except OSError as error:
-        raise LabError(f"cannot set {name}={value}: {error.strerror}") from error

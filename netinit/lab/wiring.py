@@ -10,9 +10,10 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 
 from netinit.base.errors import LabError
-from netinit.kernel.isolated_namespace import IsolatedNamespace, write_sysctl
+from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR
 
@@ -65,8 +66,8 @@ class Side(Links):
         with namespace.entered():
             for name, value in settings.items():
                 # Some containers have /proc/sys read-only. Addresses are usable at once even then, but the pod sends more packets.
-                with contextlib.suppress(LabError):
-                    write_sysctl(name, value)
+                with contextlib.suppress(OSError):
+                    Path("/proc/sys", name).write_text(f"{value}\n")
             super().__init__()
         self.set_up(LOOPBACK_INDEX)
 
