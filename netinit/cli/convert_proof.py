@@ -78,4 +78,4 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
         made = replace(find_rule_source(Options(pid=pod.pid), LIVE), notes=())
     if not made.has_rules:
         raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
-    return made, (pod.address, pod.address6)
+    return made, pod.addresses

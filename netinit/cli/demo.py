@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import click
 
@@ -77,7 +76,7 @@ def play(backend: str) -> Iterator[Line]:
     obstacle = find_obstacle() or find_missing_program(options)
     if obstacle:
         raise LabError(obstacle)
-    with Pod(ipv6=Path("/proc/net/if_inet6").exists()) as pod:
+    with Pod() as pod:
         pod.open_servers(app=(80,), proxy=(OUTBOUND, INBOUND, EXCLUDED), outside=(80,))
         before = describe(pod)
         yield from present(pod)
@@ -95,7 +94,7 @@ def play(backend: str) -> Iterator[Line]:
 def present(pod: Pod) -> Iterator[Line]:
     """Introduce the pod's processes, and show that connections work before the rules exist."""
     yield Line(TITLE, "A pod made of network namespaces")
-    yield Line(TEXT, f"pod      {' and '.join(_addresses(pod))}; held by process {pod.pid}")
+    yield Line(TEXT, f"pod      {' and '.join(pod.addresses)}; held by process {pod.pid}")
     yield Line(TEXT, f"app      in it, uid {APP_ID}, on port 80")
     ports = f"{OUTBOUND} (outbound), {INBOUND} (inbound), {EXCLUDED} (health)"
     yield Line(TEXT, f"proxy    in it, uid {PROXY_ID}, on ports {ports}")
@@ -112,7 +111,7 @@ def attempts(pod: Pod) -> list[Attempt]:
     def sent_by(uid: int, to: str, source: str | None = None) -> Probe:
         return Probe(to, 80, uid=uid, gid=uid, source=source, timeout=PATIENCE)
 
-    for version, host in zip(pod.versions, _addresses(pod), strict=True):
+    for version, host in zip(pod.versions, pod.addresses, strict=True):
         outside, loopback, source = OUTSIDE_SERVER[version], LOCALHOST[version], PASSTHROUGH[version]
         health = Probe(host, EXCLUDED, timeout=PATIENCE)
         made += [
@@ -234,10 +233,6 @@ def describe(pod: Pod) -> list[str]:
 def check(good: bool, text: str) -> Line:
     """A line with the result of a check."""
     return Line(GOOD if good else BAD, text)
-
-
-def _addresses(pod: Pod) -> list[str]:
-    return [{4: pod.address, 6: pod.address6}[version] for version in pod.versions]
 
 
 def _format_rule(rule: Rule, plan: Plan) -> list[str]:

@@ -49,8 +49,8 @@ class Pod(NetworkNamespace):
     """A network namespace like a pod's, as a context manager.
 
     `pid` is its pause process: `nsenter -t PID -n` works as on a node. `eth0` has 10.77.0.2/24, fd77::2/64 and the
-    default routes through `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses. `ipv6`: whether IPv6 has
-    addresses beyond loopback and link-local.
+    default routes through `client`, which has 10.77.0.1, fd77::1 and the `outside` addresses; those of IPv6 only if the
+    kernel has it.
 
     With IPv6, a pod sends a few ICMPv6 packets in its first second, which rules without a protocol count. Raises
     LabError if it cannot be created (see `find_obstacle`).
@@ -60,12 +60,17 @@ class Pod(NetworkNamespace):
     outside: Sequence[str] = ("198.51.100.7", "203.0.113.7", "203.0.113.8", "2001:db8::7", "2001:db8::8")
     settings: Mapping[str, int] = {}  # of the kernel, beside those of every pod here
 
-    def __init__(self, *, ipv6: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__("pod")
         self.pid = 0
         self.client = NetworkNamespace("client")
         self.servers: list[Server] = []
-        self.versions: tuple[int, ...] = (4, 6) if ipv6 else (4,)
+        self.versions: tuple[int, ...] = (4, 6) if has_ipv6() else (4,)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The pod's addresses on eth0, one of each IP version that it has."""
+        return tuple({4: self.address, 6: self.address6}[version] for version in self.versions)
 
     def _open(self) -> None:
         super()._open()
@@ -129,7 +134,7 @@ def find_obstacle() -> str | None:
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:
-        with Pod(ipv6=has_ipv6()):
+        with Pod():
             return None
     except (LabError, NamespaceError, OSError) as error:
         return str(error)
