@@ -7,6 +7,7 @@ import contextlib
 import errno
 import ipaddress
 import json
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,8 +115,15 @@ def _open_socket(probe: Probe) -> socket.socket:
     """Open a socket with the probe's ids: the owner match reads those at its creation."""
     version = ipaddress.ip_address(probe.host).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    with creating_as(probe.uid, probe.gid, probe.groups):
-        made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
+    before = os.getgroups()
+    if set(probe.groups) != set(before):  # of all threads
+        os.setgroups(probe.groups)
+    try:
+        with creating_as(probe.uid, probe.gid):
+            made = socket.socket(family, socket.SOCK_DGRAM if probe.udp else socket.SOCK_STREAM)
+    finally:
+        if set(probe.groups) != set(before):
+            os.setgroups(before)
     if probe.mark:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, probe.mark)
     made.setblocking(False)  # noqa: FBT003 - the standard library's signature

@@ -13,10 +13,9 @@ from lab_probes import Arrival, Probe, send_probes
 from netinit import lab
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import become
 from netinit.lab import APP_ID, PROXY_ID, wiring
 from netinit.lab import pod as lab_pod
-from server_processes import Listener, Server
+from server_processes import Listener, Server, become
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")

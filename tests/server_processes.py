@@ -16,15 +16,16 @@ import selectors
 import signal
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from lab_probes import ANSWER, render_address
 from netinit.base.errors import LabError, NetinitError
-from netinit.base.net import IPV4, IPV6
+from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import become, creating_as, listen, original_destination
+from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, creating_as, listen, original_destination
 
 IP_PKTINFO = 8  # linux/in.h
 _READY_SECONDS = 10.0
@@ -54,12 +55,43 @@ class Listener:
         """Return a listening socket in this thread's namespace."""
         family, udp = IPV4 if self.family == _IPV4 else IPV6, self.kind == "udp"
         try:
-            made = listen(family, self.port, address=self.address or "", udp=udp, transparent=self.transparent)
+            made = open_port(family, self.port, address=self.address or "", udp=udp, transparent=self.transparent)
         except OSError as error:
             raise LabError(f"cannot listen on {self}: {error.strerror}") from error
         if udp:
             made.setsockopt(*_PACKET_INFO[family], 1)
         return made
+
+
+def open_port(family: Family, port: int, *, address: str, udp: bool, transparent: bool) -> socket.socket:
+    """As netinit.kernel.sockets.listen, at one address and for datagrams too."""
+    if not (address or udp):
+        return listen(family, port, transparent=transparent)
+    made = socket.socket(family.number, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    try:
+        if not udp:  # which would let two sockets share the port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is IPV6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if transparent:
+            made.setsockopt(*((socket.SOL_IP, IP_TRANSPARENT) if family is IPV4 else (socket.IPPROTO_IPV6, IPV6_TRANSPARENT)), 1)
+        made.bind((address or family.any_address, port))
+        if not udp:
+            made.listen()
+        made.setblocking(False)  # noqa: FBT003 - its signature
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def become(uid: int | None, gid: int | None, groups: Sequence[int] = ()) -> None:
+    """Switch to these ids for good; None keeps one. Supplementary groups are always set."""
+    os.setgroups(list(groups))
+    if gid is not None:
+        os.setresgid(gid, gid, gid)
+    if uid is not None:
+        os.setresuid(uid, uid, uid)
 
 
 class Server:

@@ -7,7 +7,7 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from netinit.base.net import IPV4, IPV6, Family
 
@@ -19,22 +19,20 @@ _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 _BACKLOG = 1024  # a SYN beyond it is dropped and sent again after a second
 
 
-def listen(family: Family, port: int, *, address: str = "", udp: bool = False, transparent: bool = False) -> socket.socket:
+def listen(family: Family, port: int, *, transparent: bool = False) -> socket.socket:
     """Return a non-blocking socket that listens on a port, for this family alone. Raises OSError.
 
-    `address`: by default every one. `transparent`: as TPROXY requires.
+    `transparent`: as TPROXY requires.
     """
-    made = socket.socket(family.number, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    made = socket.socket(family.number, socket.SOCK_STREAM)
     try:
-        if not udp:  # which would let two sockets share the port
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family is IPV6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if transparent:
             made.setsockopt(*_TRANSPARENT[family], 1)
-        made.bind((address or family.any_address, port))
-        if not udp:
-            made.listen(_BACKLOG)
+        made.bind((family.any_address, port))
+        made.listen(_BACKLOG)
         made.setblocking(False)  # noqa: FBT003 - its signature
     except OSError:
         made.close()
@@ -52,16 +50,12 @@ def original_destination(connection: socket.socket, family: Family) -> tuple[str
 
 
 @contextlib.contextmanager
-def creating_as(uid: int | None, gid: int | None, groups: Sequence[int] | None = None) -> Iterator[None]:
-    """Create sockets in the block as this user and group, with all capabilities; `groups`: supplementary ones, of all threads.
+def creating_as(uid: int | None, gid: int | None) -> Iterator[None]:
+    """Create sockets in the block as this user and group, with all capabilities.
 
     setfsuid(2) changes the identity that the kernel stores in new files, which the owner match compares. Unlike seteuid it
     keeps the network capabilities, so ports below 1024 and IP_TRANSPARENT work.
     """
-    old_groups = os.getgroups()
-    other_groups = groups is not None and set(groups) != set(old_groups)
-    if other_groups:
-        os.setgroups(groups or ())
     old_gid = _libc.setfsgid(gid) if gid is not None else None
     old_uid = _libc.setfsuid(uid) if uid is not None else None
     try:
@@ -71,14 +65,10 @@ def creating_as(uid: int | None, gid: int | None, groups: Sequence[int] | None =
             _libc.setfsuid(old_uid)
         if old_gid is not None:
             _libc.setfsgid(old_gid)
-        if other_groups:
-            os.setgroups(old_groups)
 
 
-def become(uid: int | None, gid: int | None, groups: Sequence[int] = ()) -> None:
-    """Switch to these ids for good; None keeps one. Supplementary groups are always set."""
-    os.setgroups(list(groups))
-    if gid is not None:
-        os.setresgid(gid, gid, gid)
-    if uid is not None:
-        os.setresuid(uid, uid, uid)
+def become(user: int) -> None:
+    """Switch to this user and the group with its number for good, without supplementary groups."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)

@@ -168,7 +168,7 @@ def _connect(probe: Proof, token: bytes, deadline: float) -> int:
     """In the child: switch to the user and send the token; return 0 or the errno."""
     try:
         if probe.uid != os.geteuid():
-            become(probe.uid, probe.uid)
+            become(probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if probe.destination[0] == IPV6.passthrough_address:  # otherwise the kernel picks ::6, which is excluded, as source

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from laboratory import Listener, NetworkNamespace, Pod
 from names import ask, serve_names
 from netinit.kernel import children, namespaces
-from netinit.kernel.sockets import become, creating_as
+from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID
+from server_processes import become
 from sidecar import STREAM_PORT, Envoy, start_envoy
 
 __all__ = [
