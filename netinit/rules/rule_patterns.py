@@ -13,7 +13,7 @@ from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.iptables.write import list_rules, write_plan
+from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
@@ -199,9 +199,11 @@ def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
             values = {field: value for field, value in {**_VALUES, **variant}.items() if Options.flag(field).applies_to(layout)}
             plan = layouts.plan(Options(layout=layout, **values).settle(offline()))
             for family in FAMILIES:
-                listed = list_rules(plan, family)
                 for table, chains in write_plan(plan, family).items():
-                    yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
+                    yield table, {
+                        name: ([normalise_rule(written.listed(family)) for written in chain.rules], chain.inserted)
+                        for name, chain in chains.items()
+                    }
 
 
 def _find_value_places(table: str, chain: str, key: Key) -> Iterator[ValuePlace]:

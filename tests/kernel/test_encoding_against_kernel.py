@@ -98,16 +98,16 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
             snapshot = namespace.call(read_snapshot)
             form = form_of(version_of(namespace, f"iptables-{variant}"))
         for family in FAMILIES:
+            written = write_plan(made, family, comments=comments)
             if variant == "nft":
-                planned = compat.encode_plan(made, family, comments=comments, form=form)
+                planned = compat.encode_plan(written, family, form)
                 live = expressions_of(snapshot, family)
             else:
-                planned = building.encode_plan(made, family, comments=comments)
+                planned = building.encode_plan(written, family)
                 live = entries_of(snapshot, family)
-            for table, chain in [(table, chain) for table, chains in planned.items() for chain in chains]:
-                wanted = list(planned[table][chain])
+            for (table, chain), wanted in planned.items():
                 count += len(wanted)
-                if wanted != live.get((table, chain), []):
+                if list(wanted) != live.get((table, chain), []):
                     found.append(f"{behaviour}: {family.name} {table} {chain}")
     assert not found, "\n".join(found)
     assert count > 10 * len(SAMPLE), f"only {count} rules were compared"

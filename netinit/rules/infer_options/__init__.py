@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -20,7 +21,7 @@ from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Rou
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, list_rules
+from netinit.rules.iptables.write import Listing, WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
@@ -161,10 +162,7 @@ def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
 
 def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
     """Return a plan's rules as iptables has them: one for each element of a list."""
-    return {
-        family: {(table, name): rules for table, chains in list_rules(plan_made, family).items() for name, rules in chains.items()}
-        for family in FAMILIES
-    }
+    return {family: encode_each(write_plan(plan_made, family), partial(WrittenRule.listed, family=family)) for family in FAMILIES}
 
 
 def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:

@@ -44,12 +44,8 @@ class SetDestination(Destination):
     place = EXTENSION
     name: str
 
-    def xt(self) -> tuple[str, ...]:
-        """Return the one match of all networks."""
-        return (_format_question(self.name),)
-
     def each(self) -> tuple[Match, ...]:
-        """Return the match as it is read: without the networks."""
+        """Return the match as it is written and read: without the networks."""
         return (UnknownMatch(text=_format_question(self.name)),)
 
     def describe(self) -> str:
@@ -62,7 +58,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if not _is_unread(elements) and match.xt() == (_format_question(name),):
+            if not _is_unread(elements) and match.xt() == _format_question(name):
                 texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
                 matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
     return rule.replace(matches=tuple(matches))
