@@ -43,7 +43,13 @@ class WrittenChain(Record):
         """The rules' texts."""
         return [written.text for written in self.rules]
 
+    @property
+    def placed(self) -> Placed:
+        """The rules with their positions."""
+        return [(number if number <= self.inserted else 0, one.text) for number, one in enumerate(self.rules, 1)]
 
+
+Placed = list[tuple[int, str]]  # position in a chain (0: at its end) and rule
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
@@ -169,16 +175,26 @@ def _is_tcp(match: Match) -> bool:
     return match.protocol == "tcp" and match.header_fields is not None
 
 
+def add_rules(chain: str, placed: Placed) -> list[str]:
+    """Return the commands that add rules to a chain."""
+    return [f"-I {chain} {position} {text}" if position else f"-A {chain} {text}" for position, text in placed]
+
+
 def render_restore(written: Written) -> str:
     """Return input for iptables-restore --noflush, for a namespace without rules of ours."""
-    return _render(written, _commands)
+    return _render(written, lambda name, chain: add_rules(name, chain.placed))
 
 
-def _render(written: Written, commands: Callable[[dict[str, WrittenChain]], Iterable[tuple[str, str]]]) -> str:
+def render_listing(written: Written) -> str:
+    """Return the rules as iptables-save lists them, without policies of built-in chains."""
+    return _render(written, lambda name, chain: [f"-A {name} {text}" for text in chain.texts])
+
+
+def _render(written: Written, lines_of: Callable[[str, WrittenChain], list[str]]) -> str:
     lines = []
     for table, chains in written.items():
         lines += [f"*{table}", *[f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]]
-        lines += [f"{command} {text}" for command, text in commands(chains)]
+        lines += [line for name, chain in chains.items() for line in lines_of(name, chain)]
         lines.append("COMMIT")
     return "".join([line + "\n" for line in lines])
 
@@ -201,11 +217,6 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
         )  # fmt: skip
 
 
-def render_listing(written: Written) -> str:
-    """Return the rules as iptables-save lists them, without policies of built-in chains."""
-    return _render(written, lambda chains: [(f"-A {name}", text) for name, chain in chains.items() for text in chain.texts])
-
-
 def show_listing(listing: Listing) -> str:
     """Format a listing for people, one line for each rule."""
     lines = []
@@ -222,11 +233,6 @@ def render_commands(written: Written, family: Family) -> list[str]:
     lines = []
     for table, chains in written.items():
         lines += [f"{family.program} -t {table} -N {chain}" for chain in chains if chain not in BUILTIN_CHAINS]
-        lines += [f"{family.program} -t {table} {command} {text}" for command, text in _commands(chains)]
+        commands = [command for name, chain in chains.items() for command in add_rules(name, chain.placed)]
+        lines += [f"{family.program} -t {table} {command}" for command in commands]
     return lines
-
-
-def _commands(chains: dict[str, WrittenChain]) -> Iterator[tuple[str, str]]:
-    for name, chain in chains.items():
-        for position, written in enumerate(chain.rules, 1):
-            yield (f"-I {name} {position}" if position <= chain.inserted else f"-A {name}"), written.text

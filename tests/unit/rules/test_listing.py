@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core import family_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.rules.iptables.ownership import target_of
@@ -188,7 +189,7 @@ def test_a_rule_of_ours_with_foreign_text_is_deleted_by_number_and_put_back_with
     owned = {("nat", "OUTPUT"): [1, 2]}
     removal = write_transition({}, listing, owned)
     assert removal.split("\n")[2:4] == ["-D OUTPUT 2", "-D OUTPUT -j ISTIO_OUTPUT"]
-    back, lost = target_from_listing(listing, owned)
+    back, lost = target_from_listing(family_rules(listing, owned))
     assert back == {"nat": {"OUTPUT": [(2, "-j ISTIO_OUTPUT"), (3, "-j ISTIO_OUTPUT")], "ISTIO_OUTPUT": [(0, "-j RETURN")]}}
     assert lost == ("nat ISTIO_OUTPUT rule 1",)
     for script in (removal, write_transition(back, listing, owned)):
