@@ -14,7 +14,7 @@ from netinit.rules.iptables.sets import render_preparation, use_sets
 from netinit.rules.iptables.transition import target_from_listing, target_from_plan, write_transition
 from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.model import Plan
-from netinit.rules.nft import render_script
+from netinit.rules.nft import Written, plan_tables, render_script, write_steps
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
 from netinit.simulate.endpoints import make_inbound, make_outbound
@@ -52,6 +52,7 @@ __all__ = [
     "target_from_plan",
     "target_of",
     "use_sets",
+    "write_nft",
     "write_plan",
     "write_rule",
     "write_transition",
@@ -71,3 +72,8 @@ def plan(options: Options) -> Plan:
 def family_rules(listing, owned, written=None, family=IPV4) -> FamilyRules:
     """One family's listed rules beside those that are written."""
     return FamilyRules(family=family, written=written or {}, listing=listing, owned=owned)
+
+
+def write_nft(made: Plan, *, comments: bool = False) -> Written:
+    """A plan's tables as nft lists them."""
+    return write_steps(plan_tables(made), comments=comments)

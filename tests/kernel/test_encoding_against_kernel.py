@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from core import plan
+from core import plan, write_nft
 from goldens import SAMPLE, options_of
 from netinit.backends.nftables import NftablesBackend
 from netinit.base.net import FAMILIES
@@ -25,7 +25,6 @@ from netinit.lab import NetworkNamespace
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.nft import TABLE_NAMES, render_tables
-from netinit.rules.nft import write_plan as write_native
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables import building
 from programming import needs
@@ -53,7 +52,7 @@ def test_the_backend_makes_of_goldens_what_nft_makes_of_their_text(require_netns
         for by_program in (True, False):
             with NetworkNamespace("encoding") as namespace:
                 if by_program:
-                    done = namespace.run(["nft", "-f", "-"], stdin=render_tables(write_native(made, comments=comments)))
+                    done = namespace.run(["nft", "-f", "-"], stdin=render_tables(write_nft(made, comments=comments)))
                     assert done.returncode == 0, f"{behaviour}: {done.stderr}"
                 else:
                     namespace.call(program, made, comments)

@@ -59,7 +59,7 @@ def encode_rule(matches: Sequence[Match], target: Target, family: Family, commen
         writer.add_struct(b"match", pad_comment(comment))
     writer.count()
     if target.compat and getattr(form, target.compat):
-        target.express(writer, 0, family)
+        target.express(writer, family)
     elif target.xt(family):
         writer.add_struct(b"target", target.struct(family))
     return writer.block()

@@ -81,5 +81,5 @@ def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) 
     target = step.target
     if isinstance(target, Jump):
         target = Jump(chain=format_chain(target.chain), goto=target.goto)
-    target.express(writer, step.part, step.rule.families[0])
+    target.express(writer, step.rule.families[0])
     return writer.block()

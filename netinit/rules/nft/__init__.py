@@ -25,7 +25,7 @@ from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
     Condition: TypeAlias = "Match | Family"
@@ -43,11 +43,22 @@ def format_hook(hook: str, kind: str, priority: int, *, accepts: bool = True) ->
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
     """Format a rule of the kernel as nft lists it, as one rule even if nft writes several."""
-    conditions = [one.nft() for one in rule.matches if isinstance(one, InterfaceMatch)]
-    if len(rule.families) == 1 and not any(isinstance(one, AddressMatch) for one in rule.matches):
-        conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
-    conditions += [one.nft() for one in rule.matches if not isinstance(one, InterfaceMatch)]
-    return " ".join([word for word in (*conditions, "counter" if counter else "", rule.target.nft(rule.families[0])[0]) if word])
+    conditions = _order_conditions(rule.matches, rule.families[0] if len(rule.families) == 1 else None)
+    words = (*map(_format_condition, conditions), "counter" if counter else "", rule.target.nft(rule.families[0]))
+    return " ".join([word for word in words if word])
+
+
+def _order_conditions(matches: Sequence[Match], family: Family | None) -> tuple[Condition, ...]:
+    """Return the conditions of a rule of one family or both: interfaces first, as in Istio; an address shows the family."""
+    interfaces = [one for one in matches if isinstance(one, InterfaceMatch)]
+    others: list[Condition] = [one for one in matches if not isinstance(one, InterfaceMatch)]
+    if family and not any(isinstance(one, AddressMatch) for one in matches):
+        others.insert(0, family)
+    return (*interfaces, *others)
+
+
+def _format_condition(condition: Condition) -> str:
+    return f"meta nfproto {condition.name.lower()}" if isinstance(condition, Family) else condition.nft()
 
 
 class NftStep(Record):
@@ -55,23 +66,16 @@ class NftStep(Record):
 
     conditions: tuple[Condition, ...]
     target: Target
-    part: int = 0  # index of the target's rule, see Target.nft
     rule: Rule
 
     def text(self, *, comments: bool = False) -> str:
         """Return the rule as nft lists it."""
-        words = [f"meta nfproto {one.name.lower()} " if isinstance(one, Family) else f"{one.nft()} " for one in self.conditions]
-        comment = f' comment "{self.rule.comment}"' if comments else ""
-        return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
+        words = [*map(_format_condition, self.conditions), "counter", self.target.nft(self.rule.families[0])]
+        return " ".join([*words, f'comment "{self.rule.comment}"'] if comments else words)
 
 
 Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook (empty: only jumps lead to it), and its rules
 Written = dict[str, dict[str, tuple[str, list[str]]]]  # table -> chain -> its hook, and its rules as nft lists them
-
-
-def write_plan(plan: Plan, *, comments: bool = False) -> Written:
-    """Write the plan by table, as nft lists it."""
-    return write_steps(plan_tables(plan), comments=comments)
 
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
@@ -94,37 +98,27 @@ def plan_steps(table: Table) -> Steps:
     for chain in table.chains:
         steps: list[NftStep] = []
         for rule in (*chain.inserted, *chain.rules):
-            conditions = _plan_conditions(rule, entering[chain.name])
+            limited = rule.target.nft_spells_family or not entering[chain.name] <= set(rule.families)
+            matches = [match for match in rule.matches if not match.nft_chain]
+            conditions = _order_conditions(matches, rule.families[0] if limited else None)
             last = next((match for match in rule.matches if match.nft_chain), None)
             if last:
                 name, finish = _plan_chain_of(last, rule)
                 chains[name] = "", finish
                 steps.append(NftStep(conditions=conditions, target=Jump(chain=name), rule=rule))
             else:
-                count = len(rule.target.nft(rule.families[0]))
-                steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
+                steps += [NftStep(conditions=conditions, target=target, rule=rule) for target in rule.target.nft_targets()]
         hook = format_hook(chain.name, *expected_base(table.name, chain.name)) if chain.builtin else ""
         chains[format_chain(chain.name)] = hook, steps
     return chains
 
 
-def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
-    """Return the rule's conditions, the interface first as in Istio, without one tested in a separate chain."""
-    interfaces = [match for match in rule.matches if isinstance(match, InterfaceMatch)]
-    others: list[Condition] = [match for match in rule.matches if not (isinstance(match, InterfaceMatch) or match.nft_chain)]
-    limited = rule.target.nft_spells_family or not entering <= set(rule.families)
-    if limited and not any(isinstance(match, AddressMatch) for match in rule.matches):
-        others.insert(0, rule.families[0])
-    return (*interfaces, *others)
-
-
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
     """Return name and rules of the chain that tests `last`."""
-    (target,) = rule.target.nft(rule.families[0])
     unless = last.nft_unless()
     steps = [NftStep(conditions=(unless,), target=Return(), rule=rule)] if unless else []
     steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
-    return f"{target.rpartition(' ')[2]}-{last.nft_chain}", steps
+    return f"{rule.target.nft(rule.families[0]).rpartition(' ')[2]}-{last.nft_chain}", steps
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
@@ -173,7 +167,7 @@ def render_script(plan: Plan, *, comments: bool = False) -> str:
     """Return input for `nft -f -`: one transaction that replaces, or adds, the tables with the plan's prefix."""
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
     deletions = "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names])
-    return deletions + render_tables(write_plan(plan, comments=comments))
+    return deletions + render_tables(write_steps(plan_tables(plan), comments=comments))
 
 
 def miss_all(tables: Iterable[str]) -> tuple[model.Difference, ...]:
