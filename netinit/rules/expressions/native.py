@@ -62,12 +62,10 @@ def arrange(
     return EncodedTable(chains=settled, sets=tuple(named))
 
 
-def find_unequal(planned: EncodedTable, live: EncodedTable) -> list[str]:
-    """Return the chains whose rules differ from the plan's; all chains if the sets differ."""
+def are_equal(planned: EncodedTable, live: EncodedTable) -> bool:
+    """Whether two tables have the same rules, and the same elements of sets in any order."""
     sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
-    if sets != others:
-        return [*planned.chains]
-    return [name for name in dict.fromkeys((*planned.chains, *live.chains)) if planned.chains.get(name) != live.chains.get(name)]
+    return sets == others and planned.chains == live.chains
 
 
 def _encode_step(step: NftStep, sets: list[EncodedSet], *, splits_ranges: bool) -> bytes:
