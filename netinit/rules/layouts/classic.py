@@ -46,17 +46,16 @@ def plan(options: SettledOptions) -> Plan:
 
 
 def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
-    table, ports = MANGLE if transparent else NAT, "inbound_ports"
+    table = MANGLE if transparent else NAT
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
-    builder.append(table, model.PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    builder.exclude(table, ISTIO_INBOUND, *inbound.excluded_ports(options))
+    inbound.enter(builder, options, table)
     chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=model.ISTIO_TPROXY if transparent else model.ISTIO_IN_REDIRECT),
-        why="these inbound connections go to the proxy", origin=ports,
+        why="these inbound connections go to the proxy", origin="inbound_ports",
     )  # fmt: skip
 
 

@@ -30,7 +30,6 @@ _LONG = {
 _BUILT_IN = frozenset(_LONG.values())
 _PROTOCOLS = {"0": "all", "icmpv6": "ipv6-icmp"}
 _PROTOCOL_NUMBERS = frozenset(map(str, range(256)))
-_ANY = {4: Network.parse("0.0.0.0/0"), 6: Network.parse("::/0")}
 _BLANKS = " \t"
 
 
@@ -76,7 +75,7 @@ def normalise_rule(rule: Rule) -> tuple[object, ...]:
 
 def _always_holds(match: Match) -> bool:
     if isinstance(match, AddressMatch):
-        return not match.negated and any(network in match.networks for network in _ANY.values())
+        return not match.negated and any(not network.length for network in match.networks)
     return isinstance(match, InterfaceMatch) and not match.negated and "+" in match.names
 
 
