@@ -5,9 +5,8 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
-from netinit.rules.expressions.native import EncodedTable, encode_steps
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
-from netinit.rules.nft import model_name, model_table, plan_tables
+from netinit.rules.nft import EncodedTable, encode_steps, model_name, model_table, plan_tables
 from netinit.rules.rule_builder import EncodedSet
 from netinit.simulate.ruleset import chains_of
 from netinit.simulate.snapshot_rules import load_snapshot

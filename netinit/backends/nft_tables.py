@@ -16,9 +16,8 @@ from netinit.base.netlink_attributes import HEADER
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
-from netinit.rules.expressions.native import EncodedTable, are_equal, arrange, encode_steps
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, miss_all
+from netinit.rules.nft import DIALECT, EncodedTable, are_equal, arrange, encode_steps, miss_all
 from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False

@@ -8,13 +8,12 @@ from typing import Any
 
 from netinit.base.net import FAMILIES
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
-from netinit.rules import model
-from netinit.rules.expressions.native import encode_steps
+from netinit.rules import model, nft
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, Difference, LiveChain, LiveRule, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables, render_tables
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
@@ -43,7 +42,7 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
 
 def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
     """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
-    encoded = encode_steps(chains)
+    encoded = nft.encode_steps(chains)
     around = References(sets={(INET, table, one.name): one for one in encoded.held_sets(table)}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
@@ -68,7 +67,7 @@ def _key(live: LiveRule, table: str) -> Key:
 
 def render_live(snapshot: Snapshot) -> str:
     """Format our tables as nft does, without sets and objects."""
-    return render_tables({
+    return nft.render_tables({
         name: {chain: (format_chain_hook(held), [format_live(rule) for rule in held.rules]) for chain, held in chains.items()}
         for name, chains in decode_tables(snapshot).items()
     })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Write a plan in nft syntax: own tables, replaced as a whole; one rule for each list; both families at once.
+"""Write a plan as tables of nft, replaced as a whole: one rule for each list, both families at once; as text and as expressions.
 
 The text is what `nft --stateless list table` prints (nft 1.0.6). Tables and chains have Istio's names in native mode.
 
@@ -21,16 +21,20 @@ from netinit.rules import model
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, PRIORITIES, TABLES, Plan, Rule, Table, expected_base
+from netinit.rules.rule_builder import ANONYMOUS, EncodedSet, RuleBuilder, settle
 from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
+
+    from netinit.base.snapshot import NftSet
 
     Condition: TypeAlias = "Match | Family"
 
 DIALECT = "nft"
+INET = 1  # NFPROTO_INET of linux/netfilter.h
 TABLE_NAMES = tuple([prefix + name for prefix in model.NFT_PREFIXES for name in TABLES])
 PRIORITY_NAMES = {PRIORITIES[table]: table for table in (model.RAW, model.MANGLE, model.FILTER)}
 
@@ -72,6 +76,21 @@ class NftStep(Record):
         """Return the rule as nft lists it."""
         words = [*map(_format_condition, self.conditions), "counter", self.target.nft(self.rule.families[0])]
         return " ".join([*words, f'comment "{self.rule.comment}"'] if comments else words)
+
+    def encode(self, sets: list[EncodedSet], *, splits_ranges: bool) -> bytes:
+        """Return the rule's expressions; its anonymous sets are added to `sets`. See RuleBuilder for `splits_ranges`."""
+        writer = RuleBuilder(INET, sets, splits_ranges=splits_ranges)
+        for condition in self.conditions:
+            if isinstance(condition, Family):
+                writer.limit_family(condition)
+            else:
+                condition.express(writer)
+        writer.count()
+        target = self.target
+        if isinstance(target, Jump):
+            target = Jump(chain=format_chain(target.chain), goto=target.goto)
+        target.express(writer, self.rule.families[0])
+        return writer.block()
 
 
 Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook (empty: only jumps lead to it), and its rules
@@ -173,3 +192,57 @@ def render_script(plan: Plan, *, comments: bool = False) -> str:
 def miss_all(tables: Iterable[str]) -> tuple[model.Difference, ...]:
     """Return the differences of a namespace without these tables."""
     return tuple([model.Difference(kind=model.MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])
+
+
+# ---- expressions ---------------------------------------------------------------------------------------------------------
+
+
+class EncodedTable(Record):
+    """The expressions of a table's rules by chain, with counters at zero; its anonymous sets in order of use (`__set0`, ...)."""
+
+    chains: dict[str, tuple[bytes, ...]]
+    sets: tuple[EncodedSet, ...]
+
+    def held_sets(self, table: str) -> tuple[NftSet, ...]:
+        """Return the sets as a snapshot has them."""
+        return tuple([one.held(INET, table) for one in self.sets])
+
+
+def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
+    """Return the table with these chains, as nft programs it; see RuleBuilder for `splits_ranges`."""
+    sets: list[EncodedSet] = []
+    encoded = {
+        chain: tuple([step.encode(sets, splits_ranges=splits_ranges) for step in steps])
+        for chain, (_, steps) in chains.items()
+    }
+    return EncodedTable(chains=encoded, sets=tuple(sets))
+
+
+def arrange(
+    rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
+) -> EncodedTable:
+    """Return a table of the kernel in the form of a planned one.
+
+    `rules`: chain and expressions of each; `chains`: the planned order. Hooks, policies and flags are not included.
+    """
+    blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
+    for chain, block in rules:
+        blocks.setdefault(chain, []).append(block)
+    named: list[EncodedSet] = []
+
+    def rename(old: bytes) -> bytes:
+        found = sets.get(old)
+        if found is None:
+            return old
+        new = ANONYMOUS + str(len(named)).encode()
+        named.append(found.replace(name=new.decode()))
+        return new
+
+    settled = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
+    return EncodedTable(chains=settled, sets=tuple(named))
+
+
+def are_equal(planned: EncodedTable, live: EncodedTable) -> bool:
+    """Whether two tables have the same rules, and the same elements of sets in any order."""
+    sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
+    return sets == others and planned.chains == live.chains

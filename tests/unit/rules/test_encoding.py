@@ -7,8 +7,8 @@ from goldens import BEHAVIOURS, options_of
 from netinit.base.net import IPV4
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
-from netinit.rules.expressions.native import are_equal, arrange
 from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.nft import are_equal, arrange
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
