@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from netinit.base.net import IPV4
 from netinit.base.sanitize import quote_words
-from netinit.base.snapshot import IP, IP6
 from netinit.rules.foreign_targets import AsWritten, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, unfold_rule
 from netinit.rules.matches.context import UnknownMatch
@@ -41,8 +39,8 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
     else:
         from netinit.rules.expressions.rule_reader import LiveTables  # not for legacy tables
 
-        live, number = LiveTables(snapshot), IP if family is IPV4 else IP6
-        tables = {name: live.chains(number, name) for name in live.names(number) if name in KNOWN_TABLES}
+        live = LiveTables(snapshot)
+        tables = {name: live.chains(family.number, name) for name in live.names(family.number) if name in KNOWN_TABLES}
     sets = dict(snapshot.address_sets)
     return {
         name: ListedTable(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from sys import byteorder
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.net import FAMILIES, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.decoding import registers
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
@@ -128,7 +128,7 @@ def _decode_variants(rule: NftRule, expressions: list[tuple[str, dict[int, bytes
 
 
 def _families(family: int) -> tuple[Family, ...]:
-    return {IP: (IPV4,), IP6: (IPV6,)}.get(family, FAMILIES)
+    return tuple([one for one in FAMILIES if one.number == family]) or FAMILIES
 
 
 class _Walk:
