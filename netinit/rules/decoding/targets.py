@@ -100,11 +100,10 @@ def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
     number = read_number(port) if colon else 0
     try:
-        return (
-            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
-        )
+        address = parse_address(address.strip("[]")) if address else ""
     except ValueError:  # a range of addresses: the kernel chooses
         return None
+    return None if number is None else DestinationNat(address=address, port=number)
 
 
 _MESSAGES = {

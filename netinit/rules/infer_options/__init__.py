@@ -29,7 +29,7 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, P
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
-RulesOf = Callable[[Plan], dict[Family, Chains]]
+RulesOf = Callable[[Plan], Mapping[Family, Chains]]
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -108,17 +108,13 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
         return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
 
 
-def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
+def _rules_of(plan_made: Plan) -> Mapping[Family, Chains]:
     """Return a plan's rules as nft has them: a list is one rule."""
-    return {
-        family: {
-            (table.name, chain.name): rules
-            for table in plan_made.tables
-            for chain in table.chains
-            if (rules := [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families])
-        }
-        for family in plan_made.families
-    }
+    found: dict[Family, dict[tuple[str, str], list[Rule]]] = {family: {} for family in plan_made.families}
+    for table, chain, rule in plan_made.walk():
+        for family in [one for one in rule.families if one in found]:
+            found[family].setdefault((table, chain), []).append(rule)
+    return found
 
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:

@@ -14,7 +14,7 @@ from netinit.options import ON, REDIRECT, REJECT, TPROXY, Interception, Options,
 from netinit.options.kinds import ALL, NETWORKS_OR_ALL, Flag
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import Protocol
-from netinit.rules.model import FILTER, Plan, Rule
+from netinit.rules.model import FILTER, Rule
 from netinit.rules.targets import Redirect
 
 Shape = tuple[Any, ...]  # of a rule, match or target: what it has whatever the values, without numbers, networks and interfaces
@@ -137,7 +137,9 @@ def find_places(layout: str) -> tuple[dict[str, OptionPlaces], Words]:
         with suppress(OptionError):  # without an option that this layout needs
             made = plan(Options(layout=layout, **given).settle(offline()))
             plans.append({field: {} for field in samples})
-            for table, chain, rule in _rules_of(made):
+            for table, chain, rule in made.walk():
+                if table == FILTER and chain in untranslated.CHAINS:
+                    continue  # repeats a rule of nat
                 origin, shape = rule.origin.option if rule.origin else "", shape_of_rule(table, chain, rule)
                 word = given.get(origin)
                 makers.setdefault(shape, set()).add((origin, word if isinstance(word, (str, bool)) else None))
@@ -201,14 +203,6 @@ def _sample(flag: Flag, number: int) -> Any:
             value = flag.kind.read(text)
             return None if isinstance(value, (bool, str)) else value
     return None
-
-
-def _rules_of(made: Plan) -> Iterator[tuple[str, str, Rule]]:
-    """Yield table, chain and rule, except for rules that repeat those of nat."""
-    for table in made.tables:
-        for chain in table.chains:
-            if table.name != FILTER or chain.name not in untranslated.CHAINS:
-                yield from [(table.name, chain.name, rule) for rule in (*chain.inserted, *chain.rules)]
 
 
 def _values_of(rule: Rule, shape: Shape) -> Iterator[tuple[OptionPlace, tuple[Any, ...]]]:

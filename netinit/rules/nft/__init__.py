@@ -116,7 +116,7 @@ def plan_steps(table: Table) -> Steps:
     chains: Steps = {}
     for chain in table.chains:
         steps: list[NftStep] = []
-        for rule in (*chain.inserted, *chain.rules):
+        for rule in chain.all_rules:
             limited = rule.target.nft_spells_family or not entering[chain.name] <= set(rule.families)
             matches = [match for match in rule.matches if not match.nft_chain]
             conditions = _order_conditions(matches, rule.families[0] if limited else None)
@@ -146,7 +146,7 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
     jumps = [
         (chain.name, rule.target.chain, frozenset(rule.families))
         for chain in table.chains
-        for rule in (*chain.inserted, *chain.rules)
+        for rule in chain.all_rules
         if isinstance(rule.target, Jump)
     ]
     for _ in table.chains:  # a path through all chains has fewer jumps than there are chains
