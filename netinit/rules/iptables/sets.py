@@ -6,7 +6,7 @@ incomplete while rules use it.
 
 from __future__ import annotations
 
-from netinit.base.net import Family, Network
+from netinit.base.net import Network
 from netinit.base.records import Record
 from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
@@ -33,7 +33,6 @@ class AddressSet(Record):
     """A set that a plan needs: its elements as ipset lists them, and the rule that uses it."""
 
     name: str
-    family: Family
     elements: frozenset[str]
     rule: Rule
 
@@ -87,10 +86,9 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
         if not (use and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
             matches.append(match)
             continue
-        family = match.networks[0].family
-        name = f"{owner}-{use}-{family.version}"
+        name = f"{owner}-{use}-{match.networks[0].family.version}"
         elements = frozenset([element for network in match.networks for element in format_element(network)])
-        made = AddressSet(name=name, family=family, elements=elements, rule=rule)
+        made = AddressSet(name=name, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
             matches.append(match)
             continue

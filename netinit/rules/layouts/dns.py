@@ -20,14 +20,6 @@ QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 ORIGIN = "redirect_dns"
 
 
-def wanted(options: Interception, warnings: list[str]) -> bool:
-    """Whether the requested DNS capture is possible; adds a warning if not."""
-    if not options.capture_all_dns and not options.dns_servers:
-        warnings.append(f"{options.flag(ORIGIN).label}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
-        return False
-    return True
-
-
 def capture(builder: Builder, options: Interception) -> None:
     """Redirect queries to the proxy's resolver, and separate the zones."""
     everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
