@@ -223,8 +223,5 @@ class Difference(Record):
         words = (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
         place = " ".join([word for word in words if word])
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return escape(f"{self.kind}: {place}: {self._format() if self.rule else 'the chain itself'}{why}")
-
-    def _format(self) -> str:
-        rule = shorten(self.rule, MAX_RULE_LENGTH)
-        return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule
+        rule = shorten(self.rule, MAX_RULE_LENGTH) or "the chain itself"
+        return escape(f"{self.kind}: {place}: {f'`{rule}` with comment {quote(self.comment)}' if self.comment else rule}{why}")
