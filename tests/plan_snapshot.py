@@ -29,7 +29,7 @@ def snapshot_of(plan: Plan) -> Snapshot:
         tables=tuple(NftTable(family=INET, name=name) for name in tables),
         chains=tuple(chain_of(name, chain) for name, table in tables.items() for chain in table.chains),
         rules=tuple(rules),
-        sets=tuple(one for name, table in tables.items() for one in table.held_sets(name)),
+        sets=tuple(one.held(INET, name) for name, table in tables.items() for one in table.sets),
     )
 
 

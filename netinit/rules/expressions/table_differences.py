@@ -43,7 +43,7 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
 def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
     """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
     encoded = nft.encode_steps(chains)
-    around = References(sets={(INET, table, one.name): one for one in encoded.held_sets(table)}, devices={})
+    around = References(sets={(INET, table, one.name): one.held(INET, table) for one in encoded.sets}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
         held = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]

@@ -74,9 +74,10 @@ class OptionPlaces(Record):
         `known` are other options, whose values are not this one's; it gains the switches whose values follow this one's.
         """
         read: list[tuple[Family, OptionPlace, list[Any]]] = []
+        is_of_families = isinstance(items_of(self.sample)[0], Network) or ":" in str(self.sample)
         for family, rules in live.items():
             place, chosen = next(((place, chosen) for place in self.places if (chosen := place.find(rules))), (None, []))
-            if place and (self._is_of_families or not any(values for _, _, values in read)):
+            if place and (is_of_families or not any(values for _, _, values in read)):
                 values = [value for rule in chosen for value in self._convert(place.read(rule), family, unread)]
                 for value in [value for other in self.others[place] for value in items_of(known.get(other, other))]:
                     if value in values:
@@ -96,10 +97,6 @@ class OptionPlaces(Record):
             redirects = self.places[0].part[0] is Redirect
             unread.append(f"{self.flag.label}: {'the rule that redirects to it is missing' if redirects else 'no rule names one'}")
         return None
-
-    @property
-    def _is_of_families(self) -> bool:
-        return isinstance(items_of(self.sample)[0], Network) or ":" in str(self.sample)
 
     def _convert(self, values: tuple[Any, ...], family: Family, unread: list[str]) -> list[Any]:
         """Return what the option has for these values of a rule."""

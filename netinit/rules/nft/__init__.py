@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
 
-    from netinit.base.snapshot import NftSet
-
     Condition: TypeAlias = "Match | Family"
 
 DIALECT = "nft"
@@ -202,10 +200,6 @@ class EncodedTable(Record):
 
     chains: dict[str, tuple[bytes, ...]]
     sets: tuple[EncodedSet, ...]
-
-    def held_sets(self, table: str) -> tuple[NftSet, ...]:
-        """Return the sets as a snapshot has them."""
-        return tuple([one.held(INET, table) for one in self.sets])
 
 
 def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
