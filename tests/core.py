@@ -6,21 +6,15 @@ from hosts import Host
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import Options, SettledOptions, offline
 from netinit.rules import layouts
-from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, same_table
+from netinit.rules.iptables.compare import FamilyRules
 from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.sets import render_preparation, use_sets
-from netinit.rules.iptables.transition import (
-    is_interrupted,
-    target_from_listing,
-    target_from_plan,
-    unchanged_tables,
-    write_transition,
-)
+from netinit.rules.iptables.transition import target_from_listing, target_from_plan, write_transition
 from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.model import Plan
-from netinit.rules.nft import render_script
+from netinit.rules.nft import Written, plan_tables, render_script, write_steps
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
 from netinit.simulate.endpoints import make_inbound, make_outbound
@@ -37,12 +31,9 @@ __all__ = [
     "Options",
     "Packet",
     "Surroundings",
-    "compare_listing",
     "describe_plan",
-    "find_foreign_jumps",
-    "find_shadows",
+    "family_rules",
     "holds_foreign_rules",
-    "is_interrupted",
     "keep_foreign_rules",
     "load_plan",
     "make_inbound",
@@ -55,14 +46,13 @@ __all__ = [
     "render_preparation",
     "render_restore",
     "render_script",
-    "same_table",
     "settled",
     "simulate",
     "target_from_listing",
     "target_from_plan",
     "target_of",
-    "unchanged_tables",
     "use_sets",
+    "write_nft",
     "write_plan",
     "write_rule",
     "write_transition",
@@ -77,3 +67,13 @@ def settled(options: Options) -> SettledOptions:
 def plan(options: Options) -> Plan:
     """The plan of options, settled or not."""
     return layouts.plan(settled(options))
+
+
+def family_rules(listing, owned, written=None, family=IPV4) -> FamilyRules:
+    """One family's listed rules beside those that are written."""
+    return FamilyRules(family=family, written=written or {}, listing=listing, owned=owned)
+
+
+def write_nft(made: Plan, *, comments: bool = False) -> Written:
+    """A plan's tables as nft lists them."""
+    return write_steps(plan_tables(made), comments=comments)

@@ -18,8 +18,8 @@ from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
 from netinit.rules.iptables.parse import Word, split_words
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.write import Listing
-from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Plan
+from netinit.rules.iptables.write import Listing, Written
+from netinit.rules.model import FILTER, INPUT, MANGLE, NAT, OUTPUT, PREROUTING, RAW
 
 FORWARD, POSTROUTING, SECURITY = "FORWARD", "POSTROUTING", "security"
 TABLE_HOOKS = {  # a table's built-in chains; tables and chains in the order of iptables-nft-save
@@ -160,7 +160,7 @@ class HeldText(HeldFamily):
         accepts = not any(table.policies[chain] == "DROP" for table in tables.values() for chain in table.policies)
         return cls(family=family, text=text, tables=tables, rules=rules, accepts=accepts, snapshot=Snapshot)
 
-    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+    def is_as_planned(self, written: Written) -> bool:
         return False  # rules are compared one by one
 
     def decode(self) -> Listing:

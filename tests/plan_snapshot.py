@@ -5,9 +5,8 @@ from __future__ import annotations
 from netinit.base.net import Family
 from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
-from netinit.rules.expressions.native import EncodedTable, encode_steps
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
-from netinit.rules.nft import model_name, model_table, plan_tables
+from netinit.rules.nft import EncodedTable, encode_steps, model_name, model_table, plan_tables
 from netinit.rules.rule_builder import EncodedSet
 from netinit.simulate.ruleset import chains_of
 from netinit.simulate.snapshot_rules import load_snapshot
@@ -30,7 +29,7 @@ def snapshot_of(plan: Plan) -> Snapshot:
         tables=tuple(NftTable(family=INET, name=name) for name in tables),
         chains=tuple(chain_of(name, chain) for name, table in tables.items() for chain in table.chains),
         rules=tuple(rules),
-        sets=tuple(one for name, table in tables.items() for one in table.held_sets(name)),
+        sets=tuple(one.held(INET, name) for name, table in tables.items() for one in table.sets),
     )
 
 

@@ -56,7 +56,7 @@ def express_target(target, writer, family):
         writer.store_mark(connection=False)
         writer.decide(NF_ACCEPT)
     elif target != Observe(text=""):  # otherwise it only counts
-        target.express(writer, 0, family)
+        target.express(writer, family)
 
 
 def _hand_over(target, writer, family):

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from netinit.base.netlink_attributes import HeldChain
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
-    from netinit.rules.iptables.write import Listing
-    from netinit.rules.model import Plan
+    from netinit.rules.iptables.write import Listing, Written
     from netinit.rules.xtables.building import TableEntry
 
     Place = tuple[str, str]  # table, chain
@@ -56,11 +55,10 @@ class HeldFamily(Record):
             snapshot = snapshot.replace(address_sets=tuple(detect.set_names().items()))
         return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
 
-    def is_as_planned(self, plan: Plan, *, comments: bool) -> bool:
+    def is_as_planned(self, written: Written) -> bool:
         """Whether the rules are the plan's, byte for byte as a version of iptables programs them."""
         live = self.settled() if self.accepts else {}
-        for tables in self.encode(plan, comments=comments) if self.accepts else ():
-            planned = {(table, name): rules for table, chains in tables.items() for name, rules in chains.items() if rules}
+        for planned in self.encode(written) if self.accepts else ():
             if planned == live:
                 return True
             if {place: len(rules) for place, rules in planned.items()} != {place: len(rules) for place, rules in live.items()}:
@@ -71,8 +69,8 @@ class HeldFamily(Record):
         """Return the rules without what the kernel decides, and without empty chains."""
         return {place: tuple(rules) for place, rules in self.rules.items() if rules}
 
-    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
-        """Yield the plan's rules by table and chain, as each version of iptables programs them."""
+    def encode(self, written: Written) -> Iterator[Mapping[Place, tuple[object, ...]]]:
+        """Yield the plan's rules as each version of iptables programs them, without empty chains."""
         raise NotImplementedError
 
     @property
@@ -99,11 +97,11 @@ class HeldNft(HeldFamily):
 
         return {place: tuple([settle(one) for one in rules]) for place, rules in self.rules.items() if rules}
 
-    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
+    def encode(self, written: Written) -> Iterator[Mapping[Place, tuple[object, ...]]]:
         from netinit.rules.expressions.compat import FORM, FORMS, encode_plan
 
         for form in dict.fromkeys((FORM, *FORMS.values())):
-            yield encode_plan(plan, self.family, comments=comments, form=form)
+            yield encode_plan(written, self.family, form)
 
 
 class HeldLegacy(HeldFamily):
@@ -111,10 +109,10 @@ class HeldLegacy(HeldFamily):
 
     rules: dict[Place, tuple[TableEntry, ...]]  # type: ignore[assignment] # read only
 
-    def encode(self, plan: Plan, *, comments: bool) -> Iterator[Mapping[str, Mapping[str, tuple[object, ...]]]]:
+    def encode(self, written: Written) -> Iterator[Mapping[Place, tuple[object, ...]]]:
         from netinit.rules.xtables.building import encode_plan
 
-        yield encode_plan(plan, self.family, comments=comments)
+        yield encode_plan(written, self.family)
 
 
 if TYPE_CHECKING:

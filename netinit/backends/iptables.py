@@ -42,8 +42,10 @@ class XtablesState(State):
     def compare(self, plan: Plan) -> Comparison:
         if not self.held:
             return FirstComparison(plan, self)
-        if self.ours and all(one.is_as_planned(plan, comments=self.comments) for one in self.held):
-            return PlannedComparison(plan, self)
+        if self.ours:
+            planned = PlannedComparison(plan, self)
+            if all(one.is_as_planned(planned.written[one.family]) for one in self.held):
+                return planned
         return self.compare_rules(plan)
 
     def removal(self, plan: Plan) -> Change:

@@ -116,8 +116,8 @@ class Tables:
         if target.calls and not self._api.iptc_is_chain(target.calls.encode(), handle):
             raise ApplyError(f"{where}: there is no chain {target.calls}")
         try:
-            (matches,) = unfold_rule(rule)
-            entry = encode_rule(matches, target, self._family, rule.comment)
+            (alone,) = unfold_rule(rule, self._family)
+            entry = encode_rule(alone.matches, target, self._family, rule.comment)
         except ValueError as error:
             raise ApplyError(f"{where}: {error}; use --backend iptables-legacy") from None
         self._extensions.update([name for name, *_ in list_extensions(entry, self._form) if name])

@@ -50,7 +50,7 @@ class LibiptcBackend(XtablesBackend):
             for chain, texts in [one for listed in listing.values() for one in listed.rules.items() if one[0] in OWNED_CHAINS]:
                 for rule in [parse_rule(text, family) for text in texts]:
                     try:
-                        encode_rule(unfold_rule(rule)[0], rule.target, family, rule.comment)
+                        encode_rule(unfold_rule(rule, family)[0].matches, rule.target, family, rule.comment)
                     except ValueError as error:
                         what = f"libiptc: {family.name} {chain} could not be put back"
                         raise ApplyError(f"{what}: {error}; use --backend iptables-legacy") from None

@@ -5,27 +5,17 @@ from __future__ import annotations
 from netinit.backends import Change, Comparison, State, chains_of_iptables, filled
 from netinit.base.errors import ApplyError
 from netinit.base.net import Family
-from netinit.base.records import Record
 from netinit.base.sanitize import escape
 from netinit.rules.iptables import ownership, transition
-from netinit.rules.iptables.compare import compare_listing, find_foreign_jumps, find_shadows, live_chains
+from netinit.rules.iptables.compare import FamilyRules
 from netinit.rules.iptables.parse import quote_rule
-from netinit.rules.iptables.write import Listing, Written, write_plan
+from netinit.rules.iptables.write import Listing, write_plan
 from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.plain_namespace import KnownChains
     from netinit.rules.rule_patterns import LayoutPatterns
-
-
-class FamilyState(Record):
-    """One family: the plan and the live rules."""
-
-    family: Family
-    written: Written
-    listing: Listing
-    owned: ownership.Owned
 
 
 class XtablesComparison(Comparison):
@@ -40,10 +30,7 @@ class XtablesComparison(Comparison):
         self.by_family = _pair(written or plan, listings, comments=comments)
 
     def find_differences(self) -> tuple[Difference, ...]:
-        found: tuple[Difference, ...] = ()
-        for one in self.by_family:
-            found += compare_listing(one.written, one.listing, one.owned, one.family)
-        return found
+        return tuple([found for one in self.by_family for found in one.find_differences()])
 
     def known_chains(self) -> KnownChains | None:
         if not self.is_first and self.differences:
@@ -54,20 +41,20 @@ class XtablesComparison(Comparison):
         return {
             f"{one.family.name} {name} {chain}": tuple(map(str, texts))
             for one in self.by_family
-            for name, table in one.listing.items()
-            for chain, texts in live_chains(name, table, one.owned).items()
+            for name in one.listing
+            for chain, texts in one.live_chains(name).items()
         }
 
     def shadows(self) -> tuple[Difference, ...]:
-        return sum([tuple(find_shadows(one.listing, one.owned, one.family)) for one in self.by_family], ())
+        return tuple([found for one in self.by_family for found in one.find_shadows()])
 
     def resumable(self) -> bool:
-        return all(transition.is_interrupted(one.written, one.listing, one.owned, one.family) for one in self.by_family)
+        return all(one.is_interrupted() for one in self.by_family)
 
     def change(self, *, force: bool = False) -> Change:
         scripts = {}
         for one in self.by_family:
-            skip = () if force else transition.unchanged_tables(one.written, one.listing, one.owned, one.family)
+            skip = [] if force else [table for table in one.tables if one.is_planned(table)]
             scripts[one.family.name] = transition.write_transition(
                 transition.target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
             )
@@ -81,7 +68,7 @@ class XtablesComparison(Comparison):
     def find_owned(self) -> dict[Family, ownership.Owned]:
         """Return where our rules are in the built-in chains. Raises ApplyError if foreign rules jump to our chains."""
         for one in self.by_family:
-            for table, chain, rule in find_foreign_jumps(one.listing, one.family):
+            for table, chain, rule in one.find_foreign_jumps():
                 place = f"{one.family.name} {table} {escape(chain)}"
                 raise ApplyError(f"{place}: a foreign rule jumps into netinit's chains ({quote_rule(rule)}); remove it first")
         return {one.family: one.owned for one in self.by_family}
@@ -107,18 +94,18 @@ def write_return(
         if one.family in families:
             old = olds[one.family]
             owned = ownership.keep_foreign_rules(one.owned, one.listing, old.listing, old.owned)
-            target, missed = transition.target_from_listing(old.listing, old.owned)
+            target, missed = transition.target_from_listing(old)
             lost += [f"{one.family.name} {place}" for place in missed]
             scripts[one.family] = transition.write_transition(target, one.listing, owned)
     return scripts, lost
 
 
-def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyState]:
+def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyRules]:
     by_family = []
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
         owned = ownership.owned_rules(family, listings, written, _patterns)
-        by_family.append(FamilyState(family=family, written=written, listing=listing, owned=owned))
+        by_family.append(FamilyRules(family=family, written=written, listing=listing, owned=owned))
     return by_family
 
 

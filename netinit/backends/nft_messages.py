@@ -8,7 +8,7 @@ from netinit.backends import base_of
 from netinit.base.netlink_attributes import write_attribute as attribute
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.nf_tables import Message, name
-from netinit.rules.expressions.native import encode_steps
+from netinit.rules.nft import encode_steps
 from netinit.rules.numbers import TYPE_FIB, TYPE_INTERFACE
 from netinit.rules.rule_builder import EncodedSet, be32
 

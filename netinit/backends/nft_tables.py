@@ -16,9 +16,8 @@ from netinit.base.netlink_attributes import HEADER
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
-from netinit.rules.expressions.native import EncodedTable, arrange, encode_steps, find_unequal
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, miss_all
+from netinit.rules.nft import DIALECT, EncodedTable, are_equal, arrange, encode_steps, miss_all
 from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
@@ -60,7 +59,7 @@ def compare_held(
         return _distrust(steps, tables, unread)
     from netinit.rules.expressions import table_differences  # only where something differs
 
-    return table_differences.compare_tables(plan, table_differences.decode_tables(snapshot))
+    return table_differences.compare_tables(plan, snapshot)
 
 
 def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...]) -> bool:
@@ -76,7 +75,7 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
             return False  # objects other than chains: named sets and the like
     live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
     return any(
-        all(not find_unequal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
+        all(are_equal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
         for splits_ranges in (True, False)
     )
 
@@ -142,16 +141,18 @@ def render_live(tables: tuple[str, ...]) -> str:
     from netinit.rules.expressions import table_differences
 
     snapshot, unread = _read_snapshot(tables)
-    return f"(not read: {unread})\n" if unread else table_differences.render_live(table_differences.decode_tables(snapshot))
+    return f"(not read: {unread})\n" if unread else table_differences.render_live(snapshot)
 
 
 def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the rules in nft syntax by `nft TABLE`; what is unreadable is left out. Raises BackendUnavailableError."""
     from netinit.rules.expressions import table_differences
 
-    chains = {name: live.chains.values() for name, live in table_differences.decode_tables(_read_snapshot(tables)[0]).items()}
+    live = table_differences.decode_tables(_read_snapshot(tables)[0])
     return {
-        f"{DIALECT} {name}": tuple([table_differences.format_live(rule) for chain in chains.get(name, ()) for rule in chain.rules])
+        f"{DIALECT} {name}": tuple([
+            table_differences.format_live(rule) for chain in live.get(name, {}).values() for rule in chain.rules
+        ])
         for name in tables
     }
 

@@ -170,7 +170,7 @@ def draw(plan: Plan) -> Iterator[Line]:
         for chain in table.chains:
             yield Line(CHAIN, f"{table.name} {chain.name}")
             said = ""
-            for rule in (*chain.inserted, *chain.rules):
+            for rule in chain.all_rules:
                 if rule.comment != said:
                     said = rule.comment
                     yield Line(COMMENT, f"  # {said} ({rule.origin_label})")

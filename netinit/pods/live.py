@@ -29,7 +29,7 @@ from netinit.options import (
     read_record,
 )
 from netinit.rules.expressions.rule_reader import read_comment
-from netinit.rules.expressions.table_differences import compare_tables, decode_tables
+from netinit.rules.expressions.table_differences import compare_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
 from netinit.rules.infer_options.layout_readers import Chains, Routing
 from netinit.rules.iptables.sets import Contents, use_sets
@@ -140,7 +140,7 @@ def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing:
     found = next((options for options in map(read_record, comments) if options), None)
     fields = {flag.field: getattr(found, flag.field) for flag in Interception.flags} if found else {}
     recorded = Options(**fields).settle(offline()) if found else None
-    if recorded and not compare_tables(plan_for(recorded), decode_tables(snapshot)):
+    if recorded and not compare_tables(plan_for(recorded), snapshot):
         return InferredOptions(recorded, recorded=recorded)
     return replace(from_chains(chains, routing), recorded=recorded)
 

@@ -144,8 +144,8 @@ class Several(Target):
     def xt(self, family: Family) -> str:
         return " ".join([target.xt(family) for target in self.targets])
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (" ".join([text for target in self.targets for text in target.nft(family)]),)
+    def nft(self, family: Family) -> str:
+        return " ".join([target.nft(family) for target in self.targets])
 
     def act(self, packet: Traversal) -> Verdict:
         for target in self.targets:

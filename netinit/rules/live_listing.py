@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from netinit.base.net import IPV4
 from netinit.base.sanitize import quote_words
-from netinit.base.snapshot import IP, IP6
 from netinit.rules.foreign_targets import AsWritten, Several
-from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, write_rule
+from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, unfold_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, LiveRule, Rule
@@ -41,8 +39,8 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
     else:
         from netinit.rules.expressions.rule_reader import LiveTables  # not for legacy tables
 
-        live, number = LiveTables(snapshot), IP if family is IPV4 else IP6
-        tables = {name: live.chains(number, name) for name in live.names(number) if name in KNOWN_TABLES}
+        live = LiveTables(snapshot)
+        tables = {name: live.chains(family.number, name) for name in live.names(family.number) if name in KNOWN_TABLES}
     sets = dict(snapshot.address_sets)
     return {
         name: ListedTable(
@@ -62,10 +60,9 @@ def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int
     """Write a decoded rule in iptables syntax; `sets` maps ids of address sets to names."""
     named = name_sets(rule, sets)
     shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
-    texts = write_rule(shown, family, comments=bool(rule.comment))
-    if len(texts) > 1:  # nf_tables has lists where iptables has single values
-        return HeldRule(_join_alternatives(shown, family), named, packets)
-    return HeldRule(texts[0], named, packets)
+    first, *more = unfold_rule(shown, family, comments=bool(rule.comment))
+    # nf_tables has lists where iptables has single values
+    return HeldRule(_join_alternatives(shown, family) if more else first.text, named, packets)
 
 
 def _join_alternatives(rule: Rule, family: Family) -> str:
@@ -73,7 +70,7 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
     for match in rule.matches:
         protocol = f"-p {match.protocol}"
         words += [protocol] if match.protocol and protocol not in words else []
-        words.append(" | ".join(match.xt()))
+        words.append(" | ".join([one.xt() if one else "" for one in match.each()]))
     target = rule.target.xt(family)
     return " ".join([word for word in (*words, f"{rule.target.option} {target}" if target else "") if word])
 

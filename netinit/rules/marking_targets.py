@@ -30,16 +30,16 @@ class SetMark(Target):
     def xt(self, family: Family) -> str:
         return f"{'CONNMARK' if self.connection else 'MARK'} --set-xmark {self.value:#x}/{self.mask:#x}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:
+    def nft(self, family: Family) -> str:
         whose = "ct" if self.connection else "meta"
         if self.mask == FULL_MASK:
-            return (f"{whose} mark set {self.value:#010x}",)
+            return f"{whose} mark set {self.value:#010x}"
         kept = FULL_MASK & ~self.mask
         if kept & self.value:
-            return (f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}",)
-        return (f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}",)
+            return f"{whose} mark set {whose} mark & {kept:#010x} ^ {self.value:#010x}"
+        return f"{whose} mark set {whose} mark & {kept | self.value:#010x} | {self.value:#010x}"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         if self.mask == FULL_MASK:
             writer.put(pack("=I", self.value))
         else:
@@ -73,7 +73,7 @@ class _CopyMark(Target):
     verb = ""
     xt_text = f"CONNMARK --{{0.verb}}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.load_mark(connection=self.verb == "restore")
         writer.store_mark(connection=self.verb == "save")
 
@@ -106,7 +106,7 @@ class TrackZone(Target):
     xt_text, nft_text, words = "CT --zone {0.zone}", "ct zone set {0.zone}", "track it in zone {0.zone}"
     zone: int
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack("=H", self.zone))
         writer.add(b"ct", (4, pack(">I", 1)), (2, pack(">I", numbers.CT_ZONE)))
 
@@ -133,10 +133,10 @@ class LogTarget(Target):
             return f"NFLOG --nflog-prefix {quote_words(self.prefix)} --nflog-group {self.group}"
         return f"LOG --log-prefix {quote_words(self.prefix)}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}',)
+    def nft(self, family: Family) -> str:
+        return f'log prefix "{self.prefix}"{f" group {self.group}" if self.group else ""}'
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         prefix = self.prefix.encode("utf-8", "surrogateescape") + b"\0"
         writer.add(b"log", (2, prefix), (1, pack(">H", self.group)) if self.group else (5, pack(">I", WARNING)))
 

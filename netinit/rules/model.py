@@ -13,6 +13,8 @@ from netinit.rules.targets import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from netinit.base.snapshot import HeldChain
 
 NAT = "nat"
@@ -112,6 +114,11 @@ class Chain(Record):
         """Whether it is a built-in chain, shared with foreign rules."""
         return self.name in BUILTIN_CHAINS
 
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules in the order of a listing."""
+        return self.inserted + self.rules
+
 
 class LiveRule(Record):
     """A rule of the kernel, decoded: one, or one for each element of a verdict map. `handle`: 0 in legacy tables."""
@@ -179,17 +186,16 @@ class Plan(Record):
     nft_prefix: str = NFT_SIDECAR
     made_from: object = None  # the options, which nothing in netinit.rules asks
 
+    def walk(self) -> Iterator[tuple[str, str, Rule]]:
+        """Yield the names of table and chain, and the rule, of every rule."""
+        for table in self.tables:
+            for chain in table.chains:
+                yield from [(table.name, chain.name, rule) for rule in chain.all_rules]
+
     def excluded_interfaces(self) -> frozenset[str]:
         """Return the interfaces whose traffic is not captured."""
-        return frozenset([
-            name
-            for table in self.tables
-            for chain in table.chains
-            for rule in (*chain.inserted, *chain.rules)
-            if rule.origin and rule.origin.option == "exclude_interfaces"
-            for match in rule.matches
-            for name in getattr(match, "names", ())
-        ])  # fmt: skip
+        excluding = [rule for *_, rule in self.walk() if rule.origin and rule.origin.option == "exclude_interfaces"]
+        return frozenset([name for rule in excluding for match in rule.matches for name in getattr(match, "names", ())])
 
 
 EMPTY_PLAN = Plan(layout="none", families=(), tables=())
@@ -217,8 +223,5 @@ class Difference(Record):
         words = (self.where, self.table, self.chain, f"rule {self.number}" if self.number else "")
         place = " ".join([word for word in words if word])
         why = f"  ({self.purpose}; {self.origin})" if self.purpose else ""
-        return escape(f"{self.kind}: {place}: {self._format() if self.rule else 'the chain itself'}{why}")
-
-    def _format(self) -> str:
-        rule = shorten(self.rule, MAX_RULE_LENGTH)
-        return f"`{rule}` with comment {quote(self.comment)}" if self.comment else rule
+        rule = shorten(self.rule, MAX_RULE_LENGTH) or "the chain itself"
+        return escape(f"{self.kind}: {place}: {f'`{rule}` with comment {quote(self.comment)}' if self.comment else rule}{why}")

@@ -13,7 +13,7 @@ from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
 from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.iptables.write import list_rules, write_plan
+from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
@@ -71,24 +71,17 @@ class ValuePlace(Record):
                 yield from value if type(value) is tuple else (value,)
 
 
-class Anchor(Record):
-    """A built-in chain where rules for excluded interfaces always precede a jump to a chain of ours."""
-
-    table: str
-    chain: str
-    chains: frozenset[str]  # the possible targets of the jump
-
-
 class LayoutPatterns(Record):
     """The patterns of all rules in built-in chains that do not jump to a chain of ours.
 
-    `runs`: sequences of rules in tables without a chain of ours. `value_places` and `anchors`: which values are confirmed.
+    `runs`: sequences of rules in tables without a chain of ours. `value_places` and `anchors`: which values are confirmed; an
+    anchor is where rules for excluded interfaces always precede a jump to one of these chains of ours.
     """
 
     rules: tuple[RulePattern, ...]
     runs: tuple[tuple[str, str, tuple[Key, ...]], ...]  # table, chain, rules
     value_places: tuple[ValuePlace, ...]
-    anchors: tuple[Anchor, ...]
+    anchors: dict[tuple[str, str], frozenset[str]]  # table and built-in chain -> the possible targets of the jump
 
     def find_confirmed(self, listings: Mapping[Family, Listing]) -> Evidence:
         """Return the values that the listings confirm."""
@@ -97,25 +90,25 @@ class LayoutPatterns(Record):
             for place in self.value_places:
                 for key in keys_of(listing.get(place.table), place.chain, family):
                     found[place.placeholder].update(place.read(key))
-            for anchor in self.anchors:
-                found[EXCLUDED] |= self._excluded(listing.get(anchor.table), anchor, family)
+            for table, chain in self.anchors:
+                found[EXCLUDED] |= self._excluded(listing.get(table), table, chain, family)
         return found
 
-    def _excluded(self, table: ListedTable | None, anchor: Anchor, family: Family) -> set[object]:
+    def _excluded(self, listed: ListedTable | None, table: str, chain: str, family: Family) -> set[object]:
         """Return interfaces excluded right before such a jump, and also in another chain."""
         found: set[object] = set()
-        keys = keys_of(table, anchor.chain, family)
-        excluding = [one for one in self.rules if one.table == anchor.table and EXCLUDED in one.placeholders]
-        ours = [one for one in excluding if one.chain == anchor.chain]
+        keys = keys_of(listed, chain, family)
+        excluding = [one for one in self.rules if one.table == table and EXCLUDED in one.placeholders]
+        ours = [one for one in excluding if one.chain == chain]
         elsewhere = {
             value
             for pattern in excluding
-            if pattern.chain != anchor.chain
-            for key in keys_of(table, pattern.chain, family)
+            if pattern.chain != chain
+            for key in keys_of(listed, pattern.chain, family)
             for _, value in read_values(pattern.key, key) or ()
         }
         for index, key in enumerate(keys):
-            if target_of(key) in anchor.chains:
+            if target_of(key) in self.anchors[table, chain]:
                 for before in reversed(keys[:index]):
                     name = next((value for pattern in ours for _, value in read_values(pattern.key, before) or ()), None)
                     if name not in elsewhere:
@@ -180,9 +173,8 @@ def make_patterns() -> LayoutPatterns:
                 rules[RulePattern(table=table, chain=chain, key=key, placeholders=kinds, inserted=number < inserted)] = None
                 if EXCLUDED in kinds:
                     behind.setdefault((table, chain), set()).add(target_of(keys[number + 1]) if number + 1 < len(keys) else "")
-    anchors = [Anchor(table=place[0], chain=place[1], chains=frozenset(targets)) for place, targets in behind.items()]
-    known = tuple([one for one in anchors if one.chains <= OWNED_CHAINS])
-    return LayoutPatterns(rules=tuple(rules), runs=tuple(runs), value_places=tuple(value_places), anchors=known)
+    anchors = {place: frozenset(targets) for place, targets in behind.items() if targets <= OWNED_CHAINS}
+    return LayoutPatterns(rules=tuple(rules), runs=tuple(runs), value_places=tuple(value_places), anchors=anchors)
 
 
 def layout_patterns() -> LayoutPatterns:
@@ -199,9 +191,11 @@ def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
             values = {field: value for field, value in {**_VALUES, **variant}.items() if Options.flag(field).applies_to(layout)}
             plan = layouts.plan(Options(layout=layout, **values).settle(offline()))
             for family in FAMILIES:
-                listed = list_rules(plan, family)
                 for table, chains in write_plan(plan, family).items():
-                    yield table, {name: ([*map(normalise_rule, listed[table][name])], one.inserted) for name, one in chains.items()}
+                    yield table, {
+                        name: ([normalise_rule(written.listed(family)) for written in chain.rules], chain.inserted)
+                        for name, chain in chains.items()
+                    }
 
 
 def _find_value_places(table: str, chain: str, key: Key) -> Iterator[ValuePlace]:

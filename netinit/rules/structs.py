@@ -104,7 +104,5 @@ def protocol_name(number: int) -> str:
 
 def protocol_number(name: str) -> int:
     """Return the number of a name from `protocol_name`. Raises ValueError."""
-    for number, known in _NAMES.items():
-        if known == name:
-            return number
-    return int(name)
+    found = [number for number, known in _NAMES.items() if known == name]
+    return found[0] if found else int(name)

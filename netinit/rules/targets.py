@@ -48,12 +48,16 @@ class Target(Record):
         """Return the target in iptables-save syntax, without its option; empty if there is none."""
         return self.xt_text.format(self)
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        """Return the target in nft syntax: a text for each rule it needs, each with all matches."""
-        return (self.nft_text.format(self),)
+    def nft(self, family: Family) -> str:
+        """Return the target in nft syntax."""
+        return self.nft_text.format(self)
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        """Append the target's rule `part` (see `nft`) as nf_tables expressions. Raises ValueError if nft has none."""
+    def nft_targets(self) -> tuple[Target, ...]:
+        """Return the targets of the rules that nft needs for it, each with all matches."""
+        return (self,)
+
+    def express(self, writer: RuleBuilder, family: Family) -> None:
+        """Append the target as nf_tables expressions. Raises ValueError if nft has none."""
         raise ValueError(f"{type(self).__name__}: nft has no expression for it")
 
     def struct(self, family: Family) -> structs.Struct:
@@ -84,15 +88,15 @@ class _Verdict(Target):
     compat = "has_verdicts"
     xt_text = "{0.name}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (self.name.lower(),)
+    def nft(self, family: Family) -> str:
+        return self.name.lower()
 
     @property
     def code(self) -> int:
         """The verdict as nf_tables numbers it."""
         return self.verdict if self.verdict == structs.RETURNING else -self.verdict - 1
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.decide(self.code)
 
 
@@ -123,10 +127,10 @@ class Jump(Target):
     def calls(self) -> str:  # type: ignore[override] # computed here
         return self.chain
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        return (f"{'goto' if self.goto else 'jump'} {format_chain(self.chain)}",)
+    def nft(self, family: Family) -> str:
+        return f"{'goto' if self.goto else 'jump'} {format_chain(self.chain)}"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.decide(numbers.NFT_GOTO if self.goto else numbers.NFT_JUMP, self.chain)
 
     def act(self, packet: Traversal) -> Verdict:
@@ -154,7 +158,7 @@ class Redirect(Capture):
     name = "REDIRECT"
     xt_text, nft_text, words = "REDIRECT --to-ports {0.port}", "redirect to :{0.port}", "redirect it to port {0.port}"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack(">H", self.port))
         writer.add(b"redir", (1, pack(">I", 1)), (2, pack(">I", 1)), (3, pack(">I", 2)))
 
@@ -206,14 +210,14 @@ class Reject(Target):
         usual = f"icmp{'' if family is IPV4 else '6'}-port-unreachable"
         return f"REJECT --reject-with {self.message or usual}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:
+    def nft(self, family: Family) -> str:
         if self.message == "tcp-reset":
-            return ("reject with tcp reset",)
+            return "reject with tcp reset"
         kind, _, name = self.message.partition("-")
         usual = "icmp" if family is IPV4 else "icmpv6"
-        return (f"reject with {kind or usual} type {name or 'port-unreachable'}",)
+        return f"reject with {kind or usual} type {name or 'port-unreachable'}"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         if self.message == "tcp-reset":
             writer.add(b"reject", (1, pack(">I", numbers.REJECT_RESET)))
             return
@@ -253,15 +257,14 @@ class Tproxy(Capture):
         where = self.address or family.any_address
         return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
 
-    def nft(self, family: Family) -> tuple[str, ...]:
-        """Return two rules: without a socket, nft's tproxy continues where TPROXY drops."""
-        handed = f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
-        return (handed, "drop") if self.closes else (handed,)
+    def nft(self, family: Family) -> str:
+        return f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
 
-    def express(self, writer: RuleBuilder, part: int, family: Family) -> None:
-        if part == 1:
-            writer.decide(numbers.NF_DROP)
-            return
+    def nft_targets(self) -> tuple[Target, ...]:
+        """Return two targets: without a socket, nft's tproxy continues where TPROXY drops."""
+        return (self, Drop()) if self.closes else (self,)
+
+    def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack(">H", self.port))
         writer.add(b"tproxy", (1, pack(">I", family.number)), (3, pack(">I", 1)))
         writer.put(pack("=I", self.mark))

@@ -11,7 +11,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, Written, list_rules, write_plan
+from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
@@ -265,13 +265,12 @@ def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Rulese
 def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Ruleset:
     """The rules of one family after the plan is applied; `written` is the plan as written, if known."""
     tables: Tables = {}
-    listed = list_rules(plan, family)
     for table, chains in (written or write_plan(plan, family)).items():
         tables[table] = {}
         for name, chain in chains.items():
             rules = tuple(
-                LoadedRule(number, written.text, rule, written.rule.comment, written.rule.origin)
-                for number, (written, rule) in enumerate(zip(chain.rules, listed[table][name], strict=True), 1)
+                LoadedRule(number, one.text, one.listed(family), one.rule.comment, one.rule.origin)
+                for number, one in enumerate(chain.rules, 1)
             )
             tables[table][name] = LoadedChain(name, rules, ACCEPT if name in BUILTIN_CHAINS else "")
     routes = {route.table for route in plan.routes if route.family is family}

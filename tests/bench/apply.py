@@ -126,7 +126,7 @@ class Contender:
         """The programs that do the kernel's part of the job, with their arguments, and the files they read."""
         wanted = plan(options.settle(offline()))
         if self.backend == "nftables":
-            return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_plan(wanted))))]
+            return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_steps(nft.plan_tables(wanted)))))]
         inputs = []
         variant = options.backend.removeprefix("iptables-")
         made: tuple[sets.AddressSet, ...] = ()

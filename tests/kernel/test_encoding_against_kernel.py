@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from core import plan
+from core import plan, write_nft
 from goldens import SAMPLE, options_of
 from laboratory import NetworkNamespace
 from netinit.backends.nftables import NftablesBackend
@@ -25,7 +25,6 @@ from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.nft import TABLE_NAMES, render_tables
-from netinit.rules.nft import write_plan as write_native
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables import building
 from programming import needs
@@ -53,7 +52,7 @@ def test_the_backend_makes_of_goldens_what_nft_makes_of_their_text(require_netns
         for by_program in (True, False):
             with NetworkNamespace("encoding") as namespace:
                 if by_program:
-                    done = namespace.run(["nft", "-f", "-"], stdin=render_tables(write_native(made, comments=comments)))
+                    done = namespace.run(["nft", "-f", "-"], stdin=render_tables(write_nft(made, comments=comments)))
                     assert done.returncode == 0, f"{behaviour}: {done.stderr}"
                 else:
                     namespace.call(program, made, comments)
@@ -98,16 +97,16 @@ def test_the_bytes_of_goldens_are_those_that_iptables_programs(variant, require_
             snapshot = namespace.call(read_snapshot)
             form = form_of(version_of(namespace, f"iptables-{variant}"))
         for family in FAMILIES:
+            written = write_plan(made, family, comments=comments)
             if variant == "nft":
-                planned = compat.encode_plan(made, family, comments=comments, form=form)
+                planned = compat.encode_plan(written, family, form)
                 live = expressions_of(snapshot, family)
             else:
-                planned = building.encode_plan(made, family, comments=comments)
+                planned = building.encode_plan(written, family)
                 live = entries_of(snapshot, family)
-            for table, chain in [(table, chain) for table, chains in planned.items() for chain in chains]:
-                wanted = list(planned[table][chain])
+            for (table, chain), wanted in planned.items():
                 count += len(wanted)
-                if wanted != live.get((table, chain), []):
+                if list(wanted) != live.get((table, chain), []):
                     found.append(f"{behaviour}: {family.name} {table} {chain}")
     assert not found, "\n".join(found)
     assert count > 10 * len(SAMPLE), f"only {count} rules were compared"

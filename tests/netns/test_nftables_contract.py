@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from core import plan
+from core import plan, write_nft
 from lab_probes import Probe
 from lab_state import one_spelling
 from laboratory import Pod, start_servers
@@ -19,7 +19,7 @@ from netinit.base.errors import ApplyError
 from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
 from netinit.pods.planning import settle
-from netinit.rules.nft import render_tables, write_plan
+from netinit.rules.nft import render_tables
 from programming import TOOL, add_foreign_rules, apply_in, check_same, differences_in, needs, remove_in, state
 from strategies import made_options
 from sweeps import choose
@@ -49,7 +49,7 @@ def native(options: Options) -> Options:
 def check_planned(pod: Pod, options: Options) -> None:
     """nft lists exactly the plan; the order of tables depends on their history and means nothing."""
     with pod.entered():
-        wanted = write_plan(plan(settle(options)), comments=options.rule_comments)
+        wanted = write_nft(plan(settle(options)), comments=options.rule_comments)
     listed = one_spelling(pod.run(["nft", "--stateless", "list", "ruleset", "inet"], check=True).stdout)
     listed = listed.replace("hook output priority dstnat", "hook output priority -100")
     both = [text.replace("icmp type port", "icmp port").replace("icmpv6 type port", "icmpv6 port") for text in (listed, render_tables(wanted))]

@@ -19,7 +19,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from core import plan, settled
+from core import family_rules, plan, settled
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
@@ -42,7 +42,6 @@ from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.pods.verify import Report
 from netinit.rules.expressions.compat import encode_rule
-from netinit.rules.iptables.compare import compare_listing, find_shadows
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
@@ -139,8 +138,9 @@ def outputs(text, where="RETURN"):
     tables = listing(text, where=where)
     ruleset = explained(tables)
     answer = explain(PACKET, ruleset, AROUND, options=OPTIONS)
-    owned = owned_rules(IPV4, {IPV4: tables}, write_plan(PLAN, IPV4), layout_patterns)
-    differences = (*compare_listing(write_plan(PLAN, IPV4), tables, owned, IPV4), *find_shadows(tables, owned, IPV4))
+    written = write_plan(PLAN, IPV4)
+    rules = family_rules(tables, owned_rules(IPV4, {IPV4: tables}, written, layout_patterns), written)
+    differences = (*rules.find_differences(), *rules.find_shadows())
     report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {

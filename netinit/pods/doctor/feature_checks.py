@@ -131,10 +131,9 @@ def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
     """Return the features that the options' plan needs, by family name."""
     plan = plan_for(options)
     capture = {CAPTURE} if can_prove(options) else set()
-    chains = [chain for table in plan.tables for chain in table.chains]
     found = {}
     for family in [one for one in options.kernel_families if one in plan.families]:
-        rules = [rule for chain in chains for rule in (*chain.inserted, *chain.rules) if family in rule.families]
+        rules = [rule for *_, rule in plan.walk() if family in rule.families]
         used = {kind for rule in rules for kind in kinds_of(rule.target, rule.matches)}
         names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
         lists = [match for rule in rules for match in rule.matches if isinstance(match, Port) and len(match.ports) > 1]

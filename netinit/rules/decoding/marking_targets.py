@@ -26,25 +26,19 @@ HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 # ---- words of iptables ---------------------------------------------------------------------------------------------------
 
 
-def change_of_mark(options: dict[str, str]) -> tuple[int, int] | None:
-    """Return what an option of MARK or CONNMARK does: the value to xor, and the mask to clear before."""
-    if len(options) != 1:
-        return None
-    option, text = next(iter(options.items()))
-    if option in ("--set-mark", "--set-xmark"):
-        found = read_masked(text)
-        if found is None:
-            return None
-        return (found[0], found[0] | found[1]) if option == "--set-mark" else found
-    number = read_number(text)
-    if number is None:
-        return None
-    return {"--and-mark": (0, FULL_MASK & ~number), "--or-mark": (number, number), "--xor-mark": (number, 0)}.get(option)
-
-
 def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:
-    change = change_of_mark(options)
-    return None if change is None else SetMark(value=change[0], mask=change[1], connection=connection)
+    """Return the value to xor, and the mask to clear before, that an option of MARK or CONNMARK stands for."""
+    option, text = next(iter(options.items()), ("", ""))
+    if option in ("--set-mark", "--set-xmark"):
+        change = read_masked(text)
+        if change and option == "--set-mark":
+            change = change[0], change[0] | change[1]
+    else:
+        number = read_number(text)
+        bits = number or 0
+        known = {"--and-mark": (0, FULL_MASK & ~bits), "--or-mark": (bits, bits), "--xor-mark": (bits, 0)}
+        change = None if number is None else known.get(option)
+    return SetMark(value=change[0], mask=change[1], connection=connection) if change is not None and len(options) == 1 else None
 
 
 def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:

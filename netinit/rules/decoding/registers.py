@@ -148,16 +148,13 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
 
 
-def ranges_of(held: NftSet) -> list[Range] | None:
-    """Return a set's elements as ranges; None if they are not understood."""
-    found = with_ends(held)
-    if found is None or any(element.flags & ELEMENT_CATCHALL for element, _ in found):
-        return None
-    return [ends for _, ends in found]
-
-
 def with_ends(held: NftSet) -> list[tuple[NftElement, Range]] | None:
-    """Return a set's elements with their ranges. In an interval set the end is an element: the first key after it."""
+    """Return a set's elements with their ranges; None if they are not understood.
+
+    In an interval set the end is an element: the first key after it.
+    """
+    if any(element.flags & ELEMENT_CATCHALL for element in held.elements):
+        return None
     if held.flags & SET_INTERVAL and any(element.key_end for element in held.elements):
         return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
     ordered = sorted(held.elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))

@@ -26,8 +26,6 @@ _EXTENSIONS = foreign_targets.OBSERVING | frozenset((
 VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
-DESTINATION_ADDRESS = {4: (16, 4), 6: (24, 16)}  # places in the network header, and in that of TCP and UDP
-DESTINATION_PORT = (2, 2)
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
 # ---- words of iptables ---------------------------------------------------------------------------------------------------
@@ -102,11 +100,10 @@ def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
         return None
     number = read_number(port) if colon else 0
     try:
-        return (
-            None if number is None else DestinationNat(address=parse_address(address.strip("[]")) if address else "", port=number)
-        )
+        address = parse_address(address.strip("[]")) if address else ""
     except ValueError:  # a range of addresses: the kernel chooses
         return None
+    return None if number is None else DestinationNat(address=address, port=number)
 
 
 _MESSAGES = {
@@ -283,9 +280,9 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
     if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
-    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == DESTINATION_ADDRESS[family.version]:
+    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == numbers.ADDRESSES[family][1]:
         return foreign_targets.WriteDestination(text=text, address=_address(value[:length]))
-    if value and base == numbers.TRANSPORT_HEADER and (offset, length) == DESTINATION_PORT:
+    if value and base == numbers.TRANSPORT_HEADER and (offset, length, False) == numbers.PORTS[1]:
         return foreign_targets.WriteDestination(text=text, port=int.from_bytes(value[:2], "big"))
     return UnknownTarget(text=text)
 

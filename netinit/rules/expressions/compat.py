@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import IPV4
 from netinit.base.records import Record
-from netinit.rules.iptables.write import encode_each, take_module
+from netinit.rules.iptables.write import encode_each, split_modules
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
 from netinit.rules.numbers import META_IIFNAME, META_OIFNAME, NETWORK_HEADER, PROTOCOL
 from netinit.rules.rule_builder import RuleBuilder
@@ -12,11 +12,11 @@ from netinit.rules.structs import TCP_FLAGS, pad_comment, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from netinit.base.net import Family
+    from netinit.rules.iptables.write import Written
     from netinit.rules.matches import Match
-    from netinit.rules.model import Plan
     from netinit.rules.targets import Target
 
 INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
@@ -42,31 +42,24 @@ FORMS = {
 }  # by the first version seen with it: 1.8.7, 1.8.9 to 1.8.11 and 1.8.13 were compared  # fmt: skip
 
 
-def encode_plan(
-    plan: Plan, family: Family, *, comments: bool = False, form: CompatForm = FORM
-) -> dict[str, dict[str, tuple[bytes, ...]]]:
-    """Return the expressions of a family's rules by table and chain."""
-    return encode_each(
-        plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "", form)
-    )
+def encode_plan(written: Written, family: Family, form: CompatForm = FORM) -> dict[tuple[str, str], tuple[bytes, ...]]:
+    """Return the expressions of a family's rules by table and chain, without empty chains."""
+    return encode_each(written, lambda one: encode_rule(one.matches, one.rule.target, family, one.comment, form))
 
 
-def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:
+def encode_rule(matches: Sequence[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:
     """Return the expressions of one iptables rule. Raises ValueError if iptables has no match or target for it."""
     writer = _CompatWriter(family, form)
-    rest = list(matches)
     for kind in ADDRESSES_FIRST if form.addresses_first else INTERFACES_FIRST:
-        for match in [one for one in rest if isinstance(one, kind)]:
+        for match in [one for one in matches if isinstance(one, kind)]:
             writer.write(match)
-            if not isinstance(match, Protocol):
-                rest.remove(match)
-    while rest:
-        writer.write_extension(take_module(rest))
+    for module in split_modules(matches):
+        writer.write_extension(module)
     if comment:
         writer.add_struct(b"match", pad_comment(comment))
     writer.count()
     if target.compat and getattr(form, target.compat):
-        target.express(writer, 0, family)
+        target.express(writer, family)
     elif target.xt(family):
         writer.add_struct(b"target", target.struct(family))
     return writer.block()
@@ -93,15 +86,11 @@ class _CompatWriter(RuleBuilder):
 
     def write_extension(self, matches: list[Match]) -> None:
         """Write the matches of one module."""
-        asked = [one for one in matches if not isinstance(one, Protocol)]
-        if not asked:
-            if any(isinstance(one, Protocol) and one.module for one in matches):
-                self.add_struct(b"match", matches[0].struct())
-        elif all(one.compat and getattr(self._form, one.compat) for one in asked):
-            for match in sorted(asked, key=_order):
+        if all(one.compat and getattr(self._form, one.compat) for one in matches):
+            for match in sorted(matches, key=_order):
                 match.express(self)
         else:
-            self.add_struct(b"match", asked[0].struct(*asked[1:]))
+            self.add_struct(b"match", matches[0].struct(*matches[1:]))
 
 
 def _order(match: Match) -> tuple[bool, int]:

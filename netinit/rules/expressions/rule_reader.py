@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from sys import byteorder
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.net import FAMILIES, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
 from netinit.base.records import Record
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, IP6, SET_MAP, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.decoding import registers
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
@@ -128,7 +128,7 @@ def _decode_variants(rule: NftRule, expressions: list[tuple[str, dict[int, bytes
 
 
 def _families(family: int) -> tuple[Family, ...]:
-    return {IP: (IPV4,), IP6: (IPV6,)}.get(family, FAMILIES)
+    return tuple([one for one in FAMILIES if one.number == family]) or FAMILIES
 
 
 class _Walk:
@@ -223,8 +223,8 @@ class _Walk:
         value = attributes_of(found[3])[1]
         operator = OPERATORS[number(found.get(2))]
         operand = self._registers.load(found[1])
-        if len(value) < operand.length and operand.source not in (META, CONSTANT):
-            operand = operand.replace(length=len(value)) if operand.source == PAYLOAD else operand
+        if operand.source == PAYLOAD and len(value) < operand.length:
+            operand = operand.replace(length=len(value))
         lowest, highest = b"\0" * len(value), b"\xff" * len(value)
         ranges = {
             "==": (value, value), "!=": (value, value), "<": (value, highest), "<=": (lowest, value), ">": (lowest, value),
@@ -282,16 +282,17 @@ class _Walk:
 
     def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], held.key_length)
-        found_ranges = registers.ranges_of(held)
+        elements = registers.with_ends(held)
+        found_ranges = [ends for _, ends in elements or ()]
         if len(fields) > 1:
-            if found_ranges is None or negated or any(element.key_end for element in held.elements):
+            if elements is None or negated or any(element.key_end for element in held.elements):
                 self._unknown(f"in the set {held.name} of several fields", found)
                 return
             at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
             self._compare_fields(fields, found_ranges[at][0])
             return
         operand = fields[0]
-        if found_ranges is None:
+        if elements is None:
             self._unknown(f"in the set {held.name}", found)
         elif not found_ranges:  # the set is empty
             if not negated:
@@ -313,7 +314,7 @@ class _Walk:
         """Take one element of a verdict map; packets that match none continue."""
         fields = self._registers.load_fields(found[2], held.key_length)
         elements = registers.with_ends(held)
-        if elements is None or any(element.flags & ELEMENT_CATCHALL for element, _ in elements) or not elements:
+        if not elements:
             self._unknown(f"in the verdict map {held.name}", found)
             return
         element, ends = elements[self._choose(len(elements))]

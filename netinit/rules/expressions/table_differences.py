@@ -7,41 +7,31 @@ from itertools import product
 from typing import Any
 
 from netinit.base.net import FAMILIES
-from netinit.base.records import Record
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
-from netinit.rules import model
-from netinit.rules.expressions.native import encode_steps
+from netinit.rules import model, nft
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, Difference, LiveChain, LiveRule, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables, render_tables
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
 Key = tuple[RuleKey, ...]  # of each rule that one with a verdict map stands for
 
 
-class LiveTable(Record):
-    """A table's chains, and the names of other things in it: sets, maps, objects."""
-
-    chains: dict[str, LiveChain]
-    others: tuple[str, ...] = ()
-
-
-def decode_tables(snapshot: Snapshot) -> dict[str, LiveTable]:
-    """Return our tables in a snapshot."""
+def decode_tables(snapshot: Snapshot) -> dict[str, dict[str, LiveChain]]:
+    """Return the chains of our tables in a snapshot."""
     live = LiveTables(snapshot)
     return {
-        table.name: LiveTable(
-            chains={chain.name: chain for chain in live.chains(INET, table.name)}, others=tuple(_others(snapshot, table.name))
-        )
+        table.name: {chain.name: chain for chain in live.chains(INET, table.name)}
         for table in snapshot.tables
         if table.family == INET and table.name in TABLE_NAMES
     }
 
 
 def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
+    """Yield the names of other things in a table: sets, maps, objects."""
     for one in snapshot.sets:
         if (one.family, one.table) == (INET, table) and not one.flags & SET_ANONYMOUS:
             yield f"{'map' if one.flags & SET_MAP else 'set'} {one.name}"
@@ -52,8 +42,8 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
 
 def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
     """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
-    encoded = encode_steps(chains)
-    around = References(sets={(INET, table, one.name): one for one in encoded.held_sets(table)}, devices={})
+    encoded = nft.encode_steps(chains)
+    around = References(sets={(INET, table, one.name): one.held(INET, table) for one in encoded.sets}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
         held = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
@@ -75,11 +65,11 @@ def _key(live: LiveRule, table: str) -> Key:
     return tuple(keys)
 
 
-def render_live(live: dict[str, LiveTable]) -> str:
-    """Format the tables as nft does, without sets and objects."""
-    return render_tables({
-        name: {chain: (format_chain_hook(held), [format_live(rule) for rule in held.rules]) for chain, held in table.chains.items()}
-        for name, table in live.items()
+def render_live(snapshot: Snapshot) -> str:
+    """Format our tables as nft does, without sets and objects."""
+    return nft.render_tables({
+        name: {chain: (format_chain_hook(held), [format_live(rule) for rule in held.rules]) for chain, held in chains.items()}
+        for name, chains in decode_tables(snapshot).items()
     })  # fmt: skip
 
 
@@ -92,34 +82,32 @@ def format_chain_hook(live: LiveChain) -> str:
     return format_hook(hook, chain.kind, chain.priority, accepts=bool(chain.policy))
 
 
-def compare_tables(plan: Plan, live: dict[str, LiveTable]) -> tuple[Difference, ...]:
-    """Return all differences, in the order of tables, chains and rules."""
-    planned = plan_tables(plan)
+def compare_tables(plan: Plan, snapshot: Snapshot) -> tuple[Difference, ...]:
+    """Return all differences of our tables from a plan's, in the order of tables, chains and rules."""
+    planned, live = plan_tables(plan), decode_tables(snapshot)
     found: list[Difference] = []
     for name in dict.fromkeys((*planned, *live)):
         if name not in live or name not in planned:
             kind = EXTRA if name in live else MISSING
             found.append(Difference(kind=kind, where=DIALECT, table=name, rule="the whole table"))
             continue
-        for chain, wanted in decode_steps(name, planned[name]).items():
-            found += _compare_chain(name, chain, planned[name][chain][0], wanted, live[name].chains.get(chain))
-        for chain, held in live[name].chains.items():
-            if chain not in planned[name]:
-                found.append(Difference(kind=EXTRA, where=DIALECT, table=name, chain=chain))
-                found += _compare_rules(name, chain, [], held.rules)
-        found += [Difference(kind=EXTRA, where=DIALECT, table=name, rule=other) for other in live[name].others]
+        wanted = decode_steps(name, planned[name])
+        for chain in dict.fromkeys((*wanted, *live[name])):
+            hook = planned[name][chain][0] if chain in wanted else ""
+            found += _compare_chain(name, chain, hook, wanted.get(chain), live[name].get(chain))
+        found += [Difference(kind=EXTRA, where=DIALECT, table=name, rule=other) for other in _others(snapshot, name)]
     return tuple(found)
 
 
 def _compare_chain(
-    table: str, chain: str, hook: str, wanted: list[tuple[NftStep, LiveRule]], live: LiveChain | None
+    table: str, chain: str, hook: str, wanted: list[tuple[NftStep, LiveRule]] | None, live: LiveChain | None
 ) -> Iterator[Difference]:
-    if live is None:
-        yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain)
+    if live is None or wanted is None:
+        yield Difference(kind=EXTRA if wanted is None else MISSING, where=DIALECT, table=table, chain=chain)
     elif (found := format_chain_hook(live)) != hook:
         yield Difference(kind=MISSING, where=DIALECT, table=table, chain=chain, rule=hook or "no hook")
         yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, rule=found or "no hook")
-    yield from _compare_rules(table, chain, wanted, live.rules if live else ())
+    yield from _compare_rules(table, chain, wanted or [], live.rules if live else ())
 
 
 def _compare_rules(

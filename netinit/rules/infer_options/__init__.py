@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -20,7 +21,7 @@ from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Rou
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, list_rules
+from netinit.rules.iptables.write import Listing, WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
@@ -28,7 +29,7 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, P
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
-RulesOf = Callable[[Plan], dict[Family, Chains]]
+RulesOf = Callable[[Plan], Mapping[Family, Chains]]
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -106,17 +107,13 @@ def _infer_all(rules: Mapping[Family, Chains], routing: Routing) -> InferredOpti
         return InferredOptions(None, tuple([f"the rules make no valid options: {problem}" for problem in error.problems]))
 
 
-def _rules_of(plan_made: Plan) -> dict[Family, Chains]:
+def _rules_of(plan_made: Plan) -> Mapping[Family, Chains]:
     """Return a plan's rules as nft has them: a list is one rule."""
-    return {
-        family: {
-            (table.name, chain.name): rules
-            for table in plan_made.tables
-            for chain in table.chains
-            if (rules := [rule for rule in (*chain.inserted, *chain.rules) if family in rule.families])
-        }
-        for family in plan_made.families
-    }
+    found: dict[Family, dict[tuple[str, str], list[Rule]]] = {family: {} for family in plan_made.families}
+    for table, chain, rule in plan_made.walk():
+        for family in [one for one in rule.families if one in found]:
+            found[family].setdefault((table, chain), []).append(rule)
+    return found
 
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
@@ -160,10 +157,7 @@ def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
 
 def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
     """Return a plan's rules as iptables has them: one for each element of a list."""
-    return {
-        family: {(table, name): rules for table, chains in list_rules(plan_made, family).items() for name, rules in chains.items()}
-        for family in FAMILIES
-    }
+    return {family: encode_each(write_plan(plan_made, family), partial(WrittenRule.listed, family=family)) for family in FAMILIES}
 
 
 def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:

@@ -14,7 +14,7 @@ from netinit.options import ON, REDIRECT, REJECT, TPROXY, Interception, Options,
 from netinit.options.kinds import ALL, NETWORKS_OR_ALL, Flag
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import Protocol
-from netinit.rules.model import FILTER, Plan, Rule
+from netinit.rules.model import FILTER, Rule
 from netinit.rules.targets import Redirect
 
 Shape = tuple[Any, ...]  # of a rule, match or target: what it has whatever the values, without numbers, networks and interfaces
@@ -74,9 +74,10 @@ class OptionPlaces(Record):
         `known` are other options, whose values are not this one's; it gains the switches whose values follow this one's.
         """
         read: list[tuple[Family, OptionPlace, list[Any]]] = []
+        is_of_families = isinstance(items_of(self.sample)[0], Network) or ":" in str(self.sample)
         for family, rules in live.items():
             place, chosen = next(((place, chosen) for place in self.places if (chosen := place.find(rules))), (None, []))
-            if place and (self._is_of_families or not any(values for _, _, values in read)):
+            if place and (is_of_families or not any(values for _, _, values in read)):
                 values = [value for rule in chosen for value in self._convert(place.read(rule), family, unread)]
                 for value in [value for other in self.others[place] for value in items_of(known.get(other, other))]:
                     if value in values:
@@ -96,10 +97,6 @@ class OptionPlaces(Record):
             redirects = self.places[0].part[0] is Redirect
             unread.append(f"{self.flag.label}: {'the rule that redirects to it is missing' if redirects else 'no rule names one'}")
         return None
-
-    @property
-    def _is_of_families(self) -> bool:
-        return isinstance(items_of(self.sample)[0], Network) or ":" in str(self.sample)
 
     def _convert(self, values: tuple[Any, ...], family: Family, unread: list[str]) -> list[Any]:
         """Return what the option has for these values of a rule."""
@@ -137,7 +134,9 @@ def find_places(layout: str) -> tuple[dict[str, OptionPlaces], Words]:
         with suppress(OptionError):  # without an option that this layout needs
             made = plan(Options(layout=layout, **given).settle(offline()))
             plans.append({field: {} for field in samples})
-            for table, chain, rule in _rules_of(made):
+            for table, chain, rule in made.walk():
+                if table == FILTER and chain in untranslated.CHAINS:
+                    continue  # repeats a rule of nat
                 origin, shape = rule.origin.option if rule.origin else "", shape_of_rule(table, chain, rule)
                 word = given.get(origin)
                 makers.setdefault(shape, set()).add((origin, word if isinstance(word, (str, bool)) else None))
@@ -201,14 +200,6 @@ def _sample(flag: Flag, number: int) -> Any:
             value = flag.kind.read(text)
             return None if isinstance(value, (bool, str)) else value
     return None
-
-
-def _rules_of(made: Plan) -> Iterator[tuple[str, str, Rule]]:
-    """Yield table, chain and rule, except for rules that repeat those of nat."""
-    for table in made.tables:
-        for chain in table.chains:
-            if table.name != FILTER or chain.name not in untranslated.CHAINS:
-                yield from [(table.name, chain.name, rule) for rule in (*chain.inserted, *chain.rules)]
 
 
 def _values_of(rule: Rule, shape: Shape) -> Iterator[tuple[OptionPlace, tuple[Any, ...]]]:

@@ -6,7 +6,7 @@ incomplete while rules use it.
 
 from __future__ import annotations
 
-from netinit.base.net import Family, Network
+from netinit.base.net import Network
 from netinit.base.records import Record
 from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
@@ -33,7 +33,6 @@ class AddressSet(Record):
     """A set that a plan needs: its elements as ipset lists them, and the rule that uses it."""
 
     name: str
-    family: Family
     elements: frozenset[str]
     rule: Rule
 
@@ -44,12 +43,8 @@ class SetDestination(Destination):
     place = EXTENSION
     name: str
 
-    def xt(self) -> tuple[str, ...]:
-        """Return the one match of all networks."""
-        return (_format_question(self.name),)
-
     def each(self) -> tuple[Match, ...]:
-        """Return the match as it is read: without the networks."""
+        """Return the match as it is written and read: without the networks."""
         return (UnknownMatch(text=_format_question(self.name)),)
 
     def describe(self) -> str:
@@ -62,7 +57,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if not _is_unread(elements) and match.xt() == (_format_question(name),):
+            if not _is_unread(elements) and match.xt() == _format_question(name):
                 texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
                 matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
     return rule.replace(matches=tuple(matches))
@@ -91,10 +86,9 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
         if not (use and isinstance(match, Destination) and not match.negated and len(match.networks) > threshold):
             matches.append(match)
             continue
-        family = match.networks[0].family
-        name = f"{owner}-{use}-{family.version}"
+        name = f"{owner}-{use}-{match.networks[0].family.version}"
         elements = frozenset([element for network in match.networks for element in format_element(network)])
-        made = AddressSet(name=name, family=family, elements=elements, rule=rule)
+        made = AddressSet(name=name, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
             matches.append(match)
             continue

@@ -5,19 +5,17 @@ A commit replaces our chains and jumps at once, so there is no moment without ru
 
 from __future__ import annotations
 
-from netinit.base.net import Family
 from netinit.rules import model
-from netinit.rules.iptables.compare import live_chains, same_table, table_names
+from netinit.rules.iptables.compare import FamilyRules
 from netinit.rules.iptables.ownership import Owned
 from netinit.rules.iptables.parse import part_comment, text_is_complete
-from netinit.rules.iptables.write import ListedTable, Listing, Written
+from netinit.rules.iptables.write import ListedTable, Listing, Placed, Written, add_rules
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_TPROXY, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Placed = list[tuple[int, str]]  # position in the chain (0: at its end) and rule
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
 # In filter these reject what nat would redirect.
 _REFUSES = tuple([f"-j {chain}" for chain in (model.ISTIO_INBOUND, model.ISTIO_OUTPUT, model.ISTIO_PRERT)])
@@ -25,23 +23,17 @@ _REFUSES = tuple([f"-j {chain}" for chain in (model.ISTIO_INBOUND, model.ISTIO_O
 
 def target_from_plan(written: Written) -> Target:
     """Return the plan's rules as a target: inserted ones at the top of built-in chains, others at the end."""
-    return {
-        name: {
-            chain: [(number if number <= planned.inserted else 0, text) for number, text in enumerate(planned.texts, 1)]
-            for chain, planned in chains.items()
-        }
-        for name, chains in written.items()
-    }
+    return {name: {chain: planned.placed for chain, planned in chains.items()} for name, chains in written.items()}
 
 
-def target_from_listing(listing: Listing, owned: Owned) -> tuple[Target, tuple[str, ...]]:
-    """Return our rules of a listing as a target to roll back to, and the places of rules that cannot be written."""
+def target_from_listing(rules: FamilyRules) -> tuple[Target, tuple[str, ...]]:
+    """Return our listed rules as a target to roll back to, and the places of rules that cannot be written."""
     target: Target = {}
     lost: list[str] = []
-    for name, table in listing.items():
+    for name in rules.listing:
         chains: dict[str, Placed] = {}
-        for chain, texts in live_chains(name, table, owned).items():
-            places = owned.get((name, chain))
+        for chain, texts in rules.live_chains(name).items():
+            places = rules.owned.get((name, chain))
             chains[chain] = []
             missed = 0
             for index, text in zip(places or range(len(texts)), texts, strict=True):
@@ -76,22 +68,6 @@ def write_transition(
     return "".join([line + "\n" for line in lines])
 
 
-def unchanged_tables(written: Written, listing: Listing, owned: Owned, family: Family) -> list[str]:
-    """Return the tables that match the plan."""
-    return [name for name in table_names(written, listing) if same_table(name, written, listing, owned, family)]
-
-
-def is_interrupted(written: Written, listing: Listing, owned: Owned, family: Family) -> bool:
-    """Whether a first run was killed: the plan's first tables are complete, and there is nothing else of ours."""
-    finished = True
-    for name in table_names(written, listing):
-        live = live_chains(name, listing.get(name), owned)
-        if live and not (finished and same_table(name, written, listing, owned, family)):
-            return False
-        finished = finished and bool(live)
-    return True
-
-
 def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bool:
     if table is None or OWNED_CHAINS.isdisjoint(table.rules):
         return False
@@ -124,7 +100,7 @@ def _write_table(
         if table and indexes:
             lines += _write_deletions(chain, table.rules[chain], indexes, by_number=by_number)
     for chain, placed in target.items():
-        lines += [f"-I {chain} {position} {text}" if position else f"-A {chain} {text}" for position, text in placed]
+        lines += add_rules(chain, placed)
     lines += [f"-X {chain}" for chain in listed if chain not in target]
     return [f"*{name}", *lines, "COMMIT"] if lines else []
 

@@ -8,7 +8,6 @@ from netinit.base.sanitize import escape, quote_words
 from netinit.rules.matches import PROTOCOL, Match
 from netinit.rules.matches.packet import Protocol, drop_implied_protocols
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
-from netinit.rules.targets import Jump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,10 +20,16 @@ KNOWN_TABLES = frozenset((*TABLES, "security"))
 
 
 class WrittenRule(Record):
-    """A rule as iptables-save lists it, without `-A CHAIN`, and its planned rule."""
+    """One rule of iptables: its matches, its comment, its text as in iptables-save without `-A CHAIN`, and the planned rule."""
 
+    matches: tuple[Match, ...]
+    comment: str
     text: str
     rule: Rule
+
+    def listed(self, family: Family) -> Rule:
+        """Return the rule as it is parsed from its text."""
+        return Rule(matches=drop_implied_protocols(self.matches), target=self.rule.target, families=(family,))
 
 
 class WrittenChain(Record):
@@ -38,7 +43,13 @@ class WrittenChain(Record):
         """The rules' texts."""
         return [written.text for written in self.rules]
 
+    @property
+    def placed(self) -> Placed:
+        """The rules with their positions."""
+        return [(number if number <= self.inserted else 0, one.text) for number, one in enumerate(self.rules, 1)]
 
+
+Placed = list[tuple[int, str]]  # position in a chain (0: at its end) and rule
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
@@ -76,84 +87,64 @@ def write_plan(plan: Plan, family: Family, *, comments: bool = False) -> Written
     written: Written = {}
     for table in plan.tables:
         chains: dict[str, WrittenChain] = {}
-        jumped_to: dict[str, None] = {}
         for chain in table.chains:
-            head = list(_write_rules(chain.inserted, family, comments))
-            tail = list(_write_rules(chain.rules, family, comments))
-            jumped_to.update({w.rule.target.chain: None for w in head + tail if isinstance(w.rule.target, Jump)})
-            chains[chain.name] = WrittenChain(rules=tuple(head + tail), inserted=len(head))
-        kept = {name: chain for name, chain in chains.items() if chain.rules or name in jumped_to}
-        if kept:
+            head, tail = (tuple(_write_rules(rules, family, comments)) for rules in (chain.inserted, chain.rules))
+            chains[chain.name] = WrittenChain(rules=head + tail, inserted=len(head))
+        called = {one.rule.target.calls for chain in chains.values() for one in chain.rules}
+        if kept := {name: chain for name, chain in chains.items() if chain.rules or name in called}:
             written[table.name] = kept
     return written
 
 
-def _write_rules(rules: Iterable[Rule], family: Family, comments: bool) -> Iterator[WrittenRule]:
-    for text, rule in _expand(rules, family, lambda rule: write_rule(rule, family, comments=comments)):
-        yield WrittenRule(text=text, rule=rule)
-
-
-def _expand(rules: Iterable[Rule], family: Family, each: Callable[[Rule], list[One]]) -> Iterator[tuple[One, Rule]]:
-    """Yield `each` rule's results in listing order; paired rules take turns."""
-    waiting: list[tuple[Rule, list[One]]] = []  # paired rules, until the one that closes the pair
-    for rule in rules:
-        if family not in rule.families:
-            continue
-        waiting.append((rule, each(rule)))
-        if rule.paired:
-            continue
-        for alternatives in zip(*[found for _, found in waiting], strict=True):
-            for (source, _), one in zip(waiting, alternatives, strict=True):
-                yield one, source
-        waiting = []
-
-
-def write_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[str]:
-    """Write a rule: one text for each combination of its lists' elements."""
-    words = [match.xt() for match in _order_matches(rule.matches)]
-    if comments:
-        words.append((f"-m comment --comment {quote_words(rule.comment)}",))
-    texts = [""]
-    for alternatives in words:
-        if len(texts) == 1 and len(alternatives) > 1:  # fast path for lists of thousands
-            texts = [f"{texts[0]}{alternative} " if alternative else texts[0] for alternative in alternatives]
-        else:
-            texts = [_append(text, alternative) for text in texts for alternative in alternatives]
-    target = rule.target.xt(family)
-    if not target:
-        return [text.rstrip() for text in texts]
-    ending = f"{rule.target.option} {target}"
-    return [text + ending for text in texts]
-
-
-def encode_each(
-    plan: Plan, family: Family, encode: Callable[[tuple[Match, ...], Rule], One]
-) -> dict[str, dict[str, tuple[One, ...]]]:
-    """Return, by table and chain, what `encode` makes of each iptables rule's matches and planned rule."""
+def encode_each(written: Written, encode: Callable[[WrittenRule], One]) -> dict[tuple[str, str], tuple[One, ...]]:
+    """Return what `encode` makes of each rule, by table and chain, without empty chains."""
     return {
-        table.name: {
-            chain.name: tuple([
-                encode(matches, rule) for matches, rule in _expand((*chain.inserted, *chain.rules), family, unfold_rule)
-            ])
-            for chain in table.chains
-        }
-        for table in plan.tables
+        (table, name): tuple(map(encode, chain.rules))
+        for table, chains in written.items()
+        for name, chain in chains.items()
+        if chain.rules
     }
 
 
-def list_rules(plan: Plan, family: Family) -> dict[str, dict[str, tuple[Rule, ...]]]:
-    """Return a family's rules by table and chain, as they are parsed from `write_plan`."""
-    return encode_each(
-        plan, family, lambda matches, rule: Rule(matches=drop_implied_protocols(matches), target=rule.target, families=(family,))
-    )
+def _write_rules(rules: Iterable[Rule], family: Family, comments: bool) -> Iterator[WrittenRule]:
+    """Yield the rules of iptables in listing order; those of paired rules take turns."""
+    waiting: list[list[WrittenRule]] = []  # of paired rules, until the one that closes the pair
+    for rule in rules:
+        if family not in rule.families:
+            continue
+        waiting.append(unfold_rule(rule, family, comments=comments))
+        if not rule.paired:
+            for alternatives in zip(*waiting, strict=True):
+                yield from alternatives
+            waiting = []
 
 
-def unfold_rule(rule: Rule) -> list[tuple[Match, ...]]:
-    """Return the matches of each iptables rule that a rule stands for, in the order of listing."""
+def write_rule(rule: Rule, family: Family) -> list[str]:
+    """Return the texts of the rules of iptables that a rule stands for."""
+    return [one.text for one in unfold_rule(rule, family)]
+
+
+def unfold_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[WrittenRule]:
+    """Return the rules of iptables that a rule stands for: one for each combination of its lists' elements."""
     found: list[tuple[Match, ...]] = [()]
     for match in _order_matches(rule.matches):
         found = [(*before, one) if one else before for before in found for one in match.each()]
-    return found
+    target, comment = rule.target.xt(family), rule.comment if comments else ""
+    ending = f"-m comment --comment {quote_words(comment)} " if comments else ""
+    ending += f"{rule.target.option} {target}" if target else ""
+    return [
+        WrittenRule(matches=matches, comment=comment, text=(_write_matches(matches) + ending).rstrip(), rule=rule) for matches in found
+    ]
+
+
+def _write_matches(matches: tuple[Match, ...]) -> str:
+    text = ""
+    for match in matches:
+        more = match.xt()
+        if more.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):  # options of one module follow one `-m`
+            more = more.removeprefix("-m tcp ")
+        text += f"{more} "
+    return text
 
 
 def _order_matches(matches: tuple[Match, ...]) -> list[Match]:
@@ -163,12 +154,19 @@ def _order_matches(matches: tuple[Match, ...]) -> list[Match]:
     return sorted([*matches, *implied], key=lambda match: match.place)
 
 
-def take_module(rest: list[Match]) -> list[Match]:
-    """Remove and return the next match, with those after it that belong to the same module tcp."""
-    taken = [rest.pop(0)]
-    while rest and _is_tcp(taken[-1]) and _is_tcp(rest[0]):
-        taken.append(rest.pop(0))
-    return taken
+def split_modules(matches: Iterable[Match]) -> Iterator[list[Match]]:
+    """Yield the matches of each module, neighbours of tcp together; the protocol only where nothing else loads its module."""
+    modules: list[list[Match]] = []
+    joins = False
+    for match in [one for one in matches if one.place >= PROTOCOL]:
+        if joins and _is_tcp(match):
+            modules[-1].append(match)
+        else:
+            modules.append([match])
+        joins = _is_tcp(match)
+    for module in modules:
+        if asked := [one for one in module if not isinstance(one, Protocol)] or [one for one in module if getattr(one, "module", "")]:
+            yield asked
 
 
 def _is_tcp(match: Match) -> bool:
@@ -177,23 +175,26 @@ def _is_tcp(match: Match) -> bool:
     return match.protocol == "tcp" and match.header_fields is not None
 
 
-def _append(text: str, alternative: str) -> str:
-    """Append a match; options of one module follow one `-m`."""
-    if alternative.startswith("-m tcp ") and text.rpartition("-m ")[2].startswith("tcp "):
-        alternative = alternative.removeprefix("-m tcp ")
-    return f"{text}{alternative} " if alternative else text
+def add_rules(chain: str, placed: Placed) -> list[str]:
+    """Return the commands that add rules to a chain."""
+    return [f"-I {chain} {position} {text}" if position else f"-A {chain} {text}" for position, text in placed]
 
 
 def render_restore(written: Written) -> str:
     """Return input for iptables-restore --noflush, for a namespace without rules of ours."""
-    return _render(written, _commands)
+    return _render(written, lambda name, chain: add_rules(name, chain.placed))
 
 
-def _render(written: Written, commands: Callable[[dict[str, WrittenChain]], Iterable[tuple[str, str]]]) -> str:
+def render_listing(written: Written) -> str:
+    """Return the rules as iptables-save lists them, without policies of built-in chains."""
+    return _render(written, lambda name, chain: [f"-A {name} {text}" for text in chain.texts])
+
+
+def _render(written: Written, lines_of: Callable[[str, WrittenChain], list[str]]) -> str:
     lines = []
     for table, chains in written.items():
         lines += [f"*{table}", *[f":{chain} - [0:0]" for chain in chains if chain not in BUILTIN_CHAINS]]
-        lines += [f"{command} {text}" for command, text in commands(chains)]
+        lines += [line for name, chain in chains.items() for line in lines_of(name, chain)]
         lines.append("COMMIT")
     return "".join([line + "\n" for line in lines])
 
@@ -216,11 +217,6 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
         )  # fmt: skip
 
 
-def render_listing(written: Written) -> str:
-    """Return the rules as iptables-save lists them, without policies of built-in chains."""
-    return _render(written, lambda chains: [(f"-A {name}", text) for name, chain in chains.items() for text in chain.texts])
-
-
 def show_listing(listing: Listing) -> str:
     """Format a listing for people, one line for each rule."""
     lines = []
@@ -237,11 +233,6 @@ def render_commands(written: Written, family: Family) -> list[str]:
     lines = []
     for table, chains in written.items():
         lines += [f"{family.program} -t {table} -N {chain}" for chain in chains if chain not in BUILTIN_CHAINS]
-        lines += [f"{family.program} -t {table} {command} {text}" for command, text in _commands(chains)]
+        commands = [command for name, chain in chains.items() for command in add_rules(name, chain.placed)]
+        lines += [f"{family.program} -t {table} {command}" for command in commands]
     return lines
-
-
-def _commands(chains: dict[str, WrittenChain]) -> Iterator[tuple[str, str]]:
-    for name, chain in chains.items():
-        for position, written in enumerate(chain.rules, 1):
-            yield (f"-I {name} {position}" if position <= chain.inserted else f"-A {name}"), written.text

@@ -31,7 +31,8 @@ def plan(options: SettledOptions) -> Plan:
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)
     for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
-        _enter(builder, table)
+        builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="what comes in is looked at")
+        builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="what goes out is looked at")
     _mark_connections(builder)
     _capture_virtual_interfaces(builder, options)
     _capture_inbound(builder, options)
@@ -51,11 +52,6 @@ def plan(options: SettledOptions) -> Plan:
         routes=tuple([Route(family=family, table=AMBIENT_TABLE) for family in families]),
         nft_prefix=model.NFT_NODE_AGENT,
     )
-
-
-def _enter(builder: Builder, table: str) -> None:
-    builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="what comes in is looked at")
-    builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="what goes out is looked at")
 
 
 def _mark_connections(builder: Builder) -> None:

@@ -30,7 +30,9 @@ def plan(options: SettledOptions) -> Plan:
             _capture_inbound(builder.within((IPV6,)), options, transparent=False)
     _exclude_outbound(builder, options)
     outbound.capture_virtual_interfaces(builder, options)
-    _capture_outbound(builder, options)
+    outbound.capture(builder, options)
+    if options.outbound_cidrs not in (ALL, ()):
+        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin="outbound_cidrs")
     untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == OFF:
         _refuse_ipv6(builder.within((IPV6,)), options)
@@ -46,17 +48,16 @@ def plan(options: SettledOptions) -> Plan:
 
 
 def _capture_inbound(builder: Builder, options: Interception, transparent: bool) -> None:
-    table, ports = MANGLE if transparent else NAT, "inbound_ports"
+    table = MANGLE if transparent else NAT
     if transparent:
         tproxy.define_chains(builder, options, options.outbound_port, "outbound_port")
-    builder.append(table, model.PREROUTING, TCP, to=Jump(chain=ISTIO_INBOUND), why="inbound connections are looked at", origin=ports)
-    builder.exclude(table, ISTIO_INBOUND, *inbound.excluded_ports(options))
+    inbound.enter(builder, options, table)
     chosen = inbound.chosen(options)
     if transparent:
         tproxy.divert(builder, options, chosen, Socket(), paired=options.inbound_ports != ALL)
     builder.append(
         table, ISTIO_INBOUND, chosen, to=Jump(chain=model.ISTIO_TPROXY if transparent else model.ISTIO_IN_REDIRECT),
-        why="these inbound connections go to the proxy", origin=ports,
+        why="these inbound connections go to the proxy", origin="inbound_ports",
     )  # fmt: skip
 
 
@@ -70,13 +71,6 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
     for owner, origin in proxy_owners(options):
         builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
     outbound.exclude_networks(builder, options)
-
-
-def _capture_outbound(builder: Builder, options: Interception) -> None:
-    outbound.capture(builder, options)
-    if options.outbound_cidrs not in (ALL, ()):
-        why = "all other networks are not captured"
-        builder.append(NAT, ISTIO_OUTPUT, to=Return(), why=why, origin="outbound_cidrs")
 
 
 def _refuse_ipv6(builder: Builder, options: Interception) -> None:

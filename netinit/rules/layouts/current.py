@@ -10,18 +10,15 @@ from netinit.rules.layouts.builder import Builder
 from netinit.rules.model import ISTIO_INBOUND, ISTIO_OUTPUT, MANGLE, NAT, Address, IpRule, Plan, Route
 from netinit.rules.targets import Drop, Jump
 
+NO_SERVERS = "no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured"
+
 
 def plan(options: SettledOptions) -> Plan:
     """Return the plan of the current layout."""
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     captured = FAMILIES if options.ipv6 == INET else families
-    warnings: list[str] = []
     builder = Builder(captured, names_ipv6=options.ipv6 != INET)
-    capture_dns = False
-    if options.redirect_dns:
-        from netinit.rules.layouts import dns  # imported only when needed, to keep a pod's start fast
-
-        capture_dns = dns.wanted(options, warnings)
+    capture_dns = options.redirect_dns and (options.capture_all_dns or bool(options.dns_servers))
     transparent = options.inbound_mode == TPROXY
     if transparent:
         from netinit.rules.layouts import tproxy  # imported only when needed
@@ -41,6 +38,8 @@ def plan(options: SettledOptions) -> Plan:
         builder.exclude(NAT, ISTIO_OUTPUT, *excluded_users(options, ("tcp", "udp")))
     builder.exclude(NAT, ISTIO_OUTPUT, *outbound.excluded_groups(options))
     if capture_dns:
+        from netinit.rules.layouts import dns  # imported only when needed, to keep a pod's start fast
+
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)
     outbound.capture(builder, options)
@@ -56,7 +55,7 @@ def plan(options: SettledOptions) -> Plan:
         ip_rules=tuple([IpRule(family=f, mark=options.tproxy_mark, table=options.tproxy_table) for f in routed]),
         routes=tuple([Route(family=f, table=options.tproxy_table) for f in routed]),
         addresses=(Address(family=IPV6, cidr=model.IPV6_ADDRESS),) if IPV6 in families else (),
-        warnings=tuple(warnings),
+        warnings=(f"{options.flag('redirect_dns').label}: {NO_SERVERS}",) if options.redirect_dns and not capture_dns else (),
     )
 
 

@@ -20,14 +20,6 @@ QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 ORIGIN = "redirect_dns"
 
 
-def wanted(options: Interception, warnings: list[str]) -> bool:
-    """Whether the requested DNS capture is possible; adds a warning if not."""
-    if not options.capture_all_dns and not options.dns_servers:
-        warnings.append(f"{options.flag(ORIGIN).label}: no name server in /etc/resolv.conf or --dns-servers, so DNS is not captured")
-        return False
-    return True
-
-
 def capture(builder: Builder, options: Interception) -> None:
     """Redirect queries to the proxy's resolver, and separate the zones."""
     everywhere = options.capture_all_dns or options.ipv6 == INET  # Istio's nft tables jump for both families
@@ -41,7 +33,10 @@ def capture(builder: Builder, options: Interception) -> None:
     for families, matches in queries(options):
         why, to_proxy = "DNS queries go to the proxy's resolver", Redirect(port=DNS_LISTENER)
         builder.append(NAT, ISTIO_OUTPUT_DNS, *matches, to=to_proxy, why=why, origin=ORIGIN, families=families)
-    _separate_proxy(builder, options)
+    for owner, _ in proxy_owners(options):
+        builder.append(RAW, ISTIO_OUTPUT_DNS, QUERY, owner, to=OF_PROXY, why="the proxy's own queries", origin=ORIGIN)
+        answer, why = Port(protocol="udp", ports=(DNS_LISTENER,), source=True), "the proxy's answers to the application"
+        builder.append(RAW, ISTIO_OUTPUT_DNS, answer, owner, to=OF_APPLICATION, why=why, origin=ORIGIN)
     why = "DNS answers are looked at"
     builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why=why, origin=ORIGIN, families=served)
     asked, why = (*_of_servers(options, Destination), QUERY), "the application's queries"
@@ -77,11 +72,3 @@ def queries(options: Interception) -> list[tuple[tuple[Family, ...], tuple[Match
 def _of_servers(options: Interception, side: type[Source | Destination]) -> tuple[Match, ...]:
     """Return the match for packets to or from the name servers; none for all servers."""
     return () if options.capture_all_dns else (side(networks=hosts_of(options.dns_servers, *FAMILIES)),)
-
-
-def _separate_proxy(builder: Builder, options: Interception) -> None:
-    """Put the proxy's queries, and its answers to the application, into separate zones."""
-    for owner, _ in proxy_owners(options):
-        builder.append(RAW, ISTIO_OUTPUT_DNS, QUERY, owner, to=OF_PROXY, why="the proxy's own queries", origin=ORIGIN)
-        answer, why = Port(protocol="udp", ports=(DNS_LISTENER,), source=True), "the proxy's answers to the application"
-        builder.append(RAW, ISTIO_OUTPUT_DNS, answer, owner, to=OF_APPLICATION, why=why, origin=ORIGIN)

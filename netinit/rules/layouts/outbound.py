@@ -68,31 +68,22 @@ def exclude_proxy(builder: Builder, options: Interception, capture_dns: bool) ->
     builder.append(NAT, ISTIO_OUTPUT, PASSTHROUGH, ON_LOOPBACK, to=Return(), why=why)
     captures_loopback = any(_is_loopback(network) for network in captured_networks(options))
     for owner, origin in proxy_owners(options):
-        _exclude_owner(builder, options, owner, origin, capture_dns, captures_loopback)
+        # Istio exempts DNS over TCP for uids only: its own resolver runs under the proxy's uid.
+        excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
+        excluded += (options.tunnel_port,) if options.tunnel_port else ()
+        inbound: Match = Port(protocol="tcp", ports=excluded, negated=True) if excluded else TCP
+        again, why = Jump(chain=ISTIO_IN_REDIRECT), "application -> own service -> proxy -> this pod: inbound again"
+        builder.append(NAT, ISTIO_OUTPUT, not_to_loopback(options), ON_LOOPBACK, inbound, owner, to=again, why=why, origin=origin)
+        if not captures_loopback:
+            port = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
+            others, why = owner.replace(negated=True), "the application talks to itself"
+            builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, others, to=Return(), why=why, origin=origin)
+        builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
 
 
 def _is_loopback(network: Network) -> bool:
     """Whether Go's net.IP.IsLoopback is true for the network's address."""
     return network.first >> 24 == 127 if network.family is IPV4 else network.first == 1  # noqa: PLR2004
-
-
-def _exclude_owner(  # noqa: PLR0917 - what its caller has found out
-    builder: Builder, options: Interception, owner: Owner, origin: str, capture_dns: bool, captures_loopback: bool
-) -> None:
-    """Add the three rules for a user or group of the proxy."""
-    # Istio exempts DNS over TCP for uids only: its own resolver runs under the proxy's uid.
-    excluded: tuple[int, ...] = (DNS_PORT,) if capture_dns and owner.kind == "uid" else ()
-    excluded += (options.tunnel_port,) if options.tunnel_port else ()
-    inbound: Match = Port(protocol="tcp", ports=excluded, negated=True) if excluded else TCP
-    builder.append(
-        NAT, ISTIO_OUTPUT, not_to_loopback(options), ON_LOOPBACK, inbound, owner, to=Jump(chain=ISTIO_IN_REDIRECT),
-        why="application -> own service -> proxy -> this pod: inbound again", origin=origin,
-    )  # fmt: skip
-    if not captures_loopback:
-        port = (Port(protocol="tcp", ports=(DNS_PORT,), negated=True),) if capture_dns else ()
-        others, why = owner.replace(negated=True), "the application talks to itself"
-        builder.append(NAT, ISTIO_OUTPUT, ON_LOOPBACK, *port, others, to=Return(), why=why, origin=origin)
-    builder.append(NAT, ISTIO_OUTPUT, owner, to=Return(), why="the proxy's own traffic goes out: no loops", origin=origin)
 
 
 def excluded_groups(options: Interception) -> list[Exclusion]:

@@ -34,7 +34,9 @@ def refuse_ipv6(
     """Add the rejecting chains; `excluded`: what a layout with rules of its own does not capture, inbound and outbound."""
     ipv6 = builder.within((IPV6,))
     excluded_inbound, excluded_outbound = excluded or (_inbound_exclusions(options), outbound_exclusions(options))
-    captured_outbound, captured_inbound = _outbound_captured(options), _inbound_captured(options)
+    captured_outbound, captured_inbound = _to_networks(options), _inbound_captured(options)
+    if options.outbound_ports:
+        captured_outbound.insert(0, (Port(protocol="tcp", ports=options.outbound_ports),))
     from_vms = InInterface(names=options.virtual_interfaces)
     captured_from_vms = [(from_vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
     if captured_inbound or captured_from_vms:
@@ -108,12 +110,6 @@ def excluded_users(options: Interception, protocols: tuple[str, ...], port: int 
             what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
             owner = Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)
             yield Exclusion(matches=(owner,) if port else (what, owner), origin=origin, why=why)
-
-
-def _outbound_captured(options: Interception) -> list[tuple[Match, ...]]:
-    """Return the captured outbound TCP: matches for each part."""
-    ports = Port(protocol="tcp", ports=options.outbound_ports)
-    return [*([(ports,)] if options.outbound_ports else []), *_to_networks(options)]
 
 
 def _to_networks(options: Interception) -> list[tuple[Match, ...]]:

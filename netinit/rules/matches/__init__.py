@@ -36,9 +36,9 @@ class Match(Record):
     xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.rate}`
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
 
-    def xt(self) -> tuple[str, ...]:
-        """Return the match in iptables-save syntax, without its protocol: a text for each alternative."""
-        return (self._fill(self.xt_text),)
+    def xt(self) -> str:
+        """Return the match in iptables-save syntax, without its protocol; of one alternative, see `each`."""
+        return self._fill(self.xt_text)
 
     def _fill(self, template: str) -> str:
         if not template:  # an empty text would match all packets
@@ -46,7 +46,7 @@ class Match(Record):
         return template.format(self)
 
     def each(self) -> tuple[Match | None, ...]:
-        """Return the match for each alternative of `xt`; None if iptables lists none."""
+        """Return the match for each alternative; None if iptables lists none."""
         return (self,)
 
     def nft(self) -> str:
@@ -78,15 +78,14 @@ class Match(Record):
         return self._fill(self.words)
 
 
-def format_extension(module: str, option: str, values: str, negated: bool = False) -> tuple[str, ...]:
+def format_option(option: str, value: object, negated: bool) -> str:
+    """Return the syntax of an option of iptables."""
+    return f"! {option} {value}" if negated else f"{option} {value}"
+
+
+def format_extension(module: str, option: str, values: str, negated: bool = False) -> str:
     """Return the syntax of a module's option."""
-    return (f"-m {module} {'! ' if negated else ''}{option} {values}",)
-
-
-def format_each(option: str, values: Iterable[object], negated: bool) -> tuple[str, ...]:
-    """Return one alternative for each value."""
-    prefix = f"! {option}" if negated else option
-    return tuple([f"{prefix} {value}" for value in values])
+    return f"-m {module} {format_option(option, values, negated)}"
 
 
 def format_one_of(expression: str, texts: Sequence[str], negated: bool) -> str:

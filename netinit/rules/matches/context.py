@@ -23,7 +23,7 @@ class Mark(Match):
     connection: bool = False
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         mask = "" if self.mask == FULL_MASK else f"/{self.mask:#x}"
         module = "connmark" if self.connection else "mark"
         return format_extension(module, "--mark", f"{self.value:#x}{mask}", self.negated)
@@ -75,7 +75,7 @@ class ConnectionState(Match):
     module: str = "conntrack"
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         option = "--ctstate" if self.module == "conntrack" else "--state"
         return format_extension(self.module, option, ",".join(self.states), self.negated)
 
@@ -154,7 +154,7 @@ class AddressType(Match):
     types: tuple[str, ...]
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         option = "--src-type" if self.side == "source" else "--dst-type"
         return format_extension("addrtype", option, ",".join(self.types), self.negated)
 
@@ -233,7 +233,7 @@ class TcpFlags(Match):
         mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
         return mask, flags
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         values = f"{','.join(self.mask)} {','.join(self.flags) or 'NONE'}"
         return format_extension("tcp", "--tcp-flags", values, self.negated)
 

@@ -23,7 +23,7 @@ class AddressRange(Match):
     source: bool = False
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         return format_extension("iprange", f"--{'src' if self.source else 'dst'}-range", self._format_ends("-"), self.negated)
 
     def nft(self) -> str:
@@ -55,7 +55,7 @@ class EitherPort(Match):
     ports: tuple[int | tuple[int, int], ...]
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         ports = ",".join(format_ranges(map(bounds_of, self.ports), ":"))
         return format_extension("multiport", "--ports", ports, self.negated)
 

@@ -13,11 +13,11 @@ from netinit.rules.matches import (
     PROTOCOL,
     SOURCE,
     Match,
-    format_each,
     format_extension,
     format_list,
     format_not,
     format_one_of,
+    format_option,
     format_ranges,
     pack_tcp,
 )
@@ -43,15 +43,12 @@ class AddressMatch(Match):
     networks: tuple[Network, ...]
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
-        texts = format_each(self.option, self.networks, self.negated)
-        if not self.negated and any(not network.length for network in self.networks):  # every address: listed as no match
-            texts = tuple([text if network.length else "" for network, text in zip(self.networks, texts, strict=True)])
-        return texts
+    def xt(self) -> str:
+        return format_option(self.option, self.networks[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
         kind = Source if self.source else Destination
-        return tuple([
+        return tuple([  # every address is listed as no match
             kind(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
         ])
 
@@ -107,8 +104,8 @@ class InterfaceMatch(Match):
     names: tuple[str, ...]
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
-        return format_each(self.option, self.names, self.negated)
+    def xt(self) -> str:
+        return format_option(self.option, self.names[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
         return tuple([self.replace(names=(name,)) for name in self.names])
@@ -157,8 +154,8 @@ class Protocol(Match):
     def _values(self) -> tuple[object, ...]:
         return self.name, self.negated
 
-    def xt(self) -> tuple[str, ...]:
-        return format_each("-p", (f"{self.name} -m {self.name}" if self.module else self.name,), self.negated)
+    def xt(self) -> str:
+        return format_option("-p", f"{self.name} -m {self.name}" if self.module else self.name, self.negated)
 
     def nft(self) -> str:
         return format_one_of("meta l4proto", (self.name,), self.negated)
@@ -193,23 +190,17 @@ class Port(Match):
     source: bool = False
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
-        option = f"{'! ' if self.negated else ''}{'--sport' if self.source else '--dport'}"
-        alternatives = []
-        for group in self._groups():
-            texts = format_ranges(map(bounds_of, group), ":")
-            module = "multiport" if len(texts) > 1 else self.protocol
-            alternatives.append(f"-m {module} {option}{'s' if len(texts) > 1 else ''} {','.join(texts)}")
-        return tuple(alternatives)
+    def xt(self) -> str:
+        option, values = "--sport" if self.source else "--dport", ",".join(format_ranges(map(bounds_of, self.ports), ":"))
+        if len(self.ports) > 1:
+            return format_extension("multiport", f"{option}s", values, self.negated)
+        return format_extension(self.protocol, option, values, self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        return tuple([self.replace(ports=tuple(group)) for group in self._groups()])
-
-    def _groups(self) -> Sequence[Sequence[int | tuple[int, int]]]:
-        """Return the ports of each iptables match."""
         if self.negated:
-            return [self.ports]
-        return _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
+            return (self,)
+        groups = _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
+        return tuple([self.replace(ports=tuple(group)) for group in groups])
 
     @property
     def has_ranges(self) -> bool:
@@ -264,9 +255,9 @@ class Owner(Match):
     last: int | None = None
     negated: bool = False
 
-    def xt(self) -> tuple[str, ...]:
+    def xt(self) -> str:
         if self.kind == "uid" and self.bounds == (0, FULL_MASK):
-            return (f"-m owner {'! ' if self.negated else ''}--socket-exists",)
+            return f"-m owner {'! ' if self.negated else ''}--socket-exists"
         return format_extension("owner", f"--{self.kind}-owner", self._format_range("-"), self.negated)
 
     @property

@@ -1,4 +1,4 @@
-"""Write a plan in nft syntax: own tables, replaced as a whole; one rule for each list; both families at once.
+"""Write a plan as tables of nft, replaced as a whole: one rule for each list, both families at once; as text and as expressions.
 
 The text is what `nft --stateless list table` prints (nft 1.0.6). Tables and chains have Istio's names in native mode.
 
@@ -21,16 +21,18 @@ from netinit.rules import model
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, PRIORITIES, TABLES, Plan, Rule, Table, expected_base
+from netinit.rules.rule_builder import ANONYMOUS, EncodedSet, RuleBuilder, settle
 from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     Condition: TypeAlias = "Match | Family"
 
 DIALECT = "nft"
+INET = 1  # NFPROTO_INET of linux/netfilter.h
 TABLE_NAMES = tuple([prefix + name for prefix in model.NFT_PREFIXES for name in TABLES])
 PRIORITY_NAMES = {PRIORITIES[table]: table for table in (model.RAW, model.MANGLE, model.FILTER)}
 
@@ -43,11 +45,22 @@ def format_hook(hook: str, kind: str, priority: int, *, accepts: bool = True) ->
 
 def format_rule(rule: Rule, *, counter: bool = True) -> str:
     """Format a rule of the kernel as nft lists it, as one rule even if nft writes several."""
-    conditions = [one.nft() for one in rule.matches if isinstance(one, InterfaceMatch)]
-    if len(rule.families) == 1 and not any(isinstance(one, AddressMatch) for one in rule.matches):
-        conditions.append(f"meta nfproto {rule.families[0].name.lower()}")
-    conditions += [one.nft() for one in rule.matches if not isinstance(one, InterfaceMatch)]
-    return " ".join([word for word in (*conditions, "counter" if counter else "", rule.target.nft(rule.families[0])[0]) if word])
+    conditions = _order_conditions(rule.matches, rule.families[0] if len(rule.families) == 1 else None)
+    words = (*map(_format_condition, conditions), "counter" if counter else "", rule.target.nft(rule.families[0]))
+    return " ".join([word for word in words if word])
+
+
+def _order_conditions(matches: Sequence[Match], family: Family | None) -> tuple[Condition, ...]:
+    """Return the conditions of a rule of one family or both: interfaces first, as in Istio; an address shows the family."""
+    interfaces = [one for one in matches if isinstance(one, InterfaceMatch)]
+    others: list[Condition] = [one for one in matches if not isinstance(one, InterfaceMatch)]
+    if family and not any(isinstance(one, AddressMatch) for one in matches):
+        others.insert(0, family)
+    return (*interfaces, *others)
+
+
+def _format_condition(condition: Condition) -> str:
+    return f"meta nfproto {condition.name.lower()}" if isinstance(condition, Family) else condition.nft()
 
 
 class NftStep(Record):
@@ -55,23 +68,31 @@ class NftStep(Record):
 
     conditions: tuple[Condition, ...]
     target: Target
-    part: int = 0  # index of the target's rule, see Target.nft
     rule: Rule
 
     def text(self, *, comments: bool = False) -> str:
         """Return the rule as nft lists it."""
-        words = [f"meta nfproto {one.name.lower()} " if isinstance(one, Family) else f"{one.nft()} " for one in self.conditions]
-        comment = f' comment "{self.rule.comment}"' if comments else ""
-        return f"{''.join(words)}counter {self.target.nft(self.rule.families[0])[self.part]}{comment}"
+        words = [*map(_format_condition, self.conditions), "counter", self.target.nft(self.rule.families[0])]
+        return " ".join([*words, f'comment "{self.rule.comment}"'] if comments else words)
+
+    def encode(self, sets: list[EncodedSet], *, splits_ranges: bool) -> bytes:
+        """Return the rule's expressions; its anonymous sets are added to `sets`. See RuleBuilder for `splits_ranges`."""
+        writer = RuleBuilder(INET, sets, splits_ranges=splits_ranges)
+        for condition in self.conditions:
+            if isinstance(condition, Family):
+                writer.limit_family(condition)
+            else:
+                condition.express(writer)
+        writer.count()
+        target = self.target
+        if isinstance(target, Jump):
+            target = Jump(chain=format_chain(target.chain), goto=target.goto)
+        target.express(writer, self.rule.families[0])
+        return writer.block()
 
 
 Steps = dict[str, tuple[str, list[NftStep]]]  # chain -> its hook (empty: only jumps lead to it), and its rules
 Written = dict[str, dict[str, tuple[str, list[str]]]]  # table -> chain -> its hook, and its rules as nft lists them
-
-
-def write_plan(plan: Plan, *, comments: bool = False) -> Written:
-    """Write the plan by table, as nft lists it."""
-    return write_steps(plan_tables(plan), comments=comments)
 
 
 def write_steps(tables: dict[str, Steps], *, comments: bool = False) -> Written:
@@ -93,38 +114,28 @@ def plan_steps(table: Table) -> Steps:
     chains: Steps = {}
     for chain in table.chains:
         steps: list[NftStep] = []
-        for rule in (*chain.inserted, *chain.rules):
-            conditions = _plan_conditions(rule, entering[chain.name])
+        for rule in chain.all_rules:
+            limited = rule.target.nft_spells_family or not entering[chain.name] <= set(rule.families)
+            matches = [match for match in rule.matches if not match.nft_chain]
+            conditions = _order_conditions(matches, rule.families[0] if limited else None)
             last = next((match for match in rule.matches if match.nft_chain), None)
             if last:
                 name, finish = _plan_chain_of(last, rule)
                 chains[name] = "", finish
                 steps.append(NftStep(conditions=conditions, target=Jump(chain=name), rule=rule))
             else:
-                count = len(rule.target.nft(rule.families[0]))
-                steps += [NftStep(conditions=conditions, target=rule.target, part=part, rule=rule) for part in range(count)]
+                steps += [NftStep(conditions=conditions, target=target, rule=rule) for target in rule.target.nft_targets()]
         hook = format_hook(chain.name, *expected_base(table.name, chain.name)) if chain.builtin else ""
         chains[format_chain(chain.name)] = hook, steps
     return chains
 
 
-def _plan_conditions(rule: Rule, entering: frozenset[Family]) -> tuple[Condition, ...]:
-    """Return the rule's conditions, the interface first as in Istio, without one tested in a separate chain."""
-    interfaces = [match for match in rule.matches if isinstance(match, InterfaceMatch)]
-    others: list[Condition] = [match for match in rule.matches if not (isinstance(match, InterfaceMatch) or match.nft_chain)]
-    limited = rule.target.nft_spells_family or not entering <= set(rule.families)
-    if limited and not any(isinstance(match, AddressMatch) for match in rule.matches):
-        others.insert(0, rule.families[0])
-    return (*interfaces, *others)
-
-
 def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
     """Return name and rules of the chain that tests `last`."""
-    (target,) = rule.target.nft(rule.families[0])
     unless = last.nft_unless()
     steps = [NftStep(conditions=(unless,), target=Return(), rule=rule)] if unless else []
     steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
-    return f"{target.rpartition(' ')[2]}-{last.nft_chain}", steps
+    return f"{rule.target.nft(rule.families[0]).rpartition(' ')[2]}-{last.nft_chain}", steps
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
@@ -133,7 +144,7 @@ def _families_entering(table: Table) -> dict[str, frozenset[Family]]:
     jumps = [
         (chain.name, rule.target.chain, frozenset(rule.families))
         for chain in table.chains
-        for rule in (*chain.inserted, *chain.rules)
+        for rule in chain.all_rules
         if isinstance(rule.target, Jump)
     ]
     for _ in table.chains:  # a path through all chains has fewer jumps than there are chains
@@ -173,9 +184,59 @@ def render_script(plan: Plan, *, comments: bool = False) -> str:
     """Return input for `nft -f -`: one transaction that replaces, or adds, the tables with the plan's prefix."""
     names = [name for name in TABLE_NAMES if name.startswith(plan.nft_prefix)]
     deletions = "".join([f"add table inet {name}\ndelete table inet {name}\n" for name in names])
-    return deletions + render_tables(write_plan(plan, comments=comments))
+    return deletions + render_tables(write_steps(plan_tables(plan), comments=comments))
 
 
 def miss_all(tables: Iterable[str]) -> tuple[model.Difference, ...]:
     """Return the differences of a namespace without these tables."""
     return tuple([model.Difference(kind=model.MISSING, where=DIALECT, table=table, rule="the whole table") for table in tables])
+
+
+# ---- expressions ---------------------------------------------------------------------------------------------------------
+
+
+class EncodedTable(Record):
+    """The expressions of a table's rules by chain, with counters at zero; its anonymous sets in order of use (`__set0`, ...)."""
+
+    chains: dict[str, tuple[bytes, ...]]
+    sets: tuple[EncodedSet, ...]
+
+
+def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
+    """Return the table with these chains, as nft programs it; see RuleBuilder for `splits_ranges`."""
+    sets: list[EncodedSet] = []
+    encoded = {
+        chain: tuple([step.encode(sets, splits_ranges=splits_ranges) for step in steps])
+        for chain, (_, steps) in chains.items()
+    }
+    return EncodedTable(chains=encoded, sets=tuple(sets))
+
+
+def arrange(
+    rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
+) -> EncodedTable:
+    """Return a table of the kernel in the form of a planned one.
+
+    `rules`: chain and expressions of each; `chains`: the planned order. Hooks, policies and flags are not included.
+    """
+    blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
+    for chain, block in rules:
+        blocks.setdefault(chain, []).append(block)
+    named: list[EncodedSet] = []
+
+    def rename(old: bytes) -> bytes:
+        found = sets.get(old)
+        if found is None:
+            return old
+        new = ANONYMOUS + str(len(named)).encode()
+        named.append(found.replace(name=new.decode()))
+        return new
+
+    settled = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
+    return EncodedTable(chains=settled, sets=tuple(named))
+
+
+def are_equal(planned: EncodedTable, live: EncodedTable) -> bool:
+    """Whether two tables have the same rules, and the same elements of sets in any order."""
+    sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
+    return sets == others and planned.chains == live.chains

@@ -11,7 +11,7 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules import structs
-from netinit.rules.iptables.write import encode_each, take_module
+from netinit.rules.iptables.write import encode_each, split_modules
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.structs import protocol_number
@@ -19,10 +19,10 @@ from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from netinit.rules.iptables.write import Written
     from netinit.rules.matches import Match
-    from netinit.rules.model import Plan
 
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
@@ -71,26 +71,16 @@ class EntryChain(Record):
     entries: tuple[TableEntry, ...]
 
 
-def encode_plan(plan: Plan, family: Family, *, comments: bool = False) -> dict[str, dict[str, tuple[TableEntry, ...]]]:
-    """Return the entries of a family's rules by table and chain."""
-    return encode_each(
-        plan, family, lambda matches, rule: encode_rule(matches, rule.target, family, rule.comment if comments else "")
-    )
+def encode_plan(written: Written, family: Family) -> dict[tuple[str, str], tuple[TableEntry, ...]]:
+    """Return the entries of a family's rules by table and chain, without empty chains."""
+    return encode_each(written, lambda one: encode_rule(one.matches, one.rule.target, family, one.comment))
 
 
-def encode_rule(matches: Iterable[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
+def encode_rule(matches: Sequence[Match], target: Target, family: Family, comment: str = "") -> TableEntry:
     """Return the entry of one rule. Raises ValueError if iptables has no match or target for it."""
     form = ENTRY_FORMS[family.version]
-    rest = list(matches)
-    head = _write_head(rest, target, form)
-    rest = [one for one in rest if not isinstance(one, AddressMatch | InterfaceMatch)]
-    extensions = b""
-    while rest:
-        module = take_module(rest)
-        asked = [one for one in module if not isinstance(one, Protocol)]
-        if asked or any(isinstance(one, Protocol) and one.module for one in module):
-            first, *more = asked or module
-            extensions += extension(*first.struct(*more))
+    head = _write_head(matches, target, form)
+    extensions = b"".join([extension(*first.struct(*more)) for first, *more in split_modules(matches)])
     if comment:
         extensions += extension(*structs.pad_comment(comment))
     if target.verdict or target.calls or not target.xt(family):
@@ -112,7 +102,7 @@ def extension(name: str, revision: int, info: bytes) -> bytes:
     return pack("=H29sB", EXTENSION_HEADER + len(info), name.encode(), revision) + info
 
 
-def _write_head(matches: list[Match], target: Target, form: EntryForm) -> bytes:
+def _write_head(matches: Sequence[Match], target: Target, form: EntryForm) -> bytes:
     """Return struct ipt_ip: addresses, interfaces, protocol, and which are inverted."""
     size = form.address
     head = bytearray(form.packet)

@@ -7,8 +7,8 @@ from goldens import BEHAVIOURS, options_of
 from netinit.base.net import IPV4
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
-from netinit.rules.expressions.native import arrange, find_unequal
 from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.nft import are_equal, arrange
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
@@ -26,11 +26,11 @@ def arranged(snapshot, name, table):
 def test_a_plan_that_was_encoded_is_equal_to_itself_and_to_no_other(behaviour):
     held = snapshot_of(PLANS[behaviour])
     for name, table in encode_plan(PLANS[behaviour]).items():
-        assert find_unequal(table, arranged(held, name, table)) == []
+        assert are_equal(table, arranged(held, name, table))
     changed = held.rules[-1].replace(expressions=held.rules[-1].expressions[:-1] + b"\xfe")
     other = held.replace(rules=(*held.rules[:-1], changed))
     tables = encode_plan(PLANS[behaviour])
-    assert [find_unequal(table, arranged(other, name, table)) for name, table in tables.items()][-1] == [changed.chain]
+    assert [name for name, table in tables.items() if not are_equal(table, arranged(other, name, table))] == [changed.table]
 
 
 def test_what_one_module_asks_is_one_match_of_the_kernel():

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from core import family_rules
 from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import HeldChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
@@ -66,7 +67,7 @@ def test_a_jump_to_ours_with_an_unknown_match_is_deleted_by_its_number_and_named
     assert owned == {("nat", "OUTPUT"): [0, 1]}
     script = write_transition({}, {"nat": table}, owned)
     assert script.split("\n")[2:4] == ["-D OUTPUT 1", "-D OUTPUT -j ISTIO_OUTPUT"]
-    assert target_from_listing({"nat": table}, owned)[1] == ("nat OUTPUT rule 1",)
+    assert target_from_listing(family_rules({"nat": table}, owned))[1] == ("nat OUTPUT rule 1",)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from subprocess import run
 import pytest
 
 import netinit
-from core import plan
+from core import plan, write_nft
 from netinit.options import Options
-from netinit.rules.nft import miss_all, plan_tables, render_script, write_plan
+from netinit.rules.nft import miss_all, plan_tables, render_script
 
 
 def written(*arguments: str, **more):
-    return write_plan(plan(Options.from_argv(arguments).replace(**more)))
+    return write_nft(plan(Options.from_argv(arguments).replace(**more)))
 
 
 def texts(*arguments: str, table: str, chain: str, **more) -> list[str]:
@@ -83,7 +83,7 @@ def test_interfaces_stand_first_as_in_istios_commands():
 
 
 def test_comments_fit_into_what_the_kernel_keeps():
-    wanted = write_plan(plan(Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"])), comments=True)
+    wanted = write_nft(plan(Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"])), comments=True)
     comments = [rule.partition(' comment "')[2] for table in wanted.values() for _, rules in table.values() for rule in rules]
     assert all(comments)
     assert max(len(comment) for comment in comments) <= 128

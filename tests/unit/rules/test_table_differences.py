@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core import plan
+from core import plan, write_nft
 from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
 from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
@@ -28,7 +28,7 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.nft import TABLE_NAMES, plan_steps, render_tables, write_plan
+from netinit.rules.nft import TABLE_NAMES, plan_steps, render_tables
 from netinit.rules.rule_builder import expression
 from netinit.rules.targets import Accept, Drop, Redirect, Return
 from plan_snapshot import snapshot_of, table_of
@@ -55,7 +55,7 @@ def rule(*matches, target, families=FAMILIES):
 
 
 def compare(made, snapshot):
-    return compare_tables(made, decode_tables(snapshot))
+    return compare_tables(made, snapshot)
 
 
 def lines(made, snapshot):
@@ -77,10 +77,10 @@ def test_a_golden_that_is_programmed_differs_in_nothing(behaviour):
 @together("behaviour", THIRDS[2])
 def test_the_rules_of_a_golden_are_written_as_nft_lists_them(behaviour):
     made = plan(options_of(behaviour))
-    written = render_tables(write_plan(made))
-    for name, table in decode_tables(snapshot_of(made)).items():
-        for chain, held in table.chains.items():
-            texts = write_plan(made)[name][chain][1]
+    written = render_tables(write_nft(made))
+    for name, chains in decode_tables(snapshot_of(made)).items():
+        for chain, held in chains.items():
+            texts = write_nft(made)[name][chain][1]
             for text, live in zip(texts, held.rules, strict=True):
                 if "socket" not in text:  # which has another name in expressions
                     assert sorted(format_live(live).split()) == sorted(text.split()), written
@@ -159,7 +159,7 @@ def test_a_hook_is_written_as_nft_lists_it(place):
 
 def hook_of(snapshot):
     ((table,), (chain,)) = decode_tables(snapshot).values(), snapshot.chains
-    return format_chain_hook(table.chains[chain.name])
+    return format_chain_hook(table[chain.name])
 
 
 def test_a_chain_at_another_hook_is_missing_there_and_too_much_here():

@@ -30,7 +30,6 @@ _LONG = {
 _BUILT_IN = frozenset(_LONG.values())
 _PROTOCOLS = {"0": "all", "icmpv6": "ipv6-icmp"}
 _PROTOCOL_NUMBERS = frozenset(map(str, range(256)))
-_ANY = {4: Network.parse("0.0.0.0/0"), 6: Network.parse("::/0")}
 _BLANKS = " \t"
 
 
@@ -48,7 +47,7 @@ def parse_rule(spec: str, family: Family) -> Rule:
         return spec.rule
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
-    matches = [found for place in (*reader.built_in, reader.extensions) for found in place]
+    matches = sorted(reader.matches, key=lambda match: match.place)
     words, text = [word.text for word in reader.target], " ".join([word.raw for word in reader.target])
     target = read_target(reader.goes, words, text, family)
     return Rule(matches=drop_implied_protocols(matches), target=target, comment=reader.comment, families=(family,))
@@ -76,7 +75,7 @@ def normalise_rule(rule: Rule) -> tuple[object, ...]:
 
 def _always_holds(match: Match) -> bool:
     if isinstance(match, AddressMatch):
-        return not match.negated and any(network in match.networks for network in _ANY.values())
+        return not match.negated and any(not network.length for network in match.networks)
     return isinstance(match, InterfaceMatch) and not match.negated and "+" in match.names
 
 
@@ -123,15 +122,14 @@ class _Reader:
         self._family = family
         self._protocol = ""
         self._modules: list[tuple[str, list[Word]]] = []  # that the rule loads, and their words
-        self.built_in: tuple[list[Match], ...] = ([], [], [], [], [])  # source, destination, in, out, protocol
-        self.extensions: list[Match] = []
+        self.matches: list[Match] = []
+        self._loose: list[Sequence[Word]] = []  # options of no module, each with its values: unknown matches, the last ones
         self.goes = False  # whether it was -g instead of -j
         self.target: list[Word] = []
         self.comment = ""
 
     def read(self, words: Sequence[Word]) -> None:
         """Parse the words into the attributes."""
-        loose: list[Match] = []
         at = 0
         while at < len(words):
             negated = words[at].text == "!" and not words[at].quoted
@@ -144,9 +142,9 @@ class _Reader:
                 self.target = list(words[at + 1 :])
                 break
             if option in _BUILT_IN:
-                at = self._read_built_in(option, negated, words, first, loose)
+                at = self._read_built_in(option, negated, words, first)
             elif option.startswith("-"):
-                at = self._read_option(option, words, first, at, loose)
+                at = self._read_option(option, words, first, at)
             else:
                 raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
         if self.goes and len(self.target) != 1:
@@ -155,18 +153,18 @@ class _Reader:
             if module == "comment":
                 self.comment = own[1].text if len(own) > 1 else ""
             elif own or module != self._protocol:
-                self.extensions += read_module(module, [word.text for word in own], self._protocol) or [
+                self.matches += read_module(module, [word.text for word in own], self._protocol) or [
                     UnknownMatch(text=" ".join([f"-m {module}", *[word.raw for word in own]]))
                 ]
             else:  # a bare `-m tcp` only repeats `-p tcp`
-                self.built_in[4][:] = [one.replace(module=True) for one in self.built_in[4]]
-        self.extensions += loose
+                self.matches = [one.replace(module=True) if isinstance(one, Protocol) else one for one in self.matches]
+        self.matches += [UnknownMatch(text=" ".join([word.raw for word in own])) for own in self._loose]
 
-    def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int, loose: list[Match]) -> int:
+    def _read_built_in(self, option: str, negated: bool, words: Sequence[Word], first: int) -> int:
         """Parse a built-in option; return the position after it."""
         at = first + negated
         if option == "-f":
-            loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 1]])))
+            self._loose.append(words[first : at + 1])
             return at + 1
         if option == "-c":  # counters, in some listings
             return at + 3
@@ -179,32 +177,32 @@ class _Reader:
             text = value.text.lower()
             self._protocol = _PROTOCOLS.get(text) or (protocol_name(int(text)) if text in _PROTOCOL_NUMBERS else text)
             if self._protocol != "all":
-                self.built_in[4].append(Protocol(name=self._protocol, negated=negated))
+                self.matches.append(Protocol(name=self._protocol, negated=negated))
         elif option in ("-i", "-o"):
             kind = packet.InInterface if option == "-i" else packet.OutInterface
-            self.built_in[2 if option == "-i" else 3].append(kind(names=(value.text,), negated=negated))
+            self.matches.append(kind(names=(value.text,), negated=negated))
         else:
             networks = read_networks(value.text, self._family)
             side = packet.Source if option == "-s" else packet.Destination
             if networks is None:
-                loose.append(UnknownMatch(text=" ".join([word.raw for word in words[first : at + 2]])))
+                self._loose.append(words[first : at + 2])
             else:
-                self.built_in[0 if option == "-s" else 1].append(side(networks=networks, negated=negated))
+                self.matches.append(side(networks=networks, negated=negated))
         return at + 2
 
-    def _read_option(self, option: str, words: Sequence[Word], first: int, at: int, loose: list[Match]) -> int:
+    def _read_option(self, option: str, words: Sequence[Word], first: int, at: int) -> int:
         """Assign an option with its values to its module; return the position after it."""
         end = at + 1 + (option == "--comment")  # whatever it says
         while end < len(words) and not _begins_option(words[end]):
             end += 1
-        own = list(words[first:end])
-        taker = next((words for module, words in reversed(self._modules) if option in OPTIONS.get(module, ())), None)
-        if taker is None and option in OPTIONS.get(self._protocol, ()):
+        takers = [words for module, words in self._modules if option in OPTIONS.get(module, ())]
+        if not takers and option in OPTIONS.get(self._protocol, ()):
             self._modules.append((self._protocol, []))  # implied by the option
-        if taker is None and not self._modules:
-            loose.append(UnknownMatch(text=" ".join([word.raw for word in own])))
+        takers = takers or [words for _, words in self._modules]
+        if takers:
+            takers[-1].extend(words[first:end])
         else:
-            (self._modules[-1][1] if taker is None else taker).extend(own)
+            self._loose.append(words[first:end])
         return end
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 
 from netinit.base.errors import ParseError
 from netinit.rules.iptables.write import KNOWN_TABLES, ListedTable, Listing
 
-_ESCAPED = ('"', "\\", "'")
+# Text in double quotes as iptables writes it (xtables_save_string), which may contain line breaks
+_OPENED = r'"(?:[^"\\]|\\["\'\\])*'
+_QUOTED = re.compile(rf'(?<= ){_OPENED}"(?![^ \n])')
+_LINE = re.compile(rf'(#[^\n]*|[^"\n]*(?:{_QUOTED.pattern}[^"\n]*)*)(\n?)')
 MAX_SHOWN = 80  # characters of foreign text in an error
 
 
@@ -46,48 +49,36 @@ def parse_listing(text: str, *, counted: bool = False) -> Listing:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Split a listing into lines; text in double quotes may contain line breaks (xtables_save_string of iptables)."""
-    lines = text.split("\n")
-    if lines.pop():
+    """Split a listing into lines; text in quotes stays in its line."""
+    lines = []
+    if text[-1:] not in ("", "\n"):
         raise unsafe("the last line does not end", text.rpartition("\n")[2])
-    if '"' in text:
-        lines = list(_join_quoted(lines))
-    for line in lines:
-        if not line.isprintable() and ('"' not in line or not unquoted(line).isprintable()):
+    for found in _LINE.finditer(text):
+        line, end = found.groups()
+        if found.end() == len(text) and not found[0]:
+            break
+        if not end:
+            raise _refuse_quote(text, found.start(), found.end())
+        if not line.isprintable() and not _QUOTED.sub("", line).isprintable():
             raise unsafe("characters outside of quotes that cannot be printed", line)
+        lines.append(line)
     return lines
 
 
-def _join_quoted(lines: list[str]) -> Iterator[str]:
-    rest = iter(lines)
-    for line in rest:
-        if '"' not in line or line.startswith("#"):
-            yield line
-            continue
-        parts, closed = [line], _closes(line, quoted=False)
-        while not closed:
-            more = next(rest, None)
-            if more is None:
-                raise unsafe("a quote does not close", parts[0])
-            parts.append(more)
-            closed = _closes(more, quoted=True)
-        yield "\n".join(parts)
+def _refuse_quote(text: str, start: int, at: int) -> ParseError:
+    """Return the error for a quote that iptables does not write, in the line that begins at `start`."""
+    if text[at - 1 : at] != " ":
+        return unsafe("a quote inside of a word", _line_of(text, at))
+    end = next(re.finditer(_OPENED, text[at:])).end() + at
+    if end == len(text):
+        return unsafe("a quote does not close", _line_of(text, start))
+    if text[end] == '"':
+        return unsafe("letters behind a quote", _line_of(text, end))
+    return unsafe("a backslash that stands before nothing to be escaped", text[end:].partition("\n")[0])
 
 
-def _closes(line: str, *, quoted: bool) -> bool:
-    """Whether no quote is open at the line's end; `quoted`: one is open at its beginning."""
-    at = 0
-    while quoted or (at := line.find('"', at)) >= 0:
-        if not quoted:
-            if line[at - 1 : at] != " ":
-                raise unsafe("a quote inside of a word", line)
-            at += 1
-        at, quoted = end_of_quoted(line, at), False
-        if at < 0:
-            return False
-        if line[at : at + 1] not in ("", " "):
-            raise unsafe("letters behind a quote", line)
-    return True
+def _line_of(text: str, at: int) -> str:
+    return text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
 
 
 def _read_rule(line: str, counted: bool) -> tuple[str, str]:
@@ -113,27 +104,6 @@ def _read_chain(line: str) -> tuple[str, str]:
 def _are_counters(word: str) -> bool:
     packets, colon, octets = word[1:-1].partition(":")
     return word[:1] + colon + word[-1:] == "[:]" and packets.isdecimal() and octets.isdecimal()
-
-
-def end_of_quoted(line: str, at: int) -> int:
-    """Return the position after the quote that closes the text at `at`; -1 if none does."""
-    while True:
-        end = line.find('"', at)
-        slash = line.find("\\", at, end if end >= 0 else None)
-        if slash < 0:
-            return end + 1 if end >= 0 else -1
-        if line[slash + 1 : slash + 2] not in _ESCAPED:
-            raise unsafe("a backslash that stands before nothing to be escaped", line[slash:])
-        at = slash + 2
-
-
-def unquoted(text: str) -> str:
-    """Return a line without the text in quotes."""
-    kept, at = [], 0
-    while (start := text.find(' "', at)) >= 0:
-        kept.append(text[at : start + 2])
-        at = end_of_quoted(text, start + 2) - 1
-    return "".join(kept) + text[at:]
 
 
 def unsafe(what: str, text: str) -> ParseError:

@@ -8,12 +8,9 @@ from core import (
     IPV4,
     IPV6,
     Options,
-    compare_listing,
-    find_foreign_jumps,
-    find_shadows,
+    family_rules,
     owned_rules,
     plan,
-    same_table,
     write_plan,
 )
 from listings import listing_of, make_listing
@@ -34,7 +31,7 @@ def differences(text, made=MADE, family=IPV4):
     listing = make_listing(text)
     written = write_plan(made, family)
     owned = owned_rules(family, {family: listing}, written, layout_patterns)
-    return [one.describe() for one in compare_listing(written, listing, owned, family)]
+    return [one.describe() for one in family_rules(listing, owned, written, family).find_differences()]
 
 
 def swapped(text, one, other):
@@ -143,10 +140,10 @@ def test_another_spelling_is_no_difference(ours, theirs):
 def test_a_table_is_the_same_only_with_the_same_chains_and_rules_in_order():
     listing, written = make_listing(LIVE), write_plan(MADE, IPV4)
     owned = owned_rules(IPV4, {IPV4: listing}, written, layout_patterns)
-    assert same_table("nat", written, listing, owned, IPV4)
-    assert same_table("mangle", written, listing, owned, IPV4)  # neither planned nor there
-    assert not same_table("nat", {}, listing, owned, IPV4)
-    assert not same_table("nat", written, {}, {}, IPV4)
+    assert family_rules(listing, owned, written).is_planned("nat")
+    assert family_rules(listing, owned, written).is_planned("mangle")  # neither planned nor there
+    assert not family_rules(listing, owned).is_planned("nat")
+    assert not family_rules({}, {}, written).is_planned("nat")
 
 
 def test_differences_of_every_table_are_told_and_comments_apart_from_rules():
@@ -168,7 +165,7 @@ def shadows(text):
     listing = make_listing(text)
     return [
         (one.kind, one.chain, one.number, one.rule)
-        for one in find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4)
+        for one in family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows()
     ]
 
 
@@ -184,14 +181,14 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
 def test_a_shadow_in_the_kernel_can_be_the_answer_of_a_child():
     listing = make_listing("nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT")
     listing["nat"].rules["OUTPUT"].insert(0, HeldRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4), 7))
-    found = tuple(find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4))
+    found = tuple(family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows())
     assert [one.rule for one in found] == ["-p tcp -j ACCEPT"]
     assert decode(encode(found)) == found
 
 
 def test_a_shadow_says_all_that_is_known_of_it():
     listing = make_listing('nat OUTPUT -p tcp -m comment --comment "so" -j ACCEPT\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT')
-    (found,) = find_shadows(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns), IPV4)
+    (found,) = family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows()
     assert found.describe() == (
         'shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
         "  (stands before netinit's rules and may decide first; a foreign rule)"
@@ -221,4 +218,4 @@ def test_jumps_from_chains_of_others_into_ours_are_found():
     listing = make_listing(
         "nat OUTPUT -j ISTIO_OUTPUT\nnat THEIRS -p tcp -j ISTIO_OUTPUT\nnat THEIRS -j ACCEPT\nnat ISTIO_INBOUND -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
     )
-    assert list(find_foreign_jumps(listing, IPV4)) == [("nat", "THEIRS", "-p tcp -j ISTIO_OUTPUT")]
+    assert list(family_rules(listing, {}).find_foreign_jumps()) == [("nat", "THEIRS", "-p tcp -j ISTIO_OUTPUT")]

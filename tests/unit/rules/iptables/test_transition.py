@@ -9,13 +9,12 @@ from core import (
     IPV4,
     IPV6,
     Options,
-    is_interrupted,
+    family_rules,
     owned_rules,
     plan,
     render_restore,
     target_from_listing,
     target_from_plan,
-    unchanged_tables,
     write_plan,
     write_transition,
 )
@@ -30,6 +29,11 @@ TPROXY = plan(Options(inbound_ports="*", inbound_mode="TPROXY", ipv6="on"))
 
 def owned_of(listing, made=None):
     return owned_rules(IPV4, {IPV4: listing}, write_plan(made, IPV4) if made else {}, layout_patterns)
+
+
+def unchanged_tables(listing, made):
+    rules = family_rules(listing, owned_of(listing, made), write_plan(made, IPV4))
+    return [table for table in rules.tables if rules.is_planned(table)]
 
 
 def transition(text, made=None, **more):
@@ -120,12 +124,11 @@ def test_equal_rules_of_ours_are_deleted_by_their_text():
 def test_tables_that_are_right_are_skipped():
     text = listing_of(TPROXY, IPV4)
     listing = make_listing(text)
-    written = write_plan(TPROXY, IPV4)
-    assert unchanged_tables(written, listing, owned_of(listing, TPROXY), IPV4) == ["mangle", "nat", "filter"]
+    assert unchanged_tables(listing, TPROXY) == ["mangle", "nat", "filter"]
     assert transition(text, TPROXY, skip=["mangle", "nat", "filter"]) == []
     assert transition(text, TPROXY, skip=["mangle"])[0] == "*nat"
     changed = make_listing(text.replace("--to-ports 15001", "--to-ports 15009"))
-    assert unchanged_tables(written, changed, owned_of(changed, TPROXY), IPV4) == ["mangle", "filter"]
+    assert unchanged_tables(changed, TPROXY) == ["mangle", "filter"]
 
 
 def tables(lines):
@@ -161,7 +164,7 @@ def test_what_refuses_what_nat_has_not_redirected_goes_before_nat_changes_and_co
 def test_the_way_back_puts_each_of_our_rules_at_its_place_among_those_of_others():
     text = "nat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j THEIRS\nnat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -j RETURN\nnat ISTIO_OUTPUT -j ACCEPT\nnat THEIRS\nfilter INPUT -j THEIRS\nfilter THEIRS"
     listing = make_listing(text)
-    target, lost = target_from_listing(listing, owned_of(listing))
+    target, lost = target_from_listing(family_rules(listing, owned_of(listing)))
     assert lost == ()
     assert target == {
         "nat": {
@@ -180,7 +183,7 @@ def test_the_way_back_puts_each_of_our_rules_at_its_place_among_those_of_others(
 
 def interrupted(text, made=TPROXY):
     listing = make_listing(text)
-    return is_interrupted(write_plan(made, IPV4), listing, owned_of(listing, made), IPV4)
+    return family_rules(listing, owned_of(listing, made), write_plan(made, IPV4)).is_interrupted()
 
 
 def test_the_first_tables_whole_and_nothing_else_is_what_a_killed_first_run_leaves():
@@ -203,7 +206,7 @@ def test_a_table_that_another_version_lists_in_its_own_words_is_unchanged():
     made = plan(Options(outbound_cidrs="*"))
     listing = make_listing(listing_of(made, IPV4).replace("-d 127.0.0.1/32 ", "-d 127.0.0.1 "))
     assert "-d 127.0.0.1 -j RETURN" in listing["nat"].rules["ISTIO_OUTPUT"]
-    assert unchanged_tables(write_plan(made, IPV4), listing, owned_of(listing, made), IPV4) == ["nat", "filter"]
+    assert unchanged_tables(listing, made) == ["nat", "filter"]
 
 
 @pytest.mark.parametrize("family", [IPV4, IPV6])
@@ -223,6 +226,6 @@ def test_the_way_back_names_each_rule_that_is_no_line_and_keeps_the_places_of_th
     ]
     own = ["-p tcp -j RETURN", '-m string --string "\x03" -j DROP']
     listing = {"nat": ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": texts, "ISTIO_OUTPUT": own})}
-    target, lost = target_from_listing(listing, {("nat", "OUTPUT"): [0, 1, 3, 4]})
+    target, lost = target_from_listing(family_rules(listing, {("nat", "OUTPUT"): [0, 1, 3, 4]}))
     assert target == {"nat": {"OUTPUT": [(1, "-j ISTIO_OUTPUT"), (3, texts[4])], "ISTIO_OUTPUT": [(0, own[0])]}}
     assert lost == ("nat OUTPUT rule 2", "nat OUTPUT rule 4", "nat ISTIO_OUTPUT rule 2")
