@@ -15,8 +15,9 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
 from netinit.inject.manifests import Workload
-from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod, injection_warnings
 from netinit.inject.pod_options import options_of
+from netinit.inject.settings import Namespace, Settings
 from netinit.inject.warnings import annotation_findings, pod_findings
 from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
 from netinit.options import Options

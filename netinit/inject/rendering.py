@@ -25,6 +25,7 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.kubernetes_types import ObjectStruct, misfits, round_up
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import ProxyConfig
+from netinit.inject.settings import Settings
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
@@ -37,18 +38,15 @@ class Subject(Record):
 
     owner: PodOwner
     proxy: ProxyConfig
-    settings_revision: str = ""
-    native_sidecars: bool = True
-    compliance_policy: str = ""
+    settings: Settings = Settings()
     ids: tuple[int, int] | None = None
 
 
-def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Tree:
-    """Render the template for the pod and return the tree.
+def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
+    """Render the template with the pod's data and return the tree.
 
     Raises InjectionError if the template fails, does not render a mapping, or a value of the pod leaves its scalar.
     """
-    data = _data(config, pod, subject)
     rendering = _rendering(name, config, pod, data)
     try:
         tree = guard.read(rendering)
@@ -70,11 +68,6 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     return tree
 
 
-def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
-    """Render the template for the pod and return the text. Raises InjectionError."""
-    return _rendering(name, config, pod, _data(config, pod, subject)).text
-
-
 def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Rendering:
     try:
         return config.templates[name].render_marked(data)
@@ -85,7 +78,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
 
-def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
+def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
+    """Return what the templates see of the pod, its owner, its ProxyConfig and the injector's configuration."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     # templates turn all annotations of our domain into flags
@@ -106,14 +100,14 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
             "Values": config.values,
-            "Revision": subject.settings_revision,
-            "NativeSidecars": subject.native_sidecars,
+            "Revision": subject.settings.revision,
+            "NativeSidecars": subject.settings.uses_native_sidecar(spec),
             "ProxyImage": image_of(config.values, "proxy", subject.proxy.image_type or None if image_type is None else image_type),
             "ProxyInitImage": image_of(config.values, "proxy_init", image_type),
             "ProxyUID": uid,
             "ProxyGID": gid,
             "InboundTrafficPolicyMode": config.mesh.inbound_policy,
-            "CompliancePolicy": subject.compliance_policy,
+            "CompliancePolicy": subject.settings.compliance_policy,
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
     )

@@ -14,7 +14,8 @@ from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, split, workloads
-from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod, injection_warnings
+from netinit.inject.settings import Namespace, Settings
 from netinit.inject.warnings import ERROR, advise, pod_findings
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"

@@ -10,7 +10,7 @@ from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject import guard
 from netinit.inject.config import InjectionConfig, default_config, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.pod import Settings
+from netinit.inject.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

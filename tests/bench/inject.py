@@ -216,10 +216,10 @@ def main() -> None:
     bench_shapes(config)
     subject = rendering.Subject(owner=workload.owner, proxy=config.mesh.proxy)
     (name,) = injection.select_templates({}, config)
-    text = rendering.render_text(name, config, pod, subject)
+    text = config.templates[name].render(rendering.template_data(config, pod, subject))
     workload.set_pod(inject_pod(pod, config, owner=workload.owner))
     parts = {
-        "rendering": lambda: rendering.render_text(name, config, pod, subject),
+        "rendering": lambda: config.templates[name].render(rendering.template_data(config, pod, subject)),
         f"reading its {len(text)} characters": lambda: goyaml.load(text),
         "writing the result": lambda: goyaml.dump(workload.tree),
         "reading a Deployment": lambda: goyaml.load(DEPLOYMENT.format(number=1)),

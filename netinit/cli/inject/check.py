@@ -20,7 +20,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, objects, workloads
-from netinit.inject.pod import Namespace
+from netinit.inject.settings import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value

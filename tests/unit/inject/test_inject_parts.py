@@ -11,9 +11,9 @@ from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.annotations import read_switch
 from netinit.inject.containers import Overrides, Status, normalize, reorder
 from netinit.inject.mesh_messages import duration
-from netinit.inject.platforms import proxy_ids
 from netinit.inject.rendering import image_of
 from netinit.inject.selectors import Selector
+from netinit.inject.settings import proxy_ids
 from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
 from sweeps import together
 
