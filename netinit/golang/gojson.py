@@ -41,11 +41,6 @@ def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
     return "".join(found)
 
 
-def json_name(field: str) -> str:
-    """Return the JSON name of a field in lower camel case: HostIP becomes hostIP."""
-    return field[:1].lower() + field[1:]
-
-
 def json_float(value: float) -> str:
     """Format a float like Go's JSON: only very large or small values have an exponent.
 

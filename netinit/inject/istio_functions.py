@@ -14,8 +14,7 @@ from netinit.base import tree
 from netinit.golang import sprig, times
 from netinit.golang.gojson import encode, from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
-from netinit.golang.sprig.text import indent_lines
-from netinit.golang.sprig.words import lower
+from netinit.golang.sprig.text import indent_lines, lower
 from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import ANY, Function, FunctionError, Shaped, Struct, TypedMap, kind_of, type_name

@@ -241,13 +241,9 @@ CONSTANT_KINDS: Final = {
 """Go's name for a constant of each parameter type."""
 
 
-class Checked:
-    """A type without instances, for parameters whose every argument is checked."""
-
-
 def unchecked_type(go_type: str) -> type | None:
-    """Return the Python type whose values need no check for a parameter of this type; None: any."""
-    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, Checked)
+    """Return the Python type whose values need no check for a parameter of this type; None: any; of NO_VALUE: none."""
+    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, type(NO_VALUE))
 
 
 Argument: TypeAlias = "tuple[Callable[[Rendering, Any], Any], type | None, Callable[[Any], Any]]"

@@ -95,8 +95,8 @@ def _choice(frame: Frame, node: Block) -> Step:
     narrows = node.word == "with"
     mark, holder = len(frame.visible), frame.dot_holder
     branches = [
-        (compile_pipe(frame, branch.pipe, keep_nil=not narrows), Body(branch.body, frame.inner(0 if narrows else holder)))
-        for branch in node.branches
+        (compile_pipe(frame, pipe, keep_nil=not narrows), Body(body, frame.inner(0 if narrows else holder)))
+        for pipe, body in node.branches
     ]
     otherwise = Body(node.otherwise, frame.inner(holder))
     del frame.visible[mark:]
@@ -116,7 +116,7 @@ def _choice(frame: Frame, node: Block) -> Step:
 def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
     holder = next(frame.places)
-    pipe, nodes = node.branches[0].pipe, node.branches[0].body
+    ((pipe, nodes),) = node.branches
     source = compile_pipe(frame, pipe)
     names = [variable.text for variable in pipe.variables]
     if names and not pipe.assigns:

@@ -209,14 +209,14 @@ class _Parser:
         """Parse {{if}}, {{with}} or {{range}} up to its {{end}}."""
         mark = len(self.variables)
         word = token.kind
-        branches: list[syntax.Branch] = []
+        branches: list[tuple[syntax.Pipe, list[syntax.Node]]] = []
         otherwise: list[syntax.Node] = []
         while True:
             pipe = self.pipeline(word, "right delimiter")
             self.ranges += word == "range"
             body, end = self.item_list()
             self.ranges -= word == "range"
-            branches.append(syntax.Branch(pipe, body))
+            branches.append((pipe, body))
             if end == "end":
                 break
             if self.peek().kind != word:
