@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.base.errors import InjectionError, ParseError
+from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
@@ -134,15 +134,18 @@ def read_accepted(value: str) -> dict[str, str]:
 
 
 def _proxy_config(value: str) -> str | None:
-    from netinit.inject.meshconfig import check_proxy_config
+    from netinit.inject.meshconfig import read_proxy_config
 
     try:
         tree = goyaml.load(value)
+        if tree is not None and not isinstance(tree, dict):
+            return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
+        read_proxy_config(mapping(tree))
     except ParseError as error:
         return f"it is not YAML ({error})"
-    if tree is not None and not isinstance(tree, dict):
-        return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
-    return check_proxy_config(mapping(tree))
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 _networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")

@@ -12,7 +12,7 @@ from typing import Any
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, same, sequence, string, strings
 from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, read_status
 from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
 from netinit.inject.manifests import Workload
 from netinit.inject.pod import inject_pod, injection_warnings
@@ -93,7 +93,7 @@ def judge(
         outcome = _outcome(pod, result, lint)
     except InjectionError as error:
         result, outcome = None, {"error": str(error)}
-    if already := Status.of_pod(pod) is not None:
+    if already := read_status(pod) is not None:
         after = f"the injector would change {'nothing' if result is None or same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
     useless = annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)

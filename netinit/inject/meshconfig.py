@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.errors import ConfigError, ParseError
 from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string
@@ -130,15 +130,6 @@ def _bad_address(text: str) -> str | None:
     return None
 
 
-def check_proxy_config(tree: Tree) -> str | None:
-    """Return the problem of a ProxyConfig, or None."""
-    try:
-        read_proxy_config(tree)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 class ProxyConfig(Record):
     """A pod's effective ProxyConfig; `defaults`: those of its Istio release."""
 
@@ -164,15 +155,6 @@ class ProxyConfig(Record):
                     fields.pop(other, None)
             fields[name] = merged
         return ProxyConfig(fields=fields, defaults=self.defaults)
-
-    def with_annotation(self, text: str) -> ProxyConfig:
-        """Return this configuration with the annotation `proxy.istio.io/config` over it. Raises InjectionError."""
-        try:
-            return self.overlaid(mapping(goyaml.load(text)))
-        except (ParseError, ConfigError) as error:
-            raise InjectionError(
-                f"invalid value {shown(text)} for annotation 'proxy.istio.io/config': {error}"
-            ) from error
 
     def changed(self) -> Tree:
         """Return the fields that differ from the defaults, in protobuf's order."""

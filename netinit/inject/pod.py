@@ -36,14 +36,16 @@ from netinit.inject.containers import (
     VALIDATION,
     WITHOUT_STATUS,
     Overrides,
-    Status,
     find,
     find_proxy,
     move_to_init,
     named,
     normalize,
+    read_status,
+    remove_added,
     reorder,
     security,
+    write_status,
 )
 from netinit.inject.manifests import PodOwner
 from netinit.inject.merge import merge, only_names
@@ -149,7 +151,7 @@ class _Injection:
         self.pod, self.config, self.subject = pod, config, subject
         self.annotations = strings(pod["metadata"].get("annotations"))
         self.overrides = Overrides.of(self.annotations)
-        self.status = Status.of_pod(pod)
+        self.added_before = read_status(pod)
         self.template: Tree = {}  # the merged templates, reduced to names
         self.original = pod
 
@@ -170,11 +172,10 @@ class _Injection:
         merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
         if read_switch(annotations, REWRITE_PROBES, default=hook.get("rewriteAppHTTPProbe") is True):
-            rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
+            rewrite(spec, annotations, proxy.status_port, injected_before=self.added_before is not None)
         if network := environment.get(_NETWORK):
             labels[NETWORK_LABEL] = network
-        injected = Status.of_template(mapping(self.template.get("spec")))
-        annotations[STATUS] = injected.current_text(self.subject.settings.revision)
+        annotations[STATUS] = write_status(mapping(self.template.get("spec")), revision=self.subject.settings.revision)
         annotations.update(self.config.injected_annotations)
         of_values = mapping(mapping(self.config.values.get("global")).get("proxy"))
         reorder(spec, proxy_first=any(one.get("holdApplicationUntilProxyStarts") is True for one in (proxy.fields, of_values)))
@@ -184,8 +185,8 @@ class _Injection:
         """Return the pod for the templates: without an earlier injection, and with the user's containers."""
         pod = _own(self.pod)
         metadata, spec = _parts(pod)
-        if self.status is not None:
-            self.status.strip(spec, "containers", "initContainers")
+        if self.added_before is not None:
+            remove_added(spec, {key: self.added_before[key] for key in LISTS})
             metadata["annotations"] = {key: text for key, text in self.annotations.items() if key != STATUS}
             clear_ours(metadata["annotations"], self.subject.proxy.status_port)
         self.overrides.reinsert(spec)
@@ -213,9 +214,7 @@ class _Injection:
     def _apply_overrides(self) -> None:
         overrides = self.overrides
         _, spec = _parts(self.pod)
-        original = self.original["spec"]
-        injected = self.status.added if self.status else None
-        if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
+        if overrides.apply(spec, self.original["spec"], mapping(self.template.get("spec")), self.added_before):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
         self._follow_user(spec, security(find_proxy(overrides.saved)))
@@ -267,8 +266,8 @@ def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tre
     What an earlier injection added is removed first, by the status annotation, else by the usual names.
     """
     metadata, spec = pod["metadata"], pod["spec"]
-    before = Status.of_pod(pod)
-    (before or WITHOUT_STATUS).strip(spec)
+    before = read_status(pod)
+    remove_added(spec, WITHOUT_STATUS if before is None else before)
     annotations = strings(metadata.get("annotations"))
     annotations.pop(STATUS, None)
     metadata["annotations"] = annotations
@@ -285,7 +284,7 @@ def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tre
     annotations.update(strings(rendered.get("podRedirectAnnot")))
     if read_switch(annotations, REWRITE_PROBES, default=rendered.get("rewriteAppHTTPProbe") is True):
         rewrite(spec, annotations, _status_port(spec, subject), injected_before=before is not None)
-    annotations[STATUS] = Status.of_template(added).classic_text(config.version)
+    annotations[STATUS] = write_status(added, version=config.version)
     annotations.update(config.injected_annotations)
     return pod
 

@@ -13,6 +13,7 @@ from typing import Any
 from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string, strings
+from netinit.golang import goyaml
 from netinit.inject.meshconfig import MeshConfig, ProxyConfig, read_proxy_config
 from netinit.inject.webhooks import REVISION_LABEL
 
@@ -82,13 +83,13 @@ class ProxyConfigs(Record):
     def overlay(
         self, proxy: ProxyConfig, mesh: MeshConfig, namespace: str, labels: Mapping[str, str], annotation: str | None
     ) -> ProxyConfig:
-        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies. Raises InjectionError."""
+        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies; `annotation`: the valid YAML of the pod's own."""
         root = string(mesh.fields.get("rootNamespace"))
         own = self.by_namespace.get(namespace, ())
         of_root = self.by_namespace.get(root, ()) if root else ()
         for listed in (of_root, own if namespace != root else ()):
             of_namespace = next((one for one in listed if one.selector is None), None)
             proxy = proxy.overlaid(of_namespace.fields) if of_namespace else proxy
-        proxy = proxy if annotation is None else proxy.with_annotation(annotation)
+        proxy = proxy if annotation is None else proxy.overlaid(mapping(goyaml.load(annotation)))
         selected = next((one for one in own if one.matches(labels)), None)
         return proxy.overlaid(selected.fields) if selected else proxy

@@ -21,8 +21,8 @@ import sys
 import time
 from collections import Counter
 
-from netinit.base.errors import InjectionError, ParseError
-from netinit.base.tree import same
+from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.tree import mapping, same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
 from netinit.inject.manifests import PodOwner
@@ -304,7 +304,10 @@ def check(source, config, real, texts, trees):
 
 
 def data_of(config, pod):
-    proxy = config.mesh.proxy.with_annotation(pod["metadata"]["annotations"]["proxy.istio.io/config"])
+    try:  # what annotations.validate does before
+        proxy = config.mesh.proxy.overlaid(mapping(goyaml.load(pod["metadata"]["annotations"]["proxy.istio.io/config"])))
+    except (ConfigError, ParseError) as error:
+        raise InjectionError(str(error)) from None
     return template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy))
 
 

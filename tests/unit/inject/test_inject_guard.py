@@ -35,7 +35,7 @@ def pod_of(annotations=None, labels=None, **spec):
 def proxy_of(template, pod):
     """What the template makes of the pod, before it is merged with anything."""
     config = config_of(template) if isinstance(template, str) else template
-    proxy = config.mesh.proxy.with_annotation(pod["metadata"]["annotations"].get("proxy.istio.io/config", ""))
+    proxy = config.mesh.proxy.overlaid(goyaml.load(pod["metadata"]["annotations"].get("proxy.istio.io/config", "")) or {})
     spec = render("sidecar", config, pod, template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy)))["spec"]
     found = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return next(item for item in found if item["name"] == "istio-proxy")
