@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
+from netinit.golang.template import limits
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
@@ -168,7 +169,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
         if body is None:
             raise frame.error(node, f'template "{name}" not defined')
         if run.depth <= 0:
-            raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
+            raise frame.error(node, f"exceeded maximum template depth ({limits.MAX_DEPTH})")
         value = NO_VALUE if expr is None else expr(run, dot)
         run.spend(len(body.nodes) + 1)
         variables = run.vars

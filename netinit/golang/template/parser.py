@@ -220,19 +220,15 @@ class _Parser:
             if end == "end":
                 break
             if self.peek().kind != word:
-                otherwise = self.else_list()
+                otherwise, end = self.item_list()
+                if end != "end":
+                    self.fail(f"expected end; found {self.shown(end)}")
                 break
             self.next()
         del self.variables[mark:]
         return syntax.Block(word, branches, otherwise)
 
     with_control = range_control = if_control
-
-    def else_list(self) -> list[syntax.Node]:
-        nodes, end = self.item_list()
-        if end != "end":
-            self.fail(f"expected end; found {self.shown(end)}")
-        return nodes
 
     def block_control(self, _token: Token) -> syntax.Invoke:
         context = "block clause"
