@@ -114,21 +114,19 @@ def _ask_webhooks(
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
     labels = {NAME_LABEL: namespace.name, **namespace.labels}
     fired = firing(webhooks, labels, pod_labels)
+    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
+    if fired:
+        link = StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
+    else:
+        none = f"none of {len(webhooks)} webhooks selects the pod{doubt}" if webhooks else "there is no webhook"
+        link = StepResult("webhook", "decided", none)
     obstacles = () if fired else _obstacles(webhooks, labels, pod_labels)
     return bool(fired), {
         "webhook": fired[0].short_name if fired else "",
         "revision": fired[0].revision if fired else "",
-        "chain": (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
+        "chain": (link, *_steps(decision, reached=bool(fired))),
         "remedies": (*obstacles, *_remedies_of(decision, may_opt_out=bool(fired))),
     }
-
-
-def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
-    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
-    if fired:
-        return StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
-    none = f"none of {len(webhooks)} webhooks selects the pod{doubt}" if webhooks else "there is no webhook"
-    return StepResult("webhook", "decided", none)
 
 
 _WINS = f'{INJECT}: "true" on the pod template wins over'

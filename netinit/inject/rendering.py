@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
@@ -59,10 +59,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
     if "<n" in rendering.text or "%!" in rendering.text:  # rare
-        try:
-            refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
-        except InjectionError as error:
-            raise InjectionError(_without_secrets(str(error), pod)) from None
+        _refuse_unset(name, tree, config, pod, data)
     if not config.classic and (wrong := misfits(tree)):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
@@ -87,14 +84,16 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
     known = {name: text for name, text in annotations.items() if name not in strange}
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
-    deployment, kind = owner_structs(subject.owner)
+    owner = subject.owner
+    full_name = f"{owner.namespace}/{owner.name}"
+    deployment = {"Namespace": owner.namespace, "Name": owner.name}
     is_usual = subject.proxy is config.mesh.proxy
     proxy, mesh = config.mesh_structs if is_usual else config.mesh.structs(subject.proxy, plain=config.plain_proxy)
     return Struct(
         "inject.SidecarTemplateData",
         {
-            "TypeMeta": kind,
-            "DeploymentMeta": deployment,
+            "TypeMeta": Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
+            "DeploymentMeta": Struct("types.NamespacedName", deployment, {"String": lambda: full_name}),
             "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if strange else metadata),
             "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
@@ -110,15 +109,6 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
             "CompliancePolicy": subject.settings.compliance_policy,
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
-    )
-
-
-def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
-    """The workload as DeploymentMeta and TypeMeta."""
-    name = f"{owner.namespace}/{owner.name}"
-    return (
-        Struct("types.NamespacedName", {"Namespace": owner.namespace, "Name": owner.name}, {"String": lambda: name}),
-        Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
     )
 
 
@@ -228,16 +218,13 @@ _REMEDY = "a value is missing or unfit: give it with --set KEY=VALUE or --values
 _ACTION = 200  # characters of an action that an error shows
 
 
-def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering], source: str) -> None:
-    """Raise InjectionError with a line for each field that contains such output and not from the pod.
-
-    `trace` renders the template `name` with every action marked; `source`: its text.
-    """
+def _refuse_unset(name: str, tree: Any, config: InjectionConfig, pod: Tree, data: Struct) -> None:
+    """Raise InjectionError with a line for each field that contains such output and not from the pod."""
     found = [(path, text, words) for path, text in _fields(tree, "") if (words := re.findall(_UNSET, text))]
     if not found:
         return
     own = "\n".join(texts_in(pod))
-    rendering = trace()
+    rendering, source = config.traced(name).render_marked(data), config.sources[name]
     printed = [
         (action, len(words)) for place, action in rendering.marks if (words := re.findall(_UNSET, rendering.parts[place]))
     ]
@@ -250,7 +237,7 @@ def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering]
         where = "".join(f"line {source.count(chr(10), 0, one.pos) + 1}, {shorten(str(one), _ACTION)}: " for one in culprits[:1] if one)
         problems.append(f"template {name!r}: {where}{path} is {shown(text)}; {_REMEDY}")
     if problems:
-        raise InjectionError("\n".join(dict.fromkeys(problems)))
+        raise InjectionError(_without_secrets("\n".join(dict.fromkeys(problems)), pod))
 
 
 def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -233,13 +233,6 @@ def annotation_findings(
 
     `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
     """
-    yield from _unknown_annotations(annotations, known)
-    if workload is not None and workload.kind != "Pod":
-        yield from _misplaced_annotations(workload, known)
-
-
-def _unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -> Iterator[PodFinding]:
-    """Yield a finding for each annotation without effect, with the most similar known one."""
     domains, names = _domains_and_names(known)
     strange = [
         key
@@ -250,6 +243,8 @@ def _unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) 
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
         yield PodFinding(kind="unknown-annotation", text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}")
+    if workload is not None and workload.kind != "Pod":
+        yield from _misplaced_annotations(workload, known)
 
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
