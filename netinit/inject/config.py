@@ -26,8 +26,8 @@ from netinit.inject.annotations import known_keys
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.schema import LazyMapping, read_data
-from netinit.inject.selectors import Selector
 from netinit.inject.values import merge_values, misfit_texts, set_values
+from netinit.inject.webhooks import Selector
 
 _KEY = r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])"""
 _CLASSIC_DELIMITERS = ("[[", "]]")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string
-from netinit.inject.proxy_configs import ProxyConfigs
+from netinit.inject.meshconfig import ProxyConfigs
 
 _MINOR = 33  # of Kubernetes 1.33, in which native sidecars are stable
 _VERSION = re.compile(r"v?[0-9]{1,9}\.([0-9]{1,9})(?![0-9])")

@@ -17,9 +17,9 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
-from netinit.inject.decision import INJECT
 from netinit.inject.manifests import Workload
 from netinit.inject.pod_options import find_init, options_of
+from netinit.inject.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node

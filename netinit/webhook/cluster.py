@@ -13,7 +13,7 @@ from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
+from netinit.inject.meshconfig import ProxyConfigResource, ProxyConfigs
 from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account

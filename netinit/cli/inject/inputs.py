@@ -16,7 +16,7 @@ from netinit.cli.inject.safe_files import Spool
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import split
-from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.inject.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.inject.settings import Kubelets, Settings
 from netinit.options import AUTO
 from netinit.options.kinds import quote_value

@@ -12,9 +12,9 @@ from netinit.inject.annotations import read_switch
 from netinit.inject.containers import Overrides, normalize, read_status, reorder, write_status
 from netinit.inject.mesh_messages import duration
 from netinit.inject.rendering import image_of
-from netinit.inject.selectors import Selector
 from netinit.inject.settings import proxy_ids
 from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
+from netinit.inject.webhooks import Selector
 from sweeps import together
 
 
