@@ -62,15 +62,13 @@ def judge(
     webhooks: Sequence[Webhook] | None,
     *,
     namespace: Namespace,
-    labels_known: bool = True,
     settings: Settings | None = None,
     lint: Callable[[Options], Iterable[str]] = lambda options: (),  # noqa: ARG005 - finds nothing
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
-    `webhooks`: None for manual injection, which ignores webhooks and policy. `labels_known`: False if the namespace's
-    labels are unknown; they then count as none, and the report says so. `lint`: returns findings about the options of the
-    init container.
+    `webhooks`: None for manual injection, which ignores webhooks and policy. `lint`: returns findings about the options of
+    the init container.
     """
     of_workload: dict[str, Any] = {"kind": workload.kind, "namespace": namespace.name, "name": workload.name}
     if workload.bare:
@@ -84,7 +82,7 @@ def judge(
         of_workload["remedies"] = _remedies_of(decision, may_opt_out=not config.classic)
     else:
         decision = decide(pod, namespace.name, config)
-        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision, labels_known=labels_known)
+        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision)
         of_workload |= fields
         injected = fired and decision.inject
         reason = decision.reason if fired else "no webhook selects the pod"
@@ -108,13 +106,13 @@ def judge(
 
 
 def _ask_webhooks(
-    pod: Tree, webhooks: Sequence[Webhook], namespace: Namespace, decision: Decision, *, labels_known: bool
+    pod: Tree, webhooks: Sequence[Webhook], namespace: Namespace, decision: Decision
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether a webhook selects the pod, and the verdict's webhook, revision, chain and remedies."""
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
-    labels = {NAME_LABEL: namespace.name, **namespace.labels}
+    labels = {NAME_LABEL: namespace.name, **(namespace.labels or {})}
     fired = firing(webhooks, labels, pod_labels)
-    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
+    doubt = "" if namespace.labels is not None else " (the namespace's labels are unknown and taken as none)"
     if fired:
         link = StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
     else:

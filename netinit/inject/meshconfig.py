@@ -182,9 +182,17 @@ class MeshConfig(Record):
     proxy: ProxyConfig
 
     @classmethod
-    def of(cls, tree: Tree | None = None, *, classic: bool = False) -> MeshConfig:
-        """Create the MeshConfig of a tree (None: defaults). Raises ConfigError for a field of the wrong type."""
+    def load(cls, source: str | Tree | None = None, *, classic: bool = False) -> MeshConfig:
+        """Parse a MeshConfig: YAML (the key `mesh` of the ConfigMap `istio`), or a tree; None: the defaults. Raises ConfigError."""
+        try:
+            tree = goyaml.load(source) if isinstance(source, str) else source
+        except ParseError as error:
+            raise ConfigError(f"mesh: {error}") from error
+        if tree is not None and not isinstance(tree, dict):
+            raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
         tree = mapping(tree)
+        if tree.get("kind") == "ConfigMap":
+            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
         if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
             raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
         defaults = CLASSIC_PROXY if classic else CURRENT_PROXY
@@ -202,19 +210,6 @@ class MeshConfig(Record):
         except ConfigError as error:
             raise ConfigError(f"mesh: defaultConfig: {error}") from error
         return cls(fields=fields, proxy=proxy)
-
-    @classmethod
-    def load(cls, text: str, *, classic: bool = False) -> MeshConfig:
-        """Parse a MeshConfig in YAML (the key `mesh` of the ConfigMap `istio`). Raises ConfigError."""
-        try:
-            tree = goyaml.load(text)
-        except ParseError as error:
-            raise ConfigError(f"mesh: {error}") from error
-        if tree is not None and not isinstance(tree, dict):
-            raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
-        if isinstance(tree, dict) and tree.get("kind") == "ConfigMap":
-            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
-        return cls.of(tree, classic=classic)
 
     def structs(self, config: ProxyConfig, *, plain: bool = False) -> tuple[Message, Message]:
         """Return a ProxyConfig and this MeshConfig as template data.

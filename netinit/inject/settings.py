@@ -42,10 +42,10 @@ class Kubelets(Record):
 
 
 class Namespace(Record):
-    """The pod's namespace: its name, and its labels and annotations as far as known."""
+    """The pod's namespace: its name, labels (None: unknown, and taken as none), and annotations as far as known."""
 
     name: str = ""
-    labels: Mapping[str, str] = {}
+    labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] = {}
 
 

@@ -59,10 +59,8 @@ def check(flags: CheckFlags) -> int:
         own = given if given is not None else known.get(namespace)
         if own is None and cluster is not None:
             own = known[namespace] = cluster.namespace_labels(namespace)
-        return judge(
-            workload, config, webhooks, namespace=Namespace(name=namespace, labels=own or {}),
-            labels_known=own is not None, settings=settings, lint=_lint,
-        )  # fmt: skip
+        where = Namespace(name=namespace, labels=own)
+        return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
 
     return _show(flags, trees, verdict, webhooks=True)
 

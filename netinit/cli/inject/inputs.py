@@ -146,11 +146,8 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
             name = flags.mesh_map or f"istio{suffix}"
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
-        if source is None:
-            from netinit.inject.config import default_config
-
-            return default_config(values=values, mesh=mesh, settings=_settings(flags, own=True), lazily=lazily)
-        config = load_config(source, values=values, mesh=mesh, settings=_settings(flags, own=False), lazily=lazily)
+        settings = _settings(flags, own=source is None)
+        config = load_config(source, values=values, mesh=mesh, settings=settings, lazily=lazily)
     except ConfigError as error:
         given = flags.config_file or flags.mesh_file or flags.values_file
         raise ConfigError(in_file(given, error) if given else str(error)) from error

@@ -375,7 +375,7 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
         "drainDuration": "23s", "concurrency": 0, "interceptionMode": "TPROXY", "tracing": {}, "proxyMetadata": {"A": "1", "B": "why"},
     }  # fmt: skip
     assert list(proxy.changed()) == ["drainDuration", "concurrency", "interceptionMode", "tracing", "proxyMetadata"]
-    assert MeshConfig.of(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
+    assert MeshConfig.load(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
 
 
 @pytest.mark.parametrize(

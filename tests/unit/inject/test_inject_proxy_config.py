@@ -109,7 +109,7 @@ def test_names_and_addresses_of_both_families_are_hosts(text):
 
 
 def test_a_pods_fields_replace_those_of_the_mesh_and_metadata_and_some_headers_are_merged():
-    mesh = MeshConfig.of(
+    mesh = MeshConfig.load(
         {
             "defaultConfig": {
                 "proxyMetadata": {"A": "1", "B": "2"},
@@ -127,7 +127,7 @@ def test_a_pods_fields_replace_those_of_the_mesh_and_metadata_and_some_headers_a
 
 
 def test_a_field_set_to_its_zero_replaces_that_of_the_mesh():
-    mesh = MeshConfig.of({"defaultConfig": {"statNameLength": 5, "extraStatTags": ["a"], "meshId": "m"}})
+    mesh = MeshConfig.load({"defaultConfig": {"statNameLength": 5, "extraStatTags": ["a"], "meshId": "m"}})
     assert mesh.proxy.overlaid({"statNameLength": 0, "extraStatTags": [], "meshId": ""}).changed() == {}
 
 

@@ -22,7 +22,7 @@ NOTHING = ("<nil>", "<no value>")
 
 
 def template_data(pod, mesh):
-    settings = MeshConfig.of(mesh)
+    settings = MeshConfig.load(mesh)
     proxy, mesh = settings.structs(settings.proxy)
     owner = PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1")
     subject = rendering.Subject(owner=owner, proxy=settings.proxy)
