@@ -90,26 +90,19 @@ def _lacks_text(variable: Any) -> bool:
 
 
 class Overrides:
-    """The user's containers with the name of a template's container, as saved in the annotation."""
+    """The user's containers with the name of a template's container, as saved in the annotation.
 
-    def __init__(self, saved: Tree) -> None:
-        self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
+    Raises InjectionError if it is invalid.
+    """
 
-    @classmethod
-    def of(cls, annotations: dict[str, str]) -> Overrides:
-        """Parse the annotation; no overrides if it is absent. Raises InjectionError for invalid JSON."""
-        text = annotations.get(OVERRIDES)
-        if text is None:
-            return cls({})
+    def __init__(self, annotations: Mapping[str, str]) -> None:
         try:
-            saved = json.loads(text)
+            saved = json.loads(annotations.get(OVERRIDES, "null"))
         except (ValueError, RecursionError) as error:
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {error}") from None
-        if saved is None:
-            saved = {}
-        if not isinstance(saved, dict):
+        if not isinstance(saved, dict | None):
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: it must be a JSON object")
-        return cls(saved)
+        self.saved = {key: named(mapping(saved).get(key)) for key in LISTS}
 
     def text(self) -> str:
         """The annotation's value."""

@@ -150,7 +150,7 @@ class _Injection:
     def __init__(self, pod: Tree, config: InjectionConfig, subject: Subject) -> None:
         self.pod, self.config, self.subject = pod, config, subject
         self.annotations = strings(pod["metadata"].get("annotations"))
-        self.overrides = Overrides.of(self.annotations)
+        self.overrides = Overrides(self.annotations)
         self.added_before = read_status(pod)
         self.template: Tree = {}  # the merged templates, reduced to names
         self.original = pod

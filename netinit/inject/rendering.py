@@ -256,12 +256,4 @@ def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Yield every key and text of the tree."""
-    todo = [tree]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            todo += [*item, *item.values()]
-        elif isinstance(item, list):
-            todo += item
+    yield from (text for _, text in _fields(tree, ""))

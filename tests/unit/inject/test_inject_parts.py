@@ -341,7 +341,7 @@ def test_a_bad_range_of_ids_is_a_clear_error(value):
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "[" * 100_000])
 def test_bad_overrides_are_a_clear_error(text):
     with pytest.raises(InjectionError, match=r"proxy\.istio\.io/overrides"):
-        Overrides.of({"proxy.istio.io/overrides": text})
+        Overrides({"proxy.istio.io/overrides": text})
 
 
 @pytest.mark.parametrize(
