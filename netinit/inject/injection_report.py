@@ -181,15 +181,16 @@ def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[
     if result is None:
         return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
     spec = mapping(result.get("spec"))
+    reported = {"no-init-container", "arguments"}  # by the interception
+    findings = [str(finding) for finding in pod_findings(result) if finding.kind not in reported] + _probe_findings(pod, spec)
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
-        nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return {"interception": nothing, "findings": _findings(pod, result)}
+        return {"interception": ("nothing is intercepted: the template adds no istio-init",), "findings": tuple(findings)}
     try:
         options = options_of(init)
     except OptionError as error:
         return {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
-    return {"interception": _summary(options), "findings": (*_findings(pod, result), *lint(options))}
+    return {"interception": _summary(options), "findings": (*findings, *lint(options))}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:
@@ -213,12 +214,6 @@ def _summary(options: Options) -> tuple[str, ...]:
         outbound += f", and ports {_format_list(options.outbound_ports, '', '')} whatever their address"
     uids = ", ".join(map(str, options.proxy_uids))
     return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
-
-
-def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
-    reported = {"no-init-container", "arguments"}  # by the interception
-    own = [str(finding) for finding in pod_findings(result) if finding.kind not in reported]
-    return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:

@@ -52,13 +52,12 @@ class Namespace(Record):
 class Settings(Record):
     """An injector's settings besides its configuration.
 
-    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `kubelets` decides about native
-    sidecars instead of `native_sidecars`.
+    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `native_sidecars`: for all pods, or as
+    their nodes' kubelets support them.
     """
 
     revision: str = ""
-    native_sidecars: bool = True
-    kubelets: Kubelets | None = None
+    native_sidecars: bool | Kubelets = True
     proxy_configs: ProxyConfigs = ProxyConfigs()
     compliance_policy: str = ""
     environment: Mapping[str, str] = {}
@@ -66,7 +65,8 @@ class Settings(Record):
 
     def uses_native_sidecar(self, spec: Tree) -> bool:
         """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""
-        return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
+        native = self.native_sidecars
+        return native if isinstance(native, bool) else native.run_native_sidecars(string(spec.get("nodeName")))
 
 
 UID_RANGE = "openshift.io/sa.scc.uid-range"

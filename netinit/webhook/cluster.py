@@ -195,7 +195,7 @@ class WatchedCluster:
             kubelets = Kubelets(by_node=items)
             older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
             use = "native sidecars" if kubelets.run_native_sidecars() else older
-            self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
             self._state.awaited.discard(AWAITED_NODES)
 
         await self._follow("nodes", api.NODES, runs_native_sidecars, publish)

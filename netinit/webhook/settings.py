@@ -123,8 +123,8 @@ class ServeSettings(DeclaredOptions):
     def injection(self) -> InjectionSettings:
         """The initial settings of the injector."""
         return InjectionSettings(
-            revision=self.revision, native_sidecars=self.native_sidecars is True, compliance_policy=self.compliance_policy,
-            kubelets=Kubelets() if self.watches_nodes else None, proxy_metadata=self._proxy_metadata(),
+            revision=self.revision, compliance_policy=self.compliance_policy,
+            native_sidecars=Kubelets() if self.watches_nodes else self.native_sidecars is True, proxy_metadata=self._proxy_metadata(),
         )
 
     def _proxy_metadata(self) -> dict[str, str]:

@@ -29,8 +29,7 @@ def settings_of(flags: CheckFlags) -> Settings:
     """The injector's settings from flags, files and the cluster. Raises ConfigError."""
     return Settings(
         revision=flags.revision,
-        native_sidecars=flags.native_sidecars is True,
-        kubelets=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else None,
+        native_sidecars=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else flags.native_sidecars is True,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
