@@ -328,14 +328,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "trimall": _TRIM_ALL,
     "trunc": trunc,
     "upper": upper,
-    "wrap": Function(
-        lambda width, text: _wrapped(width, "\n", text, breaks=False),
-        *("int", "string"),
-        cost=lambda _, text: text_cost(text),
-    ),
+    "wrap": Function(lambda width, text: _wrapped(width, "\n", text, breaks=False), "int", "string", cost=text_cost),
     "wrapWith": Function(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),
         *("int", "string", "string"),
-        cost=lambda _width, _separator, text: text_cost(text),
+        cost=text_cost,
     ),
 }
