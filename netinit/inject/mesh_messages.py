@@ -14,6 +14,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, shown
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import Enum, FunctionError, Int32, Int64, Struct
@@ -75,10 +76,7 @@ def enum_names(enum: str) -> Mapping[int, str]:
 
 def duration(text: Any) -> int | None:
     """Parse a Go duration (`45s`, `1m30s`, `1.5h`, `-2s`, `0`) into nanoseconds; None for anything else."""
-    try:
-        return parse_duration(text) if isinstance(text, str) else None
-    except FunctionError:
-        return None
+    return unless("", None, parse_duration, text) if isinstance(text, str) else None
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
