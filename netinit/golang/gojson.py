@@ -41,11 +41,6 @@ def encode(value: Any, *, indent: str = "", sort: bool = False) -> str:
     return "".join(found)
 
 
-def json_name(field: str) -> str:
-    """Return the JSON name of a field in lower camel case: HostIP becomes hostIP."""
-    return field[:1].lower() + field[1:]
-
-
 def json_float(value: float) -> str:
     """Format a float like Go's JSON: only very large or small values have an exponent.
 
@@ -102,10 +97,10 @@ def _write_items(
     put(brackets if lead[0] == brackets[0] else (newline if indent else "") + brackets[1])
 
 
-def from_json(text: str) -> Any:
-    """Decode JSON, with all numbers as floats, as in Go. Raises ValueError."""
+def from_json(text: str, make_map: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Decode JSON, with all numbers as floats, as in Go; `make_map` converts each map. Raises ValueError."""
     try:
-        return json.loads(text, parse_int=float, parse_constant=_refuse)
+        return json.loads(text, parse_int=float, parse_constant=_refuse, object_hook=make_map)
     except RecursionError:
         raise ValueError("exceeded max depth") from None
 

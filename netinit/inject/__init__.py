@@ -16,8 +16,9 @@ from netinit.inject.decision import Decision, DecisionStep, decide, decide_manua
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.patch import apply_patch, json_patch
-from netinit.inject.pod import Namespace, Settings, inject_pod
+from netinit.inject.pod import inject_pod
 from netinit.inject.pod_options import init_container
+from netinit.inject.settings import Namespace, Settings
 
 __all__ = [
     "Decision",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.base.errors import InjectionError, ParseError
+from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
@@ -34,6 +34,7 @@ ACCEPTED = "netinit.io/accepted-findings"
 _CODE = r"NI[0-9]{3}"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
 _MAX_UINT32 = 2**32 - 1
+_NO_PORT = f"it must be a port from 0 to {MAX_PORT}"
 INTERCEPTION_MODES = ("REDIRECT", "TPROXY", "NONE")
 
 Check = Callable[[str], str | None]
@@ -55,26 +56,17 @@ def _must(fits: Callable[[str], object], problem: str) -> Check:
     return lambda value: None if fits(value) else problem
 
 
-def _port(value: str) -> str | None:
-    text = value.strip()
-    if not re.match(_DIGITS, text) or int(text) > MAX_PORT:
-        return f"it must be a port from 0 to {MAX_PORT}"
-    return None
-
-
-def _port_or_range(value: str) -> str | None:
-    """Accept ranges too: netinit supports them, Istio's init container does not."""
-    low, dash, high = value.strip().partition("-")
-    if not dash:
-        return _port(value)
-    if re.match(_DIGITS, low) and re.match(_DIGITS, high) and int(low) <= int(high) <= MAX_PORT and int(high):
-        return None
-    return f"it must be a port from 0 to {MAX_PORT}, or two with a dash between, the lower first"
+def _is_number(text: str, most: int) -> bool:
+    return re.match(_DIGITS, text) is not None and int(text) <= most
 
 
 def _ports(value: str) -> str | None:
+    """Accept ranges too: netinit supports them, Istio's init container does not."""
     for item in value.split(",") if value.strip() else ():
-        if problem := _port_or_range(item):
+        low, dash, high = item.strip().partition("-")
+        is_range = dash and _is_number(high, MAX_PORT) and _is_number(low, int(high)) and int(high)
+        if not is_range and (dash or not _is_number(low, MAX_PORT)):
+            problem = f"{_NO_PORT}, or two with a dash between, the lower first" if dash else _NO_PORT
             return f"{shown(item)} is no port: {problem}" if "," in value else problem
     return None
 
@@ -132,15 +124,18 @@ def read_accepted(value: str) -> dict[str, str]:
 
 
 def _proxy_config(value: str) -> str | None:
-    from netinit.inject.meshconfig import check_proxy_config
+    from netinit.inject.meshconfig import read_proxy_config
 
     try:
         tree = goyaml.load(value)
+        if tree is not None and not isinstance(tree, dict):
+            return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
+        read_proxy_config(mapping(tree))
     except ParseError as error:
         return f"it is not YAML ({error})"
-    if tree is not None and not isinstance(tree, dict):
-        return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
-    return check_proxy_config(mapping(tree))
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 _networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")
@@ -151,9 +146,8 @@ _interfaces = _each(
 _bool = _must(lambda value: go_bool(value) is not None, "it must be true or false")
 _mode = _must(INTERCEPTION_MODES.__contains__, f"it must be one of {', '.join(INTERCEPTION_MODES)}")
 _quantity = _must(lambda value: re.match(_QUANTITY, value), "it must be a quantity, such as 100m or 128Mi")
-_unsigned = _must(
-    lambda value: re.match(_DIGITS, value) and int(value) <= _MAX_UINT32, f"it must be a whole number from 0 to {_MAX_UINT32}"
-)
+_port = _must(lambda value: _is_number(value.strip(), MAX_PORT), _NO_PORT)
+_unsigned = _must(lambda value: _is_number(value, _MAX_UINT32), f"it must be a whole number from 0 to {_MAX_UINT32}")
 _BY_KIND: Mapping[Kind, Check] = {  # annotations that Istio's injector turns into options, with its own syntax
     kinds.NETWORKS_OR_ALL: _or_all(_networks),
     kinds.NETWORKS: _networks,

@@ -26,8 +26,8 @@ from netinit.inject.annotations import known_keys
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
 from netinit.inject.schema import LazyMapping, read_data
-from netinit.inject.selectors import Selector
 from netinit.inject.values import merge_values, misfit_texts, set_values
+from netinit.inject.webhooks import Selector
 
 _KEY = r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])"""
 _CLASSIC_DELIMITERS = ("[[", "]]")
@@ -58,7 +58,7 @@ class InjectionConfig(Record):
     always_inject_selectors: tuple[Selector, ...] = ()
     injected_annotations: Mapping[str, str] = {}
     values: Tree
-    mesh: MeshConfig = MeshConfig.of()
+    mesh: MeshConfig = MeshConfig.load()
     warnings: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     brackets: bool = False
@@ -88,24 +88,27 @@ class InjectionConfig(Record):
 
 
 def load_config(
-    source: str | Tree,
+    source: str | Tree | None = None,
     *,
     values: str | Tree | None = None,
     mesh: str | Tree | MeshConfig | None = None,
     settings: tuple[str, ...] = (),
     lazily: bool = False,
 ) -> InjectionConfig:
-    """Parse a configuration, from its text or from a ConfigMap (text or tree).
+    """Parse a configuration, from its text or from a ConfigMap (text or tree); None: the package's own.
 
-    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap. `settings`: Helm's --set, applied
+    `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap; over the package's own values, they
+    are merged as by Helm, and null removes a key. `settings`: Helm's --set, applied
     last. `lazily`: parse templates on first use, without warnings, for programs that inject few pods. Raises
     ConfigError and, for `settings`, OptionError.
 
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
     ConfigError.
     """
-    tree, own_values = _unpacked(_parsed(source, "injector configuration"))
-    loaded = load_values(own_values if values is None else values)
+    tree, own_values = _unpacked(_parsed(read_data("injection.yaml") if source is None else source, "injector configuration"))
+    loaded = _load_values(own_values if values is None else values)
+    if source is None:
+        loaded = merge_values(_load_values(read_data("injection-values.yaml")), loaded)
     if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
@@ -116,12 +119,11 @@ def load_config(
     elif isinstance(tree.get("template"), str):
         fields = _classic(tree)
     else:
-        listed = _listed(tree)
-        raise ConfigError(f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {listed}")
-    if isinstance(mesh, str):
+        raise ConfigError(
+            f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
+        )
+    if not isinstance(mesh, MeshConfig):
         mesh = MeshConfig.load(mesh, classic=fields.get("brackets", False))
-    elif not isinstance(mesh, MeshConfig):
-        mesh = MeshConfig.of(mesh, classic=fields.get("brackets", False))
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
         warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
@@ -147,24 +149,7 @@ def _unpacked(tree: Tree) -> tuple[Tree, str | None]:
     return _parsed(data["config"], f"ConfigMap {name}, key config"), data.get("values")
 
 
-def default_config(
-    *,
-    values: str | Tree | None = None,
-    mesh: str | Tree | MeshConfig | None = None,
-    settings: tuple[str, ...] = (),
-    lazily: bool = False,
-) -> InjectionConfig:
-    """Load the package's own configuration.
-
-    `values` are merged over the package's as by Helm; null removes a key. `settings`: Helm's --set, applied last.
-    Raises ConfigError and, for `settings`, OptionError.
-    """
-    own = load_values(read_data("injection-values.yaml"))
-    merged = own if values is None else merge_values(own, load_values(values))
-    return load_config(read_data("injection.yaml"), values=merged, mesh=mesh, settings=settings, lazily=lazily)
-
-
-def load_values(source: str | Tree | None) -> Tree:
+def _load_values(source: str | Tree | None) -> Tree:
     """Parse values as Go decodes JSON: all numbers are floats. Raises ConfigError."""
     if source is None or source == "":
         return {}

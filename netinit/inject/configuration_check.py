@@ -10,8 +10,9 @@ from netinit.base.tree import Tree
 from netinit.golang.sprig import REFUSED
 from netinit.inject.config import InjectionConfig
 from netinit.inject.manifests import PodOwner
-from netinit.inject.pod import POD_FIELDS, Namespace, Settings, inject_pod
-from netinit.inject.rendering import Subject, render
+from netinit.inject.pod import POD_FIELDS, inject_pod
+from netinit.inject.rendering import Subject, render, template_data
+from netinit.inject.settings import Namespace, Settings
 
 CANARY: Tree = {
     "apiVersion": "v1",
@@ -58,11 +59,9 @@ def find_template_problems(config: InjectionConfig, settings: Settings) -> Itera
 
 def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
     """Render a small pod, and report top-level fields that a pod does not have."""
-    subject = Subject(
-        owner=PodOwner.of_pod(CANARY, "canary"), proxy=config.mesh.proxy, native_sidecars=settings.native_sidecars
-    )
+    subject = Subject(owner=PodOwner.of_pod(CANARY, "canary"), proxy=config.mesh.proxy, settings=settings)
     try:
-        rendered = {} if config.classic else render(name, config, CANARY, subject)
+        rendered = {} if config.classic else render(name, config, CANARY, template_data(config, CANARY, subject))
     except NetinitError:
         return  # it may be for other pods
     for field in sorted(rendered.keys() - POD_FIELDS):

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
 from netinit.inject.annotations import OVERRIDES, STATUS
 from netinit.inject.kubernetes_types import encode_json, ordered
@@ -91,26 +90,19 @@ def _lacks_text(variable: Any) -> bool:
 
 
 class Overrides:
-    """The user's containers with the name of a template's container, as saved in the annotation."""
+    """The user's containers with the name of a template's container, as saved in the annotation.
 
-    def __init__(self, saved: Tree) -> None:
-        self.saved = {key: [clone(item) for item in named(saved.get(key))] for key in LISTS}
+    Raises InjectionError if it is invalid.
+    """
 
-    @classmethod
-    def of(cls, annotations: dict[str, str]) -> Overrides:
-        """Parse the annotation; no overrides if it is absent. Raises InjectionError for invalid JSON."""
-        text = annotations.get(OVERRIDES)
-        if text is None:
-            return cls({})
+    def __init__(self, annotations: Mapping[str, str]) -> None:
         try:
-            saved = json.loads(text)
+            saved = json.loads(annotations.get(OVERRIDES, "null"))
         except (ValueError, RecursionError) as error:
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {error}") from None
-        if saved is None:
-            saved = {}
-        if not isinstance(saved, dict):
+        if not isinstance(saved, dict | None):
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: it must be a JSON object")
-        return cls(saved)
+        self.saved = {key: named(mapping(saved).get(key)) for key in LISTS}
 
     def text(self) -> str:
         """The annotation's value."""
@@ -124,7 +116,7 @@ class Overrides:
             if missing:
                 spec[key] = [*sequence(spec.get(key)), *missing]
 
-    def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, tuple[str, ...]] | None) -> bool:
+    def apply(self, spec: Tree, original: Tree, template: Tree, before: Mapping[str, Collection[str]] | None) -> bool:
         """Merge the user's containers over the template's of the same name; return whether there are any to save.
 
         Saved containers have priority over those of `original`. `before`: names that an earlier injection added, by
@@ -167,58 +159,39 @@ def security(container: Tree | None) -> Tree:
     return mapping(mapping(container).get("securityContext"))
 
 
-class Status(Record):
-    """The names that an injection added to each list of the spec, in template order, as its annotation has them.
+def read_status(pod: Tree) -> Mapping[str, Collection[str]] | None:
+    """Return the names that an injection added to each list of the spec, by its annotation; None if there is none or a bad one.
 
     A forged annotation does no harm: only lists of strings are used.
     """
-
-    added: Mapping[str, tuple[str, ...]]
-
-    @classmethod
-    def parse(cls, text: str | None) -> Status | None:
-        """Parse the annotation's value; None if absent or invalid."""
-        try:
-            tree = json.loads(text or "null")
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(tree, dict):
-            return None
-        return cls(
-            added={key: tuple(item for item in sequence(tree.get(key)) if isinstance(item, str)) for key in TEMPLATE_LISTS}
-        )
-
-    @classmethod
-    def of_pod(cls, pod: Tree) -> Status | None:
-        """Return the pod's status; None if it was never injected."""
-        return cls.parse(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS))
-
-    @classmethod
-    def of_template(cls, spec: Tree) -> Status:
-        """Return the status for the output of a template."""
-        return cls(added={key: tuple(names(spec.get(key))) for key in TEMPLATE_LISTS})
-
-    def _json(self) -> Tree:
-        return {key: list(value) or None for key, value in self.added.items()}
-
-    def current_text(self, revision: str) -> str:
-        """Format the annotation of a current injector; the revision `default` means none."""
-        return encode_json({**self._json(), "revision": revision or "default"})
-
-    def classic_text(self, version: str) -> str:
-        """Format the annotation of a classic injector; `version`: the template's SHA-256 in hexadecimal."""
-        return encode_json({"version": version, **self._json()})
-
-    def strip(self, spec: Tree, *fields: str) -> None:
-        """Remove the names from these fields of the spec (default: all), and lists that become empty."""
-        for key, gone in self.added.items():
-            if key in spec and gone and (not fields or key in fields):
-                spec[key] = without(spec[key], gone)
-                if not spec[key] and key != "containers":
-                    del spec[key]
+    try:
+        tree = json.loads(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS) or "null")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(tree, dict):
+        return None
+    return {key: [item for item in sequence(tree.get(key)) if isinstance(item, str)] for key in TEMPLATE_LISTS}
 
 
-WITHOUT_STATUS = Status(
-    added={"initContainers": (INIT, CORE_DUMP), "containers": (PROXY,), "volumes": ("istio-certs", "istio-envoy")}
-)
+def write_status(added: Tree, *, revision: str = "", version: str = "") -> str:
+    """Return the status annotation for the spec that a template added.
+
+    `revision`: the injector's; "" means `default`. `version`: for the classic form, the template's SHA-256 in hexadecimal.
+    """
+    lists = {key: names(added.get(key)) or None for key in TEMPLATE_LISTS}
+    return encode_json({"version": version, **lists} if version else {**lists, "revision": revision or "default"})
+
+
+def remove_added(spec: Tree, added: Mapping[str, Collection[str]]) -> None:
+    """Remove from each list of the spec the items with these names, and lists that become empty."""
+    for key, gone in added.items():
+        if key in spec and gone:
+            spec[key] = without(spec[key], gone)
+            if not spec[key] and key != "containers":
+                del spec[key]
+
+
+WITHOUT_STATUS: Mapping[str, Collection[str]] = {
+    "initContainers": (INIT, CORE_DUMP), "containers": (PROXY,), "volumes": ("istio-certs", "istio-envoy"),
+}  # fmt: skip
 """What classic injectors remove from a pod without a usable status."""

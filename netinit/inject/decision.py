@@ -15,10 +15,7 @@ from netinit.base.records import Record
 from netinit.base.sanitize import MAX_TEXT_LENGTH
 from netinit.base.tree import Tree, mapping, shown, strings
 from netinit.inject.config import InjectionConfig
-
-INJECT = "sidecar.istio.io/inject"
-_CLASSIC_IGNORED = ("kube-system", "kube-public")
-_IGNORED = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+from netinit.inject.webhooks import CLASSIC_SYSTEM_NAMESPACES, INJECT, SYSTEM_NAMESPACES
 
 
 class DecisionStep(StrEnum):
@@ -43,18 +40,13 @@ class Decision(Record):
     warnings: tuple[str, ...] = ()
 
 
-def ignored_namespaces(*, classic: bool) -> tuple[str, ...]:
-    """Return the system namespaces, which are never injected."""
-    return _CLASSIC_IGNORED if classic else _IGNORED
-
-
 def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
     """Decide about a pod by its metadata.
 
     `namespace`: the request's; the pod's own takes precedence. As in Istio, a policy other than `enabled` and
     `disabled` always means no.
     """
-    if early := _excluded(pod, namespace, ignored_namespaces(classic=config.classic)):
+    if early := _excluded(pod, namespace, CLASSIC_SYSTEM_NAMESPACES if config.classic else SYSTEM_NAMESPACES):
         return early
     if config.policy not in {"enabled", "disabled"}:
         return Decision(
@@ -86,7 +78,7 @@ def decide_manually(pod: Tree, namespace: str, config: InjectionConfig) -> Decis
     Classic: only pods on the host network are skipped; current: also system namespaces and pods that opt out. The
     policy counts as enabled, without selectors.
     """
-    if early := _excluded(pod, namespace, () if config.classic else _IGNORED):
+    if early := _excluded(pod, namespace, () if config.classic else SYSTEM_NAMESPACES):
         return early
     asked, warnings = (None, ()) if config.classic else _read_request(pod, classic=False)
     return asked or Decision(inject=True, reason="manual injection was asked for", step=DecisionStep.MANUAL, warnings=warnings)

@@ -12,13 +12,14 @@ from typing import Any
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, same, sequence, string, strings
 from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, Status, all_containers, find, find_proxy, named
-from netinit.inject.decision import INJECT, Decision, DecisionStep, decide, decide_manually
+from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, read_status
+from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
 from netinit.inject.manifests import Workload
-from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod, injection_warnings
 from netinit.inject.pod_options import options_of
+from netinit.inject.settings import Namespace, Settings
 from netinit.inject.warnings import annotation_findings, pod_findings
-from netinit.inject.webhooks import NAME_LABEL, Webhook, firing
+from netinit.inject.webhooks import INJECT, NAME_LABEL, Webhook, firing
 from netinit.options import Options
 
 
@@ -61,15 +62,13 @@ def judge(
     webhooks: Sequence[Webhook] | None,
     *,
     namespace: Namespace,
-    labels_known: bool = True,
     settings: Settings | None = None,
     lint: Callable[[Options], Iterable[str]] = lambda options: (),  # noqa: ARG005 - finds nothing
 ) -> Verdict:
     """Return the verdict of webhooks and injector on a workload's pods.
 
-    `webhooks`: None for manual injection, which ignores webhooks and policy. `labels_known`: False if the namespace's
-    labels are unknown; they then count as none, and the report says so. `lint`: returns findings about the options of the
-    init container.
+    `webhooks`: None for manual injection, which ignores webhooks and policy. `lint`: returns findings about the options of
+    the init container.
     """
     of_workload: dict[str, Any] = {"kind": workload.kind, "namespace": namespace.name, "name": workload.name}
     if workload.bare:
@@ -83,7 +82,7 @@ def judge(
         of_workload["remedies"] = _remedies_of(decision, may_opt_out=not config.classic)
     else:
         decision = decide(pod, namespace.name, config)
-        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision, labels_known=labels_known)
+        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision)
         of_workload |= fields
         injected = fired and decision.inject
         reason = decision.reason if fired else "no webhook selects the pod"
@@ -92,7 +91,7 @@ def judge(
         outcome = _outcome(pod, result, lint)
     except InjectionError as error:
         result, outcome = None, {"error": str(error)}
-    if already := Status.of_pod(pod) is not None:
+    if already := read_status(pod) is not None:
         after = f"the injector would change {'nothing' if result is None or same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
     useless = annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)
@@ -107,27 +106,25 @@ def judge(
 
 
 def _ask_webhooks(
-    pod: Tree, webhooks: Sequence[Webhook], namespace: Namespace, decision: Decision, *, labels_known: bool
+    pod: Tree, webhooks: Sequence[Webhook], namespace: Namespace, decision: Decision
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether a webhook selects the pod, and the verdict's webhook, revision, chain and remedies."""
     pod_labels = strings(mapping(pod["metadata"]).get("labels"))
-    labels = {NAME_LABEL: namespace.name, **namespace.labels}
+    labels = {NAME_LABEL: namespace.name, **(namespace.labels or {})}
     fired = firing(webhooks, labels, pod_labels)
+    doubt = "" if namespace.labels is not None else " (the namespace's labels are unknown and taken as none)"
+    if fired:
+        link = StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
+    else:
+        none = f"none of {len(webhooks)} webhooks selects the pod{doubt}" if webhooks else "there is no webhook"
+        link = StepResult("webhook", "decided", none)
     obstacles = () if fired else _obstacles(webhooks, labels, pod_labels)
     return bool(fired), {
         "webhook": fired[0].short_name if fired else "",
         "revision": fired[0].revision if fired else "",
-        "chain": (_webhook_link(fired, webhooks, labels_known=labels_known), *_steps(decision, reached=bool(fired))),
+        "chain": (link, *_steps(decision, reached=bool(fired))),
         "remedies": (*obstacles, *_remedies_of(decision, may_opt_out=bool(fired))),
     }
-
-
-def _webhook_link(fired: Sequence[Webhook], webhooks: Sequence[Webhook], *, labels_known: bool) -> StepResult:
-    doubt = "" if labels_known else " (the namespace's labels are unknown and taken as none)"
-    if fired:
-        return StepResult("webhook", "passed", f"selected by {', '.join(webhook.short_name for webhook in fired)}{doubt}")
-    none = f"none of {len(webhooks)} webhooks selects the pod{doubt}" if webhooks else "there is no webhook"
-    return StepResult("webhook", "decided", none)
 
 
 _WINS = f'{INJECT}: "true" on the pod template wins over'
@@ -184,15 +181,16 @@ def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[
     if result is None:
         return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
     spec = mapping(result.get("spec"))
+    reported = {"no-init-container", "arguments"}  # by the interception
+    findings = [str(finding) for finding in pod_findings(result) if finding.kind not in reported] + _probe_findings(pod, spec)
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
-        nothing = ("nothing is intercepted: the template adds no istio-init",)
-        return {"interception": nothing, "findings": _findings(pod, result)}
+        return {"interception": ("nothing is intercepted: the template adds no istio-init",), "findings": tuple(findings)}
     try:
         options = options_of(init)
     except OptionError as error:
         return {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
-    return {"interception": _summary(options), "findings": (*_findings(pod, result), *lint(options))}
+    return {"interception": _summary(options), "findings": (*findings, *lint(options))}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:
@@ -216,12 +214,6 @@ def _summary(options: Options) -> tuple[str, ...]:
         outbound += f", and ports {_format_list(options.outbound_ports, '', '')} whatever their address"
     uids = ", ".join(map(str, options.proxy_uids))
     return inbound, outbound, f"traffic of uid {uids} passes untouched: it is the proxy's"
-
-
-def _findings(pod: Tree, result: Tree) -> tuple[str, ...]:
-    reported = {"no-init-container", "arguments"}  # by the interception
-    own = [str(finding) for finding in pod_findings(result) if finding.kind not in reported]
-    return (*own, *_probe_findings(pod, mapping(result.get("spec"))))
 
 
 def _probe_findings(pod: Tree, spec: Tree) -> list[str]:

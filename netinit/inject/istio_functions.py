@@ -1,7 +1,4 @@
-"""The functions of Istio's injection templates, classic and current, and sprig's.
-
-Metadata and containers may be `Struct` values, or dicts with Kubernetes' names.
-"""
+"""The functions of Istio's injection templates, classic and current, and sprig's."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from typing import Any, Final
 
 from netinit.base import tree
 from netinit.golang import sprig, times
-from netinit.golang.gojson import encode, from_json, to_json
+from netinit.golang.gojson import from_json, to_json
 from netinit.golang.goyaml.values import to_yaml
-from netinit.golang.sprig.text import indent_lines
-from netinit.golang.sprig.words import lower
+from netinit.golang.sprig.text import indent_lines, lower
 from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import ANY, Function, FunctionError, Shaped, Struct, TypedMap, kind_of, type_name
@@ -23,8 +19,6 @@ from netinit.golang.times import NANOSECONDS
 from netinit.inject.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
-_PORT: Final = "containerPort"
-_PORT_FIELDS: Final = ("name", "hostPort", "containerPort", "protocol", "hostIP")
 _ATTRIBUTES: Final = "resource.opentelemetry.io/"
 _ENRICHMENT: Final = "OTEL_SEMANTIC_CONVENTIONS"
 
@@ -33,10 +27,8 @@ _ENRICHMENT: Final = "OTEL_SEMANTIC_CONVENTIONS"
 
 
 def _part(item: Any, name: str) -> Any:
-    """Return a struct's field (Name) or a map's entry (name); None if it is missing."""
-    if isinstance(item, Struct):
-        return item.fields.get(name)
-    return item.get(name[:1].lower() + name[1:]) if isinstance(item, dict) else None
+    """Return a struct's field; None if it is missing."""
+    return item.fields.get(name) if isinstance(item, Struct) else None
 
 
 def _members(item: Any) -> Sequence[Any]:
@@ -139,13 +131,7 @@ def json_value(text: str) -> Any:
 
 
 def struct_to_json(value: Any) -> str:
-    """Encode an object as JSON in Go's order, without empty fields except a container's port number; `{}` for nil."""
-    if isinstance(value, dict):
-        rest = [name for name in value if name not in _PORT_FIELDS]
-        of_port = not rest
-        full = {_PORT: 0, **value} if of_port else value
-        ordered = {name: full[name] for name in (*_PORT_FIELDS, *rest) if full.get(name) or (of_port and name == _PORT)}
-        return Shaped(encode(ordered), form="json", tree=ordered)  # its size was checked when the call's cost was computed
+    """Encode the value as JSON, an object's fields in Go's order; `{}` for nil."""
     return value.json_text if isinstance(value, ObjectStruct) else json_of(value)
 
 
@@ -169,23 +155,19 @@ def format_duration(value: Any) -> str:
 
     `value`: seconds, protobuf's JSON form ("45s"), or a message with Seconds and Nanos. Raises FunctionError.
     """
-    return times.format_duration(_nanoseconds(value))
-
-
-def _nanoseconds(value: Any) -> int:
     if isinstance(value, Struct):
-        return int(_part(value, "Seconds") or 0) * NANOSECONDS + int(_part(value, "Nanos") or 0)
-    if value is None:
-        return 0
-    if kind_of(value) == "string":
+        nanoseconds = int(_part(value, "Seconds") or 0) * NANOSECONDS + int(_part(value, "Nanos") or 0)
+    elif kind_of(value) == "string":
         found = re.fullmatch(_SECONDS, value)
         if found is None:
             raise FunctionError(f"invalid duration {json.dumps(value)}")
         nanoseconds = int(found[2]) * NANOSECONDS + int((found[3] or "0")[:9].ljust(9, "0"))
-        return -nanoseconds if found[1] else nanoseconds
-    if isinstance(value, int | float):
-        return round(value * NANOSECONDS)
-    raise FunctionError(f"invalid duration of type {type_name(value)}")
+        nanoseconds = -nanoseconds if found[1] else nanoseconds
+    elif value is None or isinstance(value, int | float):
+        nanoseconds = round((value or 0) * NANOSECONDS)
+    else:
+        raise FunctionError(f"invalid duration of type {type_name(value)}")
+    return times.format_duration(nanoseconds)
 
 
 # --- Multus ---

@@ -15,6 +15,7 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, mapping, shown, string
 from netinit.golang.gojson import encode
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, Struct
 from netinit.golang.times import Time, parse_time
 from netinit.inject.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types, whole
@@ -163,10 +164,7 @@ def _number_or_text(raw: Any) -> Struct:
 
 
 def _time(raw: Any) -> Struct:
-    try:
-        moment = parse_time("2006-01-02T15:04:05Z07:00", string(raw)) if raw else Time()
-    except FunctionError:
-        moment = Time()
+    moment = unless("", Time(), parse_time, "2006-01-02T15:04:05Z07:00", string(raw))
     found = _Leaf("v1.Time", {"Time": moment}, raw, "")
     found.go_methods = moment.go_methods
     return found

@@ -38,11 +38,10 @@ _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
 
 
 class Document(Record):
-    """A document of a stream: its separator line, its text, and its number from 1."""
+    """A document of a stream: its separator line, and its text."""
 
     separator: str
     text: str
-    number: int
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
         """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
@@ -52,18 +51,17 @@ class Document(Record):
 def split(text: str) -> list[Document]:
     """Split a stream into documents; concatenated, they are the stream."""
     documents = []
-    separator, start, number = "", 0, 1
+    separator, start = "", 0
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
         directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
-            documents.append(Document(separator=separator, text=before, number=number))
-            number += 1
+            documents.append(Document(separator=separator, text=before))
         inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
         separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
         separator = head + separator
-    documents.append(Document(separator=separator, text=text[start:], number=number))
+    documents.append(Document(separator=separator, text=text[start:]))
     return documents
 
 

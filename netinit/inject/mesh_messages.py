@@ -14,6 +14,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, shown
+from netinit.golang.sprig.text import unless
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import Enum, FunctionError, Int32, Int64, Struct
@@ -38,7 +39,8 @@ _types = functools.partial(read_types, "mesh-messages.txt")
 @functools.cache
 def fields_of(message: str) -> Mapping[str, Field]:
     """Return a message's fields by JSON name."""
-    return {field.json_name: field for field in read_fields(_types()[message], _proto_name)}
+    fields = read_fields(_types()[message], lambda name: re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name))
+    return {field.json_name: field for field in fields}
 
 
 def is_message(kind: str) -> bool:
@@ -50,10 +52,6 @@ def is_message(kind: str) -> bool:
 def _members_of(message: str) -> Mapping[str, Field]:
     """Return a message's fields by Go name."""
     return {go_name(field.source_name): field for field in fields_of(message).values()}
-
-
-def _proto_name(json_name: str) -> str:
-    return re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", json_name)
 
 
 def go_name(proto_name: str) -> str:
@@ -78,10 +76,7 @@ def enum_names(enum: str) -> Mapping[int, str]:
 
 def duration(text: Any) -> int | None:
     """Parse a Go duration (`45s`, `1m30s`, `1.5h`, `-2s`, `0`) into nanoseconds; None for anything else."""
-    try:
-        return parse_duration(text) if isinstance(text, str) else None
-    except FunctionError:
-        return None
+    return unless("", None, parse_duration, text) if isinstance(text, str) else None
 
 
 def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True) -> Tree:
@@ -272,7 +267,9 @@ def _value(kind: str, raw: Any) -> Any:
         scalar = SCALARS[kind.removesuffix("Value").lower()]
         return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
-        return _enum(kind[5:], raw)
+        names = enum_names(kind[5:])
+        number = raw if isinstance(raw, int) else next((number for number, label in names.items() if label == raw), 0)
+        return Enum(number, names.get(number, str(number)), go_type(kind[5:]))  # a number without a name is printed as it is
     if kind.startswith(("[]", "map[")):
         return collection_of(kind, raw, _value, _types(), _go_kind)
     if is_message(kind):
@@ -284,12 +281,6 @@ def _go_kind(kind: str) -> str:
     if kind.startswith("enum:"):
         return go_type(kind[5:])
     return {"double": "float64"}.get(kind, kind) if kind in SCALARS else f"*{go_type(kind)}"
-
-
-def _enum(name: str, raw: Any) -> Enum:
-    names = enum_names(name)
-    number = raw if isinstance(raw, int) else next((number for number, label in names.items() if label == raw), 0)
-    return Enum(number, names.get(number, str(number)), go_type(name))  # a number without a name is printed as it is
 
 
 def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:

@@ -1,23 +1,26 @@
-"""MeshConfig and ProxyConfig: the user's YAML over Istio's defaults.
+"""MeshConfig and ProxyConfig: the user's YAML over Istio's defaults, and ProxyConfig resources over the mesh's.
 
 Unknown fields are kept and ignored. A pod's ProxyConfig replaces whole fields, except proxyMetadata, as documented by
-Istio.
+Istio. Precedence, lowest first: the mesh's defaultConfig, the root namespace's resource (networking.istio.io/v1beta1), the
+pod's namespace's, the annotation `proxy.istio.io/config`, the resource whose selector matches (Istio 1.31,
+pilot/pkg/model/proxy_config.go). Of several resources, the oldest applies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.errors import ConfigError, ParseError
 from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
-from netinit.base.tree import Tree, clone, mapping, shown, string
+from netinit.base.tree import Tree, clone, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.template.values import Int32
 from netinit.golang.times import NANOSECONDS
 from netinit.inject.mesh_messages import Message, duration, read_message, whole_number
+from netinit.inject.webhooks import REVISION_LABEL
 
 _BOTH: Mapping[str, Any] = {
     "binaryPath": "/usr/local/bin/envoy",
@@ -130,15 +133,6 @@ def _bad_address(text: str) -> str | None:
     return None
 
 
-def check_proxy_config(tree: Tree) -> str | None:
-    """Return the problem of a ProxyConfig, or None."""
-    try:
-        read_proxy_config(tree)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 class ProxyConfig(Record):
     """A pod's effective ProxyConfig; `defaults`: those of its Istio release."""
 
@@ -165,15 +159,6 @@ class ProxyConfig(Record):
             fields[name] = merged
         return ProxyConfig(fields=fields, defaults=self.defaults)
 
-    def with_annotation(self, text: str) -> ProxyConfig:
-        """Return this configuration with the annotation `proxy.istio.io/config` over it. Raises InjectionError."""
-        try:
-            return self.overlaid(mapping(goyaml.load(text)))
-        except (ParseError, ConfigError) as error:
-            raise InjectionError(
-                f"invalid value {shown(text)} for annotation 'proxy.istio.io/config': {error}"
-            ) from error
-
     def changed(self) -> Tree:
         """Return the fields that differ from the defaults, in protobuf's order."""
         whole = read_message("ProxyConfig", self.fields)
@@ -197,9 +182,17 @@ class MeshConfig(Record):
     proxy: ProxyConfig
 
     @classmethod
-    def of(cls, tree: Tree | None = None, *, classic: bool = False) -> MeshConfig:
-        """Create the MeshConfig of a tree (None: defaults). Raises ConfigError for a field of the wrong type."""
+    def load(cls, source: str | Tree | None = None, *, classic: bool = False) -> MeshConfig:
+        """Parse a MeshConfig: YAML (the key `mesh` of the ConfigMap `istio`), or a tree; None: the defaults. Raises ConfigError."""
+        try:
+            tree = goyaml.load(source) if isinstance(source, str) else source
+        except ParseError as error:
+            raise ConfigError(f"mesh: {error}") from error
+        if tree is not None and not isinstance(tree, dict):
+            raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
         tree = mapping(tree)
+        if tree.get("kind") == "ConfigMap":
+            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
         if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
             raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
         defaults = CLASSIC_PROXY if classic else CURRENT_PROXY
@@ -218,19 +211,6 @@ class MeshConfig(Record):
             raise ConfigError(f"mesh: defaultConfig: {error}") from error
         return cls(fields=fields, proxy=proxy)
 
-    @classmethod
-    def load(cls, text: str, *, classic: bool = False) -> MeshConfig:
-        """Parse a MeshConfig in YAML (the key `mesh` of the ConfigMap `istio`). Raises ConfigError."""
-        try:
-            tree = goyaml.load(text)
-        except ParseError as error:
-            raise ConfigError(f"mesh: {error}") from error
-        if tree is not None and not isinstance(tree, dict):
-            raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
-        if isinstance(tree, dict) and tree.get("kind") == "ConfigMap":
-            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
-        return cls.of(tree, classic=classic)
-
     def structs(self, config: ProxyConfig, *, plain: bool = False) -> tuple[Message, Message]:
         """Return a ProxyConfig and this MeshConfig as template data.
 
@@ -247,3 +227,83 @@ class MeshConfig(Record):
         """`passthrough` or `localhost`: where the proxy delivers inbound connections."""
         mode = string(mapping(self.fields.get("inboundTrafficPolicy")).get("mode"))
         return "localhost" if mode == "LOCALHOST" else "passthrough"
+
+
+# --- ProxyConfig resources ---
+
+API_GROUP, KIND = "networking.istio.io", "ProxyConfig"
+_FIELDS = {"concurrency": "concurrency", "environmentVariables": "proxyMetadata", "image": "image"}  # and the proxy's
+
+
+class ProxyConfigResource(Record):
+    """A resource: the ProxyConfig fields that it sets, and its selector.
+
+    `selector`: None applies to the whole namespace; one without labels to no pod.
+    """
+
+    name: str
+    namespace: str
+    created: str
+    revision: str | None
+    selector: Mapping[str, str] | None
+    fields: Tree
+
+    @classmethod
+    def parse(cls, tree: Tree) -> ProxyConfigResource:
+        """Parse a manifest. Raises ConfigError for what the API server would reject."""
+        metadata, spec = mapping(tree.get("metadata")), mapping(tree.get("spec"))
+        name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
+        label = f"ProxyConfig {namespace}/{name}"
+        if unknown := sorted(spec.keys() - _FIELDS.keys() - {"selector"}):
+            raise ConfigError(f"{label}: spec.{unknown[0]} is no field of it; it has selector, {', '.join(_FIELDS)}")
+        try:
+            fields = read_proxy_config({_FIELDS[key]: value for key, value in spec.items() if key in _FIELDS and value is not None})
+        except ConfigError as error:
+            raise ConfigError(f"{label}: {error}") from None
+        return cls(
+            name=name, namespace=namespace, created=string(metadata.get("creationTimestamp")),
+            revision=strings(metadata.get("labels")).get(REVISION_LABEL), selector=_read_selector(label, spec.get("selector")),
+            fields=fields,
+        )  # fmt: skip
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the selector matches these labels."""
+        return bool(self.selector) and all(labels.get(key) == value for key, value in mapping(self.selector).items())
+
+
+def _read_selector(label: str, selector: Any) -> Mapping[str, str] | None:
+    if selector is None:
+        return None
+    wanted = selector.get("matchLabels", {}) if isinstance(selector, dict) else None
+    if not isinstance(wanted, dict) or not all(isinstance(one, str) for one in wanted.values()):
+        raise ConfigError(f"{label}: spec.selector: {shown(selector)} must be matchLabels with a text for each label")
+    return wanted
+
+
+class ProxyConfigs(Record):
+    """A cluster's resources by namespace, oldest first."""
+
+    by_namespace: Mapping[str, tuple[ProxyConfigResource, ...]] = {}
+
+    @classmethod
+    def of(cls, resources: Iterable[ProxyConfigResource], revision: str = "") -> ProxyConfigs:
+        """Return the resources for a revision, which is their label istio.io/rev or any without it; "": all."""
+        found: dict[str, list[ProxyConfigResource]] = {}
+        for one in sorted(resources, key=lambda one: (one.created, one.name)):
+            if not revision or one.revision in {None, revision}:
+                found.setdefault(one.namespace, []).append(one)
+        return cls(by_namespace={namespace: tuple(listed) for namespace, listed in found.items()})
+
+    def overlay(
+        self, proxy: ProxyConfig, mesh: MeshConfig, namespace: str, labels: Mapping[str, str], annotation: str | None
+    ) -> ProxyConfig:
+        """Return a pod's ProxyConfig: the mesh's (`proxy`) with all that applies; `annotation`: the valid YAML of the pod's own."""
+        root = string(mesh.fields.get("rootNamespace"))
+        own = self.by_namespace.get(namespace, ())
+        of_root = self.by_namespace.get(root, ()) if root else ()
+        for listed in (of_root, own if namespace != root else ()):
+            of_namespace = next((one for one in listed if one.selector is None), None)
+            proxy = proxy.overlaid(of_namespace.fields) if of_namespace else proxy
+        proxy = proxy if annotation is None else proxy.overlaid(mapping(goyaml.load(annotation)))
+        selected = next((one for one in own if one.matches(labels)), None)
+        return proxy.overlaid(selected.fields) if selected else proxy

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
@@ -37,55 +36,28 @@ from netinit.inject.containers import (
     VALIDATION,
     WITHOUT_STATUS,
     Overrides,
-    Status,
     find,
     find_proxy,
     move_to_init,
     named,
     normalize,
+    read_status,
+    remove_added,
     reorder,
     security,
+    write_status,
 )
 from netinit.inject.manifests import PodOwner
 from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.platforms import Kubelets, proxy_ids
-from netinit.inject.proxy_configs import ProxyConfigs
-from netinit.inject.rendering import Subject, render
+from netinit.inject.rendering import Subject, render, template_data
+from netinit.inject.settings import Namespace, Settings, proxy_ids
 from netinit.inject.status_port import clear_ours, merge_metrics, rewrite, scrape_target_warnings
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _MAX_TEMPLATES = 64  # per pod: each one is rendered and merged
 _CLUSTER, _NETWORK = "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"
-
-
-class Namespace(Record):
-    """The pod's namespace: its name, and its labels and annotations as far as known."""
-
-    name: str = ""
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-
-
-class Settings(Record):
-    """An injector's settings besides its configuration.
-
-    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `kubelets` decides about native
-    sidecars instead of `native_sidecars`.
-    """
-
-    revision: str = ""
-    native_sidecars: bool = True
-    kubelets: Kubelets | None = None
-    proxy_configs: ProxyConfigs = ProxyConfigs()
-    compliance_policy: str = ""
-    environment: Mapping[str, str] = {}
-    proxy_metadata: Mapping[str, str] = {}
-
-    def uses_native_sidecar(self, spec: Tree) -> bool:
-        """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""
-        return self.native_sidecars if self.kubelets is None else self.kubelets.run_native_sidecars(string(spec.get("nodeName")))
 
 
 def inject_pod(
@@ -105,24 +77,15 @@ def inject_pod(
     settings = settings or Settings()
     owner = owner or PodOwner.of_pod(pod, namespace.name)
     pod = _own(pod)
-    metadata, spec = _parts(pod)
+    metadata, _ = _parts(pod)
     for key in ("labels", "annotations"):
         if key in metadata:
             metadata[key] = strings(metadata[key])
     has_none = not config.brackets or any("NONE" in source for source in config.sources.values())  # 1.0 had no such mode
     validate(strings(metadata.get("annotations")), modes=INTERCEPTION_MODES if has_none else INTERCEPTION_MODES[:2])
-    subject = Subject(
-        owner=owner,
-        proxy=_proxy_config(metadata, namespace.name, config, settings),
-        settings_revision=settings.revision,
-        native_sidecars=settings.uses_native_sidecar(spec),
-        compliance_policy=settings.compliance_policy,
-        ids=proxy_ids(namespace.annotations),
-    )
-    if config.classic:
-        result = _inject_classic(pod, config, subject)
-    else:
-        result = _Injection(pod, config, settings, subject).run()
+    proxy = _proxy_config(metadata, namespace.name, config, settings)
+    subject = Subject(owner=owner, proxy=proxy, settings=settings, ids=proxy_ids(namespace.annotations))
+    result = _inject_classic(pod, config, subject) if config.classic else _Injection(pod, config, subject).run()
     normalize(mapping(result.get("spec")))
     return result
 
@@ -184,14 +147,11 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
 
 class _Injection:
 
-    def __init__(self, pod: Tree, config: InjectionConfig, settings: Settings, subject: Subject) -> None:
-        self.pod = pod
-        self.config = config
-        self.settings = settings
-        self.subject = subject
+    def __init__(self, pod: Tree, config: InjectionConfig, subject: Subject) -> None:
+        self.pod, self.config, self.subject = pod, config, subject
         self.annotations = strings(pod["metadata"].get("annotations"))
-        self.overrides = Overrides.of(self.annotations)
-        self.status = Status.of_pod(pod)
+        self.overrides = Overrides(self.annotations)
+        self.added_before = read_status(pod)
         self.template: Tree = {}  # the merged templates, reduced to names
         self.original = pod
 
@@ -212,11 +172,10 @@ class _Injection:
         merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
         hook = mapping(self.config.values.get("sidecarInjectorWebhook"))
         if read_switch(annotations, REWRITE_PROBES, default=hook.get("rewriteAppHTTPProbe") is True):
-            rewrite(spec, annotations, proxy.status_port, injected_before=self.status is not None)
+            rewrite(spec, annotations, proxy.status_port, injected_before=self.added_before is not None)
         if network := environment.get(_NETWORK):
             labels[NETWORK_LABEL] = network
-        injected = Status.of_template(mapping(self.template.get("spec")))
-        annotations[STATUS] = injected.current_text(self.settings.revision)
+        annotations[STATUS] = write_status(mapping(self.template.get("spec")), revision=self.subject.settings.revision)
         annotations.update(self.config.injected_annotations)
         of_values = mapping(mapping(self.config.values.get("global")).get("proxy"))
         reorder(spec, proxy_first=any(one.get("holdApplicationUntilProxyStarts") is True for one in (proxy.fields, of_values)))
@@ -226,8 +185,8 @@ class _Injection:
         """Return the pod for the templates: without an earlier injection, and with the user's containers."""
         pod = _own(self.pod)
         metadata, spec = _parts(pod)
-        if self.status is not None:
-            self.status.strip(spec, "containers", "initContainers")
+        if self.added_before is not None:
+            remove_added(spec, {key: self.added_before[key] for key in LISTS})
             metadata["annotations"] = {key: text for key, text in self.annotations.items() if key != STATUS}
             clear_ours(metadata["annotations"], self.subject.proxy.status_port)
         self.overrides.reinsert(spec)
@@ -235,15 +194,15 @@ class _Injection:
 
     def _render(self) -> None:
         """Render each template, and merge it over the pod and the previous templates."""
-        seen = self._stripped()
+        data = template_data(self.config, self._stripped(), self.subject)
         chosen = select_templates(self.annotations, self.config)
         overlays = [
             {field: value for field, value in rendered.items() if field in POD_FIELDS or field.startswith("$")}  # Go drops others
-            for rendered in (render(name, self.config, seen, self.subject) for name in chosen)
+            for rendered in (render(name, self.config, self.pod, data) for name in chosen)
         ]
         native = any(find(mapping(overlay.get("spec")).get("initContainers"), PROXY) for overlay in overlays)
         asked = self.annotations.get(NATIVE_SIDECAR)
-        if native and (asked != "false" if asked else self.subject.native_sidecars):
+        if native and (asked != "false" if asked else data.fields["NativeSidecars"]):
             for part in (self.original, *overlays):
                 move_to_init(mapping(part.get("spec")))
         merged = self.original
@@ -255,9 +214,7 @@ class _Injection:
     def _apply_overrides(self) -> None:
         overrides = self.overrides
         _, spec = _parts(self.pod)
-        original = self.original["spec"]
-        injected = self.status.added if self.status else None
-        if overrides.apply(spec, original, mapping(self.template.get("spec")), injected):
+        if overrides.apply(spec, self.original["spec"], mapping(self.template.get("spec")), self.added_before):
             metadata = self.pod["metadata"]
             metadata["annotations"] = {**strings(metadata.get("annotations")), OVERRIDES: overrides.text()}
         self._follow_user(spec, security(find_proxy(overrides.saved)))
@@ -288,7 +245,7 @@ class _Injection:
 
     def _environment(self) -> dict[str, str]:
         values = mapping(self.config.values.get("global"))
-        result = dict(self.settings.environment)
+        result = dict(self.subject.settings.environment)
         cluster = result.get(_CLUSTER) or string(mapping(values.get("multiCluster")).get("clusterName"))
         network = result.get(_NETWORK) or string(values.get("network"))
         labels = strings(self.original["metadata"].get("labels"))
@@ -309,12 +266,12 @@ def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tre
     What an earlier injection added is removed first, by the status annotation, else by the usual names.
     """
     metadata, spec = pod["metadata"], pod["spec"]
-    before = Status.of_pod(pod)
-    (before or WITHOUT_STATUS).strip(spec)
+    before = read_status(pod)
+    remove_added(spec, WITHOUT_STATUS if before is None else before)
     annotations = strings(metadata.get("annotations"))
     annotations.pop(STATUS, None)
     metadata["annotations"] = annotations
-    rendered = render("sidecar", config, pod, subject)
+    rendered = render("sidecar", config, pod, template_data(config, pod, subject))
     added: Tree = {}
     for key in TEMPLATE_LISTS:
         items = _items(rendered, key)
@@ -327,7 +284,7 @@ def _inject_classic(pod: Tree, config: InjectionConfig, subject: Subject) -> Tre
     annotations.update(strings(rendered.get("podRedirectAnnot")))
     if read_switch(annotations, REWRITE_PROBES, default=rendered.get("rewriteAppHTTPProbe") is True):
         rewrite(spec, annotations, _status_port(spec, subject), injected_before=before is not None)
-    annotations[STATUS] = Status.of_template(added).classic_text(config.version)
+    annotations[STATUS] = write_status(added, version=config.version)
     annotations.update(config.injected_annotations)
     return pod
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError, ParseError, TemplateError
@@ -25,6 +25,7 @@ from netinit.inject.containers import LISTS, named
 from netinit.inject.kubernetes_types import ObjectStruct, misfits, round_up
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import ProxyConfig
+from netinit.inject.settings import Settings
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
@@ -37,18 +38,15 @@ class Subject(Record):
 
     owner: PodOwner
     proxy: ProxyConfig
-    settings_revision: str = ""
-    native_sidecars: bool = True
-    compliance_policy: str = ""
+    settings: Settings = Settings()
     ids: tuple[int, int] | None = None
 
 
-def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> Tree:
-    """Render the template for the pod and return the tree.
+def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
+    """Render the template with the pod's data and return the tree.
 
     Raises InjectionError if the template fails, does not render a mapping, or a value of the pod leaves its scalar.
     """
-    data = _data(config, pod, subject)
     rendering = _rendering(name, config, pod, data)
     try:
         tree = guard.read(rendering)
@@ -61,18 +59,10 @@ def render(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> T
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
     if "<n" in rendering.text or "%!" in rendering.text:  # rare
-        try:
-            refuse_unset(name, tree, pod, lambda: config.traced(name).render_marked(data), config.sources[name])
-        except InjectionError as error:
-            raise InjectionError(_without_secrets(str(error), pod)) from None
+        _refuse_unset(name, tree, config, pod, data)
     if not config.classic and (wrong := misfits(tree)):
         raise InjectionError("\n".join(f"template {name!r}: {_without_secrets(line, pod)}" for line in wrong))
     return tree
-
-
-def render_text(name: str, config: InjectionConfig, pod: Tree, subject: Subject) -> str:
-    """Render the template for the pod and return the text. Raises InjectionError."""
-    return _rendering(name, config, pod, _data(config, pod, subject)).text
 
 
 def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Rendering:
@@ -85,7 +75,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
         raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
 
 
-def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
+def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
+    """Return what the templates see of the pod, its owner, its ProxyConfig and the injector's configuration."""
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     # templates turn all annotations of our domain into flags
@@ -93,38 +84,31 @@ def _data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
     known = {name: text for name, text in annotations.items() if name not in strange}
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
-    deployment, kind = owner_structs(subject.owner)
+    owner = subject.owner
+    full_name = f"{owner.namespace}/{owner.name}"
+    deployment = {"Namespace": owner.namespace, "Name": owner.name}
     is_usual = subject.proxy is config.mesh.proxy
     proxy, mesh = config.mesh_structs if is_usual else config.mesh.structs(subject.proxy, plain=config.plain_proxy)
     return Struct(
         "inject.SidecarTemplateData",
         {
-            "TypeMeta": kind,
-            "DeploymentMeta": deployment,
+            "TypeMeta": Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
+            "DeploymentMeta": Struct("types.NamespacedName", deployment, {"String": lambda: full_name}),
             "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if strange else metadata),
             "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,
             "Values": config.values,
-            "Revision": subject.settings_revision,
-            "NativeSidecars": subject.native_sidecars,
+            "Revision": subject.settings.revision,
+            "NativeSidecars": subject.settings.uses_native_sidecar(spec),
             "ProxyImage": image_of(config.values, "proxy", subject.proxy.image_type or None if image_type is None else image_type),
             "ProxyInitImage": image_of(config.values, "proxy_init", image_type),
             "ProxyUID": uid,
             "ProxyGID": gid,
             "InboundTrafficPolicyMode": config.mesh.inbound_policy,
-            "CompliancePolicy": subject.compliance_policy,
+            "CompliancePolicy": subject.settings.compliance_policy,
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),
         },
-    )
-
-
-def owner_structs(owner: PodOwner) -> tuple[Struct, Struct]:
-    """The workload as DeploymentMeta and TypeMeta."""
-    name = f"{owner.namespace}/{owner.name}"
-    return (
-        Struct("types.NamespacedName", {"Namespace": owner.namespace, "Name": owner.name}, {"String": lambda: name}),
-        Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
     )
 
 
@@ -234,16 +218,13 @@ _REMEDY = "a value is missing or unfit: give it with --set KEY=VALUE or --values
 _ACTION = 200  # characters of an action that an error shows
 
 
-def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering], source: str) -> None:
-    """Raise InjectionError with a line for each field that contains such output and not from the pod.
-
-    `trace` renders the template `name` with every action marked; `source`: its text.
-    """
+def _refuse_unset(name: str, tree: Any, config: InjectionConfig, pod: Tree, data: Struct) -> None:
+    """Raise InjectionError with a line for each field that contains such output and not from the pod."""
     found = [(path, text, words) for path, text in _fields(tree, "") if (words := re.findall(_UNSET, text))]
     if not found:
         return
     own = "\n".join(texts_in(pod))
-    rendering = trace()
+    rendering, source = config.traced(name).render_marked(data), config.sources[name]
     printed = [
         (action, len(words)) for place, action in rendering.marks if (words := re.findall(_UNSET, rendering.parts[place]))
     ]
@@ -256,7 +237,7 @@ def refuse_unset(name: str, tree: Any, pod: Tree, trace: Callable[[], Rendering]
         where = "".join(f"line {source.count(chr(10), 0, one.pos) + 1}, {shorten(str(one), _ACTION)}: " for one in culprits[:1] if one)
         problems.append(f"template {name!r}: {where}{path} is {shown(text)}; {_REMEDY}")
     if problems:
-        raise InjectionError("\n".join(dict.fromkeys(problems)))
+        raise InjectionError(_without_secrets("\n".join(dict.fromkeys(problems)), pod))
 
 
 def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -275,12 +256,4 @@ def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Yield every key and text of the tree."""
-    todo = [tree]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            todo += [*item, *item.values()]
-        elif isinstance(item, list):
-            todo += item
+    yield from (text for _, text in _fields(tree, ""))

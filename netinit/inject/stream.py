@@ -14,7 +14,8 @@ from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, split, workloads
-from netinit.inject.pod import Namespace, Settings, inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod, injection_warnings
+from netinit.inject.settings import Namespace, Settings
 from netinit.inject.warnings import ERROR, advise, pod_findings
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
@@ -39,11 +40,11 @@ def inject_into(
     run = _Run(config, settings or Settings(), namespace, selection or Selection())
     problems: list[str] = []
     changed = 0
-    for document in documents:
+    for number, document in enumerate(documents, 1):
         try:
             body, count = run.document(document)
         except (InjectionError, ParseError) as error:
-            problems += [f"document {document.number}: {line}" for line in split_message(str(error))]
+            problems += [f"document {number}: {line}" for line in split_message(str(error))]
             continue
         write(document.separator)
         if document.separator and count and not document.separator.endswith("\n"):
@@ -51,7 +52,7 @@ def inject_into(
         write(body)
         changed += count
         if progress:
-            progress(document.number, len(documents))
+            progress(number, len(documents))
     if problems:
         raise InjectionError("\n".join(problems))
     return tuple(run.notices), changed

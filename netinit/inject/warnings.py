@@ -17,9 +17,9 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
-from netinit.inject.decision import INJECT
 from netinit.inject.manifests import Workload
 from netinit.inject.pod_options import find_init, options_of
+from netinit.inject.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
@@ -28,19 +28,17 @@ ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks 
 class PodFinding(Record):
     """A problem of a pod.
 
-    `kind`: for machines. `severity`: ERROR or WARNING. `subject`: the container, "" for the whole pod. `what`, `why` and
-    `remedy` have no full stop.
+    `kind`: for machines. `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR or WARNING.
+    `subject`: the container, "" for the whole pod.
     """
 
     kind: str
-    what: str
-    why: str
-    remedy: str
+    text: str
     severity: str = WARNING
     subject: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}; {self.remedy}"
+        return self.text
 
 
 def uses_host_network(pod: Tree) -> bool:
@@ -62,17 +60,12 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     try:
         options = options_of(init)
     except OptionError as error:
-        name = string(init.get("name"))
-        return (
-            PodFinding(
-                severity=ERROR,
-                kind="arguments",
-                subject=name,
-                what=f"init container {quote(name)} has arguments that cannot be read",
-                why="; ".join(error.problems),
-                remedy="correct them: with these the pod does not start",
-            ),
+        name, problems = string(init.get("name")), "; ".join(error.problems)
+        text = (
+            f"init container {quote(name)} has arguments that cannot be read: {problems}; "
+            "correct them: with these the pod does not start"
         )
+        return (PodFinding(severity=ERROR, kind="arguments", subject=name, text=text),)
     found = [
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, options),
@@ -83,28 +76,25 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
 
 _NO_INIT = PodFinding(
     kind="no-init-container",
-    what="no init container programs rules",
-    why="nothing is intercepted, unless an injector or a CNI plugin does it when the pod is made",
-    remedy="add one (netinit inject), or ask what the cluster does (netinit check-inject)",
+    text="no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when the pod is "
+    "made; add one (netinit inject), or ask what the cluster does (netinit check-inject)",
 )
 
 
 def _on_host_network(init: Tree | None) -> PodFinding:
-    finding = PodFinding(
-        kind="host-network",
-        what="hostNetwork: true",
-        why="the pod uses its node's network, where nothing is intercepted for it",
-        remedy="remove hostNetwork: true if it is to be intercepted",
-    )
     if init is None or only_validates(init):
-        return finding
+        return PodFinding(
+            kind="host-network",
+            text="hostNetwork: true: the pod uses its node's network, where nothing is intercepted for it; remove hostNetwork: true "
+            "if it is to be intercepted",
+        )
     name = string(init.get("name"))
-    return finding.replace(
+    return PodFinding(
         severity=ERROR,
+        kind="host-network",
         subject=name,
-        why=f"init container {quote(name)} is about the node's own network: its rules would capture the traffic of the whole "
-        "node, and stay when the pod is gone",
-        remedy=f"remove hostNetwork: true, or {quote(name)} from the pod",
+        text=f"hostNetwork: true: init container {quote(name)} is about the node's own network: its rules would capture the traffic "
+        f"of the whole node, and stay when the pod is gone; remove hostNetwork: true, or {quote(name)} from the pod",
     )
 
 
@@ -136,14 +126,14 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     for capability in wanted if "ALL" not in added else ():
         # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
+        lacks, runtime = ("may lack", "; not every container runtime gives it unasked") if uncertain else ("lacks", "")
         if capability not in added:
             yield PodFinding(
                 severity=WARNING if uncertain else ERROR,
                 kind="missing-capability",
                 subject=name,
-                what=f"init container {quote(name)} {'may lack' if uncertain else 'lacks'} {capability}",
-                why=wanted[capability] + ("; not every container runtime gives it unasked" if uncertain else ""),
-                remedy=f"add {capability} to its securityContext.capabilities.add",
+                text=f"init container {quote(name)} {lacks} {capability}: {wanted[capability]}{runtime}; "
+                f"add {capability} to its securityContext.capabilities.add",
             )
 
 
@@ -152,19 +142,16 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
         yield PodFinding(
             kind="proxy-owner",
             subject=name,
-            what=f"container {quote(name)} runs as {owner}, which is the proxy's",
-            why="its outbound traffic is taken for the proxy's and is not captured",
-            remedy=f"choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
+            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic is taken for the proxy's and "
+            f"is not captured; choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
         )
 
 
 def _proxy_options(spec: Tree) -> Options:
-    proxy = find_proxy(spec)
-    ids = {field: runs_as(proxy, spec, key) for field, key in _PROXY_IDS.items()} if proxy else {}
+    if (proxy := find_proxy(spec)) is None:
+        return Options()
+    ids = {"proxy_uids": runs_as(proxy, spec, "runAsUser"), "proxy_gids": runs_as(proxy, spec, "runAsGroup")}
     return Options().replace(**{field: str(number) for field, number in ids.items() if number is not None})
-
-
-_PROXY_IDS = {"proxy_uids": "runAsUser", "proxy_gids": "runAsGroup"}
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -202,11 +189,11 @@ def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
 
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
     """Whether traffic of the container's user or group is excluded from capture, so the sharing is intended."""
-    for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids)):
-        number = runs_as(container, spec, key)
-        if number is not None and any(one.protocol == "tcp" and one.first <= number <= one.last for one in listed):
-            return True
-    return False
+    return any(
+        (number := runs_as(container, spec, key)) is not None and one.protocol == "tcp" and one.first <= number <= one.last
+        for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids))
+        for one in listed
+    )
 
 
 def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFinding]:
@@ -227,9 +214,8 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
         yield PodFinding(
             kind="no-network",
             subject=name,
-            what=f"init container {quote(name)} runs when traffic is captured but before the proxy starts",
-            why="it has no network",
-            remedy=f"{move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
+            text=f"init container {quote(name)} runs when traffic is captured but before the proxy starts: it has no network; "
+            f"{move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
         )
 
 
@@ -247,13 +233,6 @@ def annotation_findings(
 
     `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
     """
-    yield from _unknown_annotations(annotations, known)
-    if workload is not None and workload.kind != "Pod":
-        yield from _misplaced_annotations(workload, known)
-
-
-def _unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) -> Iterator[PodFinding]:
-    """Yield a finding for each annotation without effect, with the most similar known one."""
     domains, names = _domains_and_names(known)
     strange = [
         key
@@ -262,12 +241,10 @@ def _unknown_annotations(annotations: Mapping[str, str], known: frozenset[str]) 
     ]
     for key in strange[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
-        yield PodFinding(
-            kind="unknown-annotation",
-            what=f"annotation {quote(key)} has no effect",
-            why="nothing reads it",
-            remedy=f"did you mean {near}?" if near else "remove it",
-        )
+        remedy = f"did you mean {near}?" if near else "remove it"
+        yield PodFinding(kind="unknown-annotation", text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}")
+    if workload is not None and workload.kind != "Pod":
+        yield from _misplaced_annotations(workload, known)
 
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
@@ -278,9 +255,8 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
             yield PodFinding(
                 kind="misplaced-annotation",
-                what=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect",
-                why="only the pod's own are read",
-                remedy=f"move it to {'.'.join(workload.template_path)}.metadata.{field}",
+                text=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect: only the pod's own are read; "
+                f"move it to {'.'.join(workload.template_path)}.metadata.{field}",
             )
 
 

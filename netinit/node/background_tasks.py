@@ -12,8 +12,7 @@ from pathlib import Path
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.selectors import Selector
-from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Webhook, parse_injectors
+from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
 from netinit.kube import client as api
 from netinit.kube.client import Cache, Client
 from netinit.node.installer import Installer, replace_file

@@ -10,8 +10,8 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
-from netinit.inject.decision import INJECT
 from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
+from netinit.inject.webhooks import INJECT
 from netinit.node.protocol import CniCode
 from netinit.options import Options, offline
 

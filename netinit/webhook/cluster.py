@@ -13,8 +13,8 @@ from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
-from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
+from netinit.inject.meshconfig import ProxyConfigResource, ProxyConfigs
+from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
@@ -195,7 +195,7 @@ class WatchedCluster:
             kubelets = Kubelets(by_node=items)
             older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
             use = "native sidecars" if kubelets.run_native_sidecars() else older
-            self._config.change_settings(f"{len(items)} nodes: {use}", kubelets=kubelets)
+            self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
             self._state.awaited.discard(AWAITED_NODES)
 
         await self._follow("nodes", api.NODES, runs_native_sidecars, publish)

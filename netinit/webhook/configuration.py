@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject import guard
-from netinit.inject.config import InjectionConfig, default_config, load_config
+from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.pod import Settings
+from netinit.inject.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +44,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     if texts.config is not None and not texts.config.strip():
         raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
     try:
-        if texts.config is None:
-            config = default_config(values=texts.values, mesh=texts.mesh)
-        else:
-            config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
+        config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
     except NetinitError as error:
         raise ConfigError(f"{texts.origin}: {error}") from error
     try_canary(config, settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.inject.pod import Settings
+from netinit.inject.settings import Settings
 from netinit.serving.event_log import EventLog
 from netinit.webhook.certificates import check, find_missing_name, make_pair, service_names
 from netinit.webhook.configuration import Served, Texts, free_old_configurations, load

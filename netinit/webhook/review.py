@@ -19,7 +19,8 @@ from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.decision import decide
 from netinit.inject.manifests import PodOwner
 from netinit.inject.patch import json_patch
-from netinit.inject.pod import Namespace, inject_pod
+from netinit.inject.pod import inject_pod
+from netinit.inject.settings import Namespace
 from netinit.inject.warnings import advise
 from netinit.webhook.configuration import Served
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netinit.golang.template import FunctionError
 from netinit.golang.times import parse_duration
-from netinit.inject.platforms import Kubelets
-from netinit.inject.pod import Settings as InjectionSettings
+from netinit.inject.settings import Kubelets
+from netinit.inject.settings import Settings as InjectionSettings
 from netinit.options import AUTO, kinds
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import DUAL_STACK, IPV6_OF_PODS, OF_IPV6
@@ -122,8 +122,8 @@ class ServeSettings(DeclaredOptions):
     def injection(self) -> InjectionSettings:
         """The initial settings of the injector."""
         return InjectionSettings(
-            revision=self.revision, native_sidecars=self.native_sidecars is True, compliance_policy=self.compliance_policy,
-            kubelets=Kubelets() if self.watches_nodes else None, proxy_metadata=self._proxy_metadata(),
+            revision=self.revision, compliance_policy=self.compliance_policy,
+            native_sidecars=Kubelets() if self.watches_nodes else self.native_sidecars is True, proxy_metadata=self._proxy_metadata(),
         )
 
     def _proxy_metadata(self) -> dict[str, str]:

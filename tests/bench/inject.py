@@ -31,7 +31,6 @@ from netinit.golang import goyaml
 from netinit.golang.goyaml import events
 from netinit.inject import InjectionConfig, inject_pod, load_config, rendering
 from netinit.inject import pod as injection
-from netinit.inject.config import default_config
 from netinit.inject.manifests import workloads
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +76,7 @@ spec:
 def read_config() -> tuple[InjectionConfig, list[str], str]:
     """The configuration, the command's arguments for it, and what it is called."""
     if not SETTINGS.is_dir():
-        return default_config(), [], "our own template"
+        return load_config(), [], "our own template"
     files = {name: SETTINGS / name for name in ("config.yaml", "values.json", "mesh.yaml")}
     arguments = ["--injectConfigFile", "--valuesFile", "--meshConfigFile"]
     pairs = [word for pair in zip(arguments, map(str, files.values()), strict=True) for word in pair]
@@ -216,10 +215,10 @@ def main() -> None:
     bench_shapes(config)
     subject = rendering.Subject(owner=workload.owner, proxy=config.mesh.proxy)
     (name,) = injection.select_templates({}, config)
-    text = rendering.render_text(name, config, pod, subject)
+    text = config.templates[name].render(rendering.template_data(config, pod, subject))
     workload.set_pod(inject_pod(pod, config, owner=workload.owner))
     parts = {
-        "rendering": lambda: rendering.render_text(name, config, pod, subject),
+        "rendering": lambda: config.templates[name].render(rendering.template_data(config, pod, subject)),
         f"reading its {len(text)} characters": lambda: goyaml.load(text),
         "writing the result": lambda: goyaml.dump(workload.tree),
         "reading a Deployment": lambda: goyaml.load(DEPLOYMENT.format(number=1)),

@@ -142,4 +142,4 @@ def test_every_current_template_parses_and_the_poison_for_old_injectors_does_not
 
 @pytest.mark.parametrize("path", sorted(CLASSIC.glob("templates/*.tpl")), ids=lambda path: path.stem)
 def test_every_classic_template_parses(path):
-    assert Template(path.name, path.read_text(), FUNCTIONS, ("[[", "]]")).names == (path.name,)
+    assert list(Template(path.name, path.read_text(), FUNCTIONS, ("[[", "]]"))._trees) == [path.name]

@@ -11,7 +11,6 @@ from lab_state import list_rules
 from laboratory import start_servers
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
-from netinit.inject.config import default_config
 from netinit.inject.containers import find
 from netinit.lab import APP_ID, PROXY_ID
 
@@ -37,7 +36,7 @@ def istio(folder, name):
 
 def configuration(name):
     if name == "ours":
-        return default_config()
+        return load_config()
     if name == "current":
         folder = CURRENT / "settings" / "default"
         return load_config(
@@ -76,7 +75,7 @@ def test_the_rules_of_an_injected_pod_are_those_that_its_annotations_ask_for(pod
 
 
 def test_running_it_twice_changes_nothing(pod):
-    injected = inject_pod(goyaml.load(POD), default_config())
+    injected = inject_pod(goyaml.load(POD), load_config())
     container = find(injected["spec"]["initContainers"], "istio-init")
     assert start(pod, container).returncode == 0
     before = list_rules(pod, "iptables-nft-save")

@@ -10,8 +10,7 @@ import pytest
 from inject_data import DATA, needs_data
 from netinit.golang import goyaml
 from netinit.inject.decision import decide
-from netinit.inject.selectors import Selector
-from netinit.inject.webhooks import current_webhooks, firing, parse_webhooks
+from netinit.inject.webhooks import Selector, current_webhooks, firing, parse_webhooks
 from sweeps import together
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]

@@ -25,7 +25,7 @@ from inject_data import (
 from netinit.base.errors import InjectionError
 from netinit.base.tree import clone
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
-from netinit.inject.containers import Status, find
+from netinit.inject.containers import find, read_status
 from netinit.inject.manifests import workloads
 from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
 from sweeps import together
@@ -49,7 +49,7 @@ def assert_idempotent(pod, result, inject):
     its containers keeps that proxy's settings when it becomes a native sidecar, as if the user had made them, but
     nothing in the result tells so. From then on it must stay as it is.
     """
-    before = Status.of_pod(pod)
+    before = read_status(pod)
     again = inject(result)
     if before and "istio-proxy" in before.added["containers"] and find(result["spec"].get("initContainers"), "istio-proxy"):
         result, again = again, inject(again)

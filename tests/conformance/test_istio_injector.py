@@ -25,8 +25,8 @@ import pytest
 from inject_data import CURRENT, comparable, differences
 from netinit.base.errors import NetinitError
 from netinit.golang import goyaml
-from netinit.inject.decision import ignored_namespaces
 from netinit.inject.manifests import workloads
+from netinit.inject.webhooks import SYSTEM_NAMESPACES
 
 ROOT = Path(__file__).parents[2]
 COMMAND = shlex.split(os.environ.get("NETINIT_ISTIO_INJECT", ""))
@@ -94,7 +94,7 @@ def is_comparable(path):
         found = [(tree, one) for tree in trees for one in workloads(tree)]
     except (NetinitError, UnicodeError):
         return False
-    system = ignored_namespaces(classic=False)
+    system = SYSTEM_NAMESPACES
     return bool(found) and not any(one.bare or one.namespace in system for _, one in found)
 
 

@@ -23,11 +23,11 @@ _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 
 from gotemplate_grammar import FUNCTIONS, Maker, rich_data  # noqa: E402 - the path must be set first
-from netinit.golang.template import Limits, Template, TemplateError  # noqa: E402
+from netinit.golang.template import Template, TemplateError, limits  # noqa: E402
 from netinit.inject import istio_functions  # noqa: E402
 
 PATIENCE = 10.0
-LIMITS = Limits(depth=50, output=100_000, steps=20_000)
+limits.MAX_DEPTH, limits.MAX_OUTPUT, limits.MAX_STEPS = 50, 100_000, 20_000
 ALL_FUNCTIONS = {**istio_functions.FUNCTIONS, **FUNCTIONS}
 NAMES = tuple(ALL_FUNCTIONS)
 DATA = rich_data()
@@ -100,8 +100,8 @@ def run_case(text: str, patience: float = PATIENCE) -> str | None:
     started = time.process_time()
     try:
         delimiters = ("[[", "]]") if text.startswith("[[") else ("{{", "}}")
-        rendered = Template("fuzz", text, ALL_FUNCTIONS, delimiters).render(DATA, limits=LIMITS)
-        if len(rendered) > LIMITS.output:
+        rendered = Template("fuzz", text, ALL_FUNCTIONS, delimiters).render(DATA)
+        if len(rendered) > limits.MAX_OUTPUT:
             return f"{len(rendered)} characters of output"
     except TemplateError as error:
         if not str(error).startswith("template: "):

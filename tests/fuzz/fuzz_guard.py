@@ -21,12 +21,12 @@ import sys
 import time
 from collections import Counter
 
-from netinit.base.errors import InjectionError, ParseError
-from netinit.base.tree import same
+from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.tree import mapping, same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
 from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, render_text
+from netinit.inject.rendering import Subject, render, template_data
 
 SLOW = 5.0  # seconds of the processor
 TEXT_KEYS = ("a", "b", "c", "d")
@@ -279,7 +279,7 @@ def run(seed, number):
     pod = make_pod(texts, trees)
     started = time.process_time()
     try:
-        real = render("sidecar", config, pod, subject_of(config, pod))
+        real = render("sidecar", config, pod, data_of(config, pod))
     except InjectionError as error:
         assert EVIL not in re.sub(r"'[^']*'|\"[^\"]*\"", "", str(error)) or len(str(error)) < 20_000, "an endless error"
         return "refused"
@@ -289,8 +289,8 @@ def run(seed, number):
     guard.forget()
     with contextlib.suppress(InjectionError):
         other = make_pod({name: text and "word" for name, text in texts.items()}, trees)
-        render("sidecar", config, other, subject_of(config, other))
-    again = render("sidecar", config, pod, subject_of(config, pod))
+        render("sidecar", config, other, data_of(config, other))
+    again = render("sidecar", config, pod, data_of(config, pod))
     assert same(again, real), f"first {real}, then {again}\n{source}"
     return "passed"
 
@@ -303,13 +303,16 @@ def check(source, config, real, texts, trees):
     assert where is None, f"{where}\n{source}\n{json.dumps([texts, trees])}"
 
 
-def subject_of(config, pod):
-    proxy = config.mesh.proxy.with_annotation(pod["metadata"]["annotations"]["proxy.istio.io/config"])
-    return Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy)
+def data_of(config, pod):
+    try:  # what annotations.validate does before
+        proxy = config.mesh.proxy.overlaid(mapping(goyaml.load(pod["metadata"]["annotations"]["proxy.istio.io/config"])))
+    except (ConfigError, ParseError) as error:
+        raise InjectionError(str(error)) from None
+    return template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy))
 
 
 def render_unguarded(config, pod):
-    return render_text("sidecar", config, pod, subject_of(config, pod))
+    return config.templates["sidecar"].render(data_of(config, pod))
 
 
 def fuzz(cases, seed):

@@ -23,13 +23,12 @@ from netinit.base.errors import ConfigError, InjectionError, NetinitError, Parse
 from netinit.golang import goyaml
 from netinit.inject import apply_patch, inject_pod, json_patch, load_config
 from netinit.inject.annotations import CHECKS
-from netinit.inject.config import default_config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from streams import inject_stream
 
 SLOW = 5.0  # seconds, on a busy machine
-DEFAULT = default_config()
+DEFAULT = load_config()
 PLACES = load_config(
     {
         "templates": {

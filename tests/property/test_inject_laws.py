@@ -15,7 +15,7 @@ from netinit.inject import apply_patch, init_container, json_patch
 from netinit.inject.manifests import split
 from netinit.inject.merge import MERGE_KEYS, merge
 from netinit.inject.pod_options import options_of
-from netinit.inject.selectors import Selector
+from netinit.inject.webhooks import Selector
 from netinit.options import Options
 from randomness import some
 

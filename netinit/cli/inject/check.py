@@ -20,7 +20,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from netinit.inject.injection_report import Verdict, judge
 from netinit.inject.manifests import Selection, Workload, objects, workloads
-from netinit.inject.pod import Namespace
+from netinit.inject.settings import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
@@ -59,10 +59,8 @@ def check(flags: CheckFlags) -> int:
         own = given if given is not None else known.get(namespace)
         if own is None and cluster is not None:
             own = known[namespace] = cluster.namespace_labels(namespace)
-        return judge(
-            workload, config, webhooks, namespace=Namespace(name=namespace, labels=own or {}),
-            labels_known=own is not None, settings=settings, lint=_lint,
-        )  # fmt: skip
+        where = Namespace(name=namespace, labels=own)
+        return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
 
     return _show(flags, trees, verdict, webhooks=True)
 

@@ -16,9 +16,8 @@ from netinit.cli.inject.safe_files import Spool
 from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig, load_config
 from netinit.inject.manifests import split
-from netinit.inject.platforms import Kubelets
-from netinit.inject.pod import Settings
-from netinit.inject.proxy_configs import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.inject.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.inject.settings import Kubelets, Settings
 from netinit.options import AUTO
 from netinit.options.kinds import quote_value
 
@@ -30,8 +29,7 @@ def settings_of(flags: CheckFlags) -> Settings:
     """The injector's settings from flags, files and the cluster. Raises ConfigError."""
     return Settings(
         revision=flags.revision,
-        native_sidecars=flags.native_sidecars is True,
-        kubelets=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else None,
+        native_sidecars=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else flags.native_sidecars is True,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
     )
@@ -147,11 +145,8 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
             name = flags.mesh_map or f"istio{suffix}"
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
     try:
-        if source is None:
-            from netinit.inject.config import default_config
-
-            return default_config(values=values, mesh=mesh, settings=_settings(flags, own=True), lazily=lazily)
-        config = load_config(source, values=values, mesh=mesh, settings=_settings(flags, own=False), lazily=lazily)
+        settings = _settings(flags, own=source is None)
+        config = load_config(source, values=values, mesh=mesh, settings=settings, lazily=lazily)
     except ConfigError as error:
         given = flags.config_file or flags.mesh_file or flags.values_file
         raise ConfigError(in_file(given, error) if given else str(error)) from error

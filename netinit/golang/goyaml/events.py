@@ -177,19 +177,16 @@ class TreeBuilder:
         else:
             top.keyed = False
             if top.key is MERGE:
-                top.merges = (top.merges or []) + self._sources(value, event)
+                sources = value if isinstance(value, list) else [value]
+                if not all(isinstance(source, dict) for source in sources):
+                    raise ParseError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
+                top.merges = (top.merges or []) + [clone(source) for source in sources]
             else:
                 if top.key in top.value:
                     self.duplicates.append(
                         f"{place_of(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
                     )
                 top.value[top.key] = value
-
-    def _sources(self, value: Any, event: Any) -> list[Any]:
-        sources = value if isinstance(value, list) else [value]
-        if not all(isinstance(source, dict) for source in sources):
-            raise ParseError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
-        return [clone(source) for source in sources]
 
 
 def scan(text: str) -> Iterator[Any]:

@@ -7,12 +7,8 @@ import math
 import re
 from typing import Any
 
-
-class Merge:
-    """The type of the merge key `<<`, which copies keys of other mappings."""
-
-
-MERGE = Merge()
+MERGE = object()
+"""The value of the merge key `<<`, which copies keys of other mappings."""
 WORDS: dict[str, Any] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),

@@ -9,11 +9,11 @@ import functools
 import re
 from typing import Any, Final
 
-from netinit.golang.gojson import json_float
+from netinit.golang.gojson import encode
 from netinit.golang.goyaml.writer import go_text, write
 from netinit.golang.template.limits import measure
 from netinit.golang.template.literals import format_float
-from netinit.golang.template.values import NO_VALUE, FunctionError, Struct, type_name
+from netinit.golang.template.values import FunctionError, Struct
 
 _DIGITS: Final = r"[0-9]+"
 _REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
@@ -81,23 +81,11 @@ def _compare_numbers(left: str, right: str, at: int) -> int:
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, Struct):
         return _scalar(value.go_json(), indent)
-    if value is None or value is NO_VALUE or getattr(value, "nil", False):
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):
-        # Go converts by way of JSON, which turns whole floats into integers
-        text = json_float(value)
-        whole = text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64
-        return text if whole else format_float(value, "g")
     if isinstance(value, str):
         if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")
         return go_text(value, indent)
-    if isinstance(value, dict):
-        return "{}"
-    if isinstance(value, (list, tuple)):
-        return "[]"
-    raise FunctionError(f"json: unsupported type: {type_name(value)}")
+    text = encode(value)  # Go converts by way of JSON, which turns whole floats into integers
+    if isinstance(value, float) and not (text.lstrip("-").isdigit() and -(1 << 63) <= int(text) < 1 << 64):
+        return format_float(value, "g")
+    return text

@@ -28,22 +28,10 @@ _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-
 _COLON = r":(?=[^\s:])"
 _BLOCK = r"(?s)[^ \n\t].*[^\n]\n?\Z"
 _NAMED = {
-    "\0": "\\0",
-    "\x07": "\\a",
-    "\b": "\\b",
-    "\t": "\\t",
-    "\n": "\\n",
-    "\v": "\\v",
-    "\f": "\\f",
-    "\r": "\\r",
-    "\x1b": "\\e",
-    '"': '\\"',
-    "\\": "\\\\",
-    "\x85": "\\N",
-    "\xa0": "\\_",
-    "\u2028": "\\L",
-    "\u2029": "\\P",
-}
+    "\0": "0", "\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", "\x1b": "e",
+    '"': '"', "\\": "\\", "\x85": "N", "\xa0": "_", "\u2028": "L", "\u2029": "P",
+}  # fmt: skip
+"""What follows the backslash of a character that has an escape of its own."""
 
 
 def go_text(text: str, indent: str) -> str:
@@ -102,7 +90,7 @@ def _double_quoted(text: str, escaped: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     character = found[0]
     if character in _NAMED:
-        return _NAMED[character]
+        return f"\\{_NAMED[character]}"
     code = ord(character)
     if code <= 0xFF:  # noqa: PLR2004 - what two digits hold
         return f"\\x{code:02X}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from netinit.golang.sprig import collections, dates, encodings, numbers, regexes, text, urls, versions, words
+from netinit.golang.sprig import collections, dates, encodings, numbers, regexes, text, urls, versions
 from netinit.golang.template.values import ANY, Function, FunctionError
 
 __all__ = ["FUNCTIONS", "REFUSED"]
@@ -38,7 +38,7 @@ def _refusal(name: str, reason: str) -> Function:
     return Function(refuse, variadic=ANY)
 
 
-_MODULES: Final = (text, words, numbers, collections, encodings, regexes, versions, dates, urls)
+_MODULES: Final = (text, numbers, collections, encodings, regexes, versions, dates, urls)
 
 FUNCTIONS: Final = {
     **{name: Function.of(call) for module in _MODULES for name, call in module.FUNCTIONS.items()},

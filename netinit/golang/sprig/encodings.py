@@ -21,15 +21,9 @@ _BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 def must_parse_json(text: str) -> Any:
     """Decode JSON. Raises FunctionError for an invalid text."""
     try:
-        return _owned(from_json(text))
+        return from_json(text, OwnMap)
     except ValueError as error:
         raise FunctionError(f"the text is not JSON: {error}") from None
-
-
-def _owned(value: Any) -> Any:
-    if isinstance(value, dict):
-        return OwnMap((key, _owned(item)) for key, item in value.items())
-    return [_owned(item) for item in value] if isinstance(value, list) else value
 
 
 def must_json(value: Any, indent: str = "") -> str:

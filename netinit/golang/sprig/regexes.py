@@ -178,10 +178,7 @@ def _weight(pattern: Any) -> int:
 
 
 def _weight_of(expression: str) -> int:
-    try:
-        return _weight(_compiled(expression))
-    except FunctionError:  # the call will fail with it
-        return 1
+    return int(unless("", 1, lambda: _weight(_compiled(expression))))  # the call will fail, too
 
 
 def _both(name: str, call: Callable[..., Any], *more: str, cost: Callable[..., int]) -> dict[str, Function]:

@@ -71,7 +71,8 @@ def _parsed(text: str) -> dict[str, Any]:
         authority, slash, rest = rest[2:].partition("/")
         rest = slash + rest
         parts["userinfo"], parts["host"] = _authority(authority)
-        parts["hostname"] = _without_port(parts["host"])
+        host = parts["host"]
+        parts["hostname"] = host[1 : host.index("]")] if host.startswith("[") else host[: host.rfind(":")] if ":" in host else host
     parts["path"] = _unescape(rest, "path")
     return parts
 
@@ -90,12 +91,6 @@ def _authority(text: str) -> tuple[str, str]:
         raise ValueError("net/url: invalid userinfo")
     name, colon, password = user.partition(":")
     return _escape(_unescape(name, "user"), "user") + colon + _escape(_unescape(password, "user"), "user"), host
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1 : host.index("]")]
-    return host.rpartition(":")[0] if ":" in host else host
 
 
 def join_url(parts: dict[str, Any] | None) -> str:

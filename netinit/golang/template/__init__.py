@@ -12,13 +12,12 @@ functions are errors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, enter
-from netinit.golang.template.limits import Limits, Rendering
-from netinit.golang.template.literals import quote
+from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action, Identifier
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
@@ -26,11 +25,8 @@ from netinit.golang.template.scope import Frame
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
 
 __all__ = [
-    "NO_VALUE", "Function", "FunctionError", "Limits", "Rendering", "StringMap", "Struct", "Template", "TemplateError", "TypedList",
-    "TypedMap",
+    "NO_VALUE", "Function", "FunctionError", "Rendering", "StringMap", "Struct", "Template", "TemplateError", "TypedList", "TypedMap",
 ]  # fmt: skip
-
-_DEFAULT_LIMITS: Final = Limits()
 
 
 class Template:
@@ -66,11 +62,6 @@ class Template:
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all templates in the text, sorted."""
-        return tuple(sorted(self._trees))
-
     def called(self) -> Mapping[str, int]:
         """Return the functions that the text names, with the position of the first use."""
         found: dict[str, int] = {}
@@ -85,30 +76,23 @@ class Template:
                 todo += vars(node).values()
         return found
 
-    def render(self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None) -> str:
+    def render(self, data: Any) -> str:
         """Return the text of `render_marked`."""
-        return self.render_marked(data, limits=limits, template=template).text
+        return self.render_marked(data).text
 
-    def render_marked(
-        self, data: Any, *, limits: Limits = _DEFAULT_LIMITS, template: str | None = None
-    ) -> Rendering:
-        """Render the template, or the one with this name that it defines, and record the output of foreign actions.
+    def render_marked(self, data: Any) -> Rendering:
+        """Render the template, and record the output of foreign actions.
 
         `data`: see `values`. Raises TemplateError with Go's message, also when a limit is exceeded.
         """
-        name = self.name if template is None else template
-        if name not in self._trees:
-            raise TemplateError(
-                f"template: no template {quote(template or self.name)} associated with template {quote(self.name)}"
-            )
-        run = Rendering(self.name, limits)
+        run = Rendering(self.name)
         if self._constants and isinstance(data, Struct):
             if self._first is None:
                 self._first = {name: data.fields.get(name) for name in self._constants}
             run.root = data
             run.different = frozenset([name for name, value in self._first.items() if data.fields.get(name) is not value])
         try:
-            enter(run, self._bodies()[name], NO_VALUE if data is None else data)
+            enter(run, self._bodies()[self.name], NO_VALUE if data is None else data)
         except RecursionError:
             raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
         return run

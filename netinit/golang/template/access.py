@@ -18,7 +18,6 @@ from netinit.golang.template.values import (
     TypedMap,
     Uint8,
     from_bytes,
-    holds_interfaces,
     kind_of,
     to_bytes,
     type_name,
@@ -223,7 +222,8 @@ def length(item: Any) -> int:
 
 def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any) -> str:
     """Return the message for a missing field; `holder`: the container of the value, or None."""
-    shown = ANY if value is None or (holder is not None and holds_interfaces(holder)) else type_name(value)
+    holds_interfaces = holder is not None and type_name(holder).endswith(f"]{ANY}")
+    shown = ANY if value is None or holds_interfaces else type_name(value)
     if problem.nil:
         return f"nil pointer evaluating {shown}.{name}"
     return f"can't evaluate field {name} in type {shown}"
@@ -241,13 +241,9 @@ CONSTANT_KINDS: Final = {
 """Go's name for a constant of each parameter type."""
 
 
-class Checked:
-    """A type without instances, for parameters whose every argument is checked."""
-
-
 def unchecked_type(go_type: str) -> type | None:
-    """Return the Python type whose values need no check for a parameter of this type; None: any."""
-    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, Checked)
+    """Return the Python type whose values need no check for a parameter of this type; None: any; of NO_VALUE: none."""
+    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, type(NO_VALUE))
 
 
 Argument: TypeAlias = "tuple[Callable[[Rendering, Any], Any], type | None, Callable[[Any], Any]]"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from netinit.base.errors import TemplateError
+from netinit.golang.template import limits
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
@@ -95,8 +96,8 @@ def _choice(frame: Frame, node: Block) -> Step:
     narrows = node.word == "with"
     mark, holder = len(frame.visible), frame.dot_holder
     branches = [
-        (compile_pipe(frame, branch.pipe, keep_nil=not narrows), Body(branch.body, frame.inner(0 if narrows else holder)))
-        for branch in node.branches
+        (compile_pipe(frame, pipe, keep_nil=not narrows), Body(body, frame.inner(0 if narrows else holder)))
+        for pipe, body in node.branches
     ]
     otherwise = Body(node.otherwise, frame.inner(holder))
     del frame.visible[mark:]
@@ -116,7 +117,7 @@ def _choice(frame: Frame, node: Block) -> Step:
 def _loop(frame: Frame, node: Block) -> Step:
     mark = len(frame.visible)
     holder = next(frame.places)
-    pipe, nodes = node.branches[0].pipe, node.branches[0].body
+    ((pipe, nodes),) = node.branches
     source = compile_pipe(frame, pipe)
     names = [variable.text for variable in pipe.variables]
     if names and not pipe.assigns:
@@ -168,7 +169,7 @@ def _invocation(frame: Frame, node: Invoke) -> Step:
         if body is None:
             raise frame.error(node, f'template "{name}" not defined')
         if run.depth <= 0:
-            raise frame.error(node, f"exceeded maximum template depth ({run.limits.depth})")
+            raise frame.error(node, f"exceeded maximum template depth ({limits.MAX_DEPTH})")
         value = NO_VALUE if expr is None else expr(run, dot)
         run.spend(len(body.nodes) + 1)
         variables = run.vars

@@ -1,4 +1,7 @@
-"""Limits of one rendering: neither a template nor a pod's data may hang the injector."""
+"""Limits of one rendering: neither a template nor a pod's data may hang the injector.
+
+They are at least a hundred times what real templates use.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,14 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.nodes import Action
 from netinit.golang.template.values import NO_VALUE, FunctionError, from_bytes, to_bytes
 
+MAX_DEPTH = 100
+"""Nested templates."""
+MAX_OUTPUT = 4 << 20
+"""Characters of the output."""
+MAX_STEPS = 1_000_000
+"""Iterations, template calls, and the work of functions on large values: one or two seconds."""
 MAX_VALUE_SIZE: Final = 1 << 20
 """Characters or elements that one function may build."""
-
 LARGE: Final = 2048
 """Values longer than this cost steps in proportion to their length."""
 
@@ -20,29 +28,15 @@ _NOWHERE: Final = object()
 _LEAVES: Final = (int, float, type(None), type(NO_VALUE))
 
 
-class Limits:
-    """The limits of a rendering; the defaults are at least a hundred times what real templates use.
-
-    `depth`: nested templates. `output`: characters. `steps`: iterations, template calls, and the work of functions on
-    large values; a million takes one or two seconds.
-    """
-
-    def __init__(self, *, depth: int = 100, output: int = 4 << 20, steps: int = 1_000_000) -> None:
-        self.depth, self.output, self.steps = depth, output, steps
-
-
 class Rendering:
     """One rendering: its output in parts, which of them foreign actions printed, variables, remaining limits."""
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.limits = limits
         self.parts: list[str] = []
         self.marks: list[tuple[int, Action]] = []
         """Which parts foreign actions printed, and which actions those are."""
-        self.room = limits.output
-        self.steps = limits.steps
-        self.depth = limits.depth
+        self.room, self.steps, self.depth = MAX_OUTPUT, MAX_STEPS, MAX_DEPTH
         self.vars: dict[int, Any] = {}
         self.root: Any = _NOWHERE
         """The rendering's data, if it may have constants (see `scope`)."""
@@ -60,13 +54,13 @@ class Rendering:
         """Consume steps. Raises TemplateError if none are left."""
         self.steps -= steps
         if self.steps < 0:
-            raise TemplateError(f"template: {self.name}: rendering takes more than {self.limits.steps} steps")
+            raise TemplateError(f"template: {self.name}: rendering takes more than {MAX_STEPS} steps")
 
     def put(self, text: str) -> None:
         """Append to the output. Raises TemplateError if it becomes too large."""
         self.room -= len(text)
         if self.room < 0:
-            raise TemplateError(f"template: {self.name}: the output is longer than {self.limits.output} characters")
+            raise TemplateError(f"template: {self.name}: the output is longer than {MAX_OUTPUT} characters")
         self.parts.append(text)
 
     def charge(self, arguments: Iterable[Any], result: Any) -> None:

@@ -101,20 +101,14 @@ class LoopControl(_Node):
     """{{break}} or {{continue}}; `text` is the word."""
 
 
-class Branch:
-    """A condition, and the nodes if it is true; of a range, what it iterates over, and the nodes for each element."""
-
-    def __init__(self, pipe: Pipe, body: list[Node]) -> None:
-        self.pipe, self.body = pipe, body
-
-
 class Block:
     """{{if}}, {{with}} or {{range}}: branches, of which the first true one is rendered, else `otherwise`.
 
-    {{else if}} and {{else with}} are further branches; a range has one.
+    A branch is a condition, and the nodes if it is true; of a range, what it iterates over, and the nodes for each
+    element. {{else if}} and {{else with}} are further branches; a range has one.
     """
 
-    def __init__(self, word: str, branches: list[Branch], otherwise: list[Node]) -> None:
+    def __init__(self, word: str, branches: list[tuple[Pipe, list[Node]]], otherwise: list[Node]) -> None:
         self.word, self.branches, self.otherwise = word, branches, otherwise
 
 

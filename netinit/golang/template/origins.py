@@ -79,9 +79,9 @@ class _OriginWalk:
 
     def block(self, node: syntax.Block, dot: int) -> None:
         mark = len(self.visible)
-        for branch in node.branches:
-            value = self.pipe(branch.pipe, dot, elements=node.word == "range")
-            self.body(branch.body, dot if node.word == "if" else value)
+        for pipe, body in node.branches:
+            value = self.pipe(pipe, dot, elements=node.word == "range")
+            self.body(body, dot if node.word == "if" else value)
         self.body(node.otherwise, dot)
         del self.visible[mark:]
 

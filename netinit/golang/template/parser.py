@@ -209,30 +209,26 @@ class _Parser:
         """Parse {{if}}, {{with}} or {{range}} up to its {{end}}."""
         mark = len(self.variables)
         word = token.kind
-        branches: list[syntax.Branch] = []
+        branches: list[tuple[syntax.Pipe, list[syntax.Node]]] = []
         otherwise: list[syntax.Node] = []
         while True:
             pipe = self.pipeline(word, "right delimiter")
             self.ranges += word == "range"
             body, end = self.item_list()
             self.ranges -= word == "range"
-            branches.append(syntax.Branch(pipe, body))
+            branches.append((pipe, body))
             if end == "end":
                 break
             if self.peek().kind != word:
-                otherwise = self.else_list()
+                otherwise, end = self.item_list()
+                if end != "end":
+                    self.fail(f"expected end; found {self.shown(end)}")
                 break
             self.next()
         del self.variables[mark:]
         return syntax.Block(word, branches, otherwise)
 
     with_control = range_control = if_control
-
-    def else_list(self) -> list[syntax.Node]:
-        nodes, end = self.item_list()
-        if end != "end":
-            self.fail(f"expected end; found {self.shown(end)}")
-        return nodes
 
     def block_control(self, _token: Token) -> syntax.Invoke:
         context = "block clause"

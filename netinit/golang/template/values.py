@@ -306,11 +306,6 @@ def type_name(value: Any) -> str:
     return entry[1] if entry is not None else _look_up(value, 1, "go_type") or f"python.{type(value).__name__}"
 
 
-def holds_interfaces(container: Any) -> bool:
-    """Whether the elements of the map or slice have type interface {}."""
-    return type_name(container).endswith("]interface {}")
-
-
 def to_bytes(text: str) -> bytes:
     """Return the bytes of the text in Go; a lone surrogate becomes U+FFFD."""
     try:

@@ -7,7 +7,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
 from netinit.inject.annotations import CHECKS, validate
-from netinit.inject.config import default_config
+from netinit.inject.config import load_config
 from netinit.inject.pod_options import find_init, options_of
 from netinit.options import Options
 from sweeps import together
@@ -95,7 +95,7 @@ def test_every_annotation_of_our_own_flags_reaches_the_init_container_by_our_tem
     ours = {flag.annotation: flag for flag in Options.flags if flag.annotation}
     good = {key: next(value for name, value in GOOD if name == key and value) for key in ours}
     pod = {"metadata": {"annotations": {**good, "inject.istio.io/templates": template}}, "spec": {"containers": [{"name": "app", "image": "x"}]}}
-    options = options_of(find_init(inject_pod(pod, default_config())["spec"]))
+    options = options_of(find_init(inject_pod(pod, load_config())["spec"]))
     assert {key: getattr(options, flag.field) for key, flag in ours.items()} == {key: flag.kind.read(good[key]) for key, flag in ours.items()}
     del pod["metadata"]["annotations"]["netinit.io/reject-quic"]
-    assert options_of(find_init(inject_pod(pod, default_config())["spec"])).reject_quic is False
+    assert options_of(find_init(inject_pod(pod, load_config())["spec"])).reject_quic is False

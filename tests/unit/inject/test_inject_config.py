@@ -8,7 +8,6 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
-from netinit.inject.config import default_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
 from sweeps import together
 
@@ -304,19 +303,19 @@ spec:
 
 
 def test_injection_works_without_any_configuration():
-    result = inject_pod(POD, default_config())
+    result = inject_pod(POD, load_config())
     assert [item["name"] for item in result["spec"]["initContainers"]] == ["istio-init", "istio-proxy"]
-    result = inject_pod(POD, default_config(), settings=Settings(native_sidecars=False))
+    result = inject_pod(POD, load_config(), settings=Settings(native_sidecars=False))
     assert [item["name"] for item in result["spec"]["containers"]] == ["c", "istio-proxy"]
 
 
 def test_the_pod_that_is_given_is_never_changed():
     before = json.dumps(POD)
-    inject_pod(POD, default_config())
+    inject_pod(POD, load_config())
     assert json.dumps(POD) == before
 
 
 @pytest.mark.parametrize("pod", [{"metadata": [], "spec": {}}, {"metadata": {}, "spec": "x"}])
 def test_something_that_is_no_pod_is_a_clear_error(pod):
     with pytest.raises(InjectionError, match="must be a mapping"):
-        inject_pod(pod, default_config())
+        inject_pod(pod, load_config())

@@ -74,9 +74,9 @@ def test_an_empty_name_in_a_list_of_interfaces_is_one():
 
 
 def test_overrides_of_null_are_none():
-    assert Overrides.of({"proxy.istio.io/overrides": "null"}).saved == {"containers": [], "initContainers": []}
+    assert Overrides({"proxy.istio.io/overrides": "null"}).saved == {"containers": [], "initContainers": []}
     with pytest.raises(InjectionError, match="must be a JSON object"):
-        Overrides.of({"proxy.istio.io/overrides": "[]"})
+        Overrides({"proxy.istio.io/overrides": "[]"})
 
 
 def test_the_init_container_starts_before_a_validation_and_both_before_the_proxy():

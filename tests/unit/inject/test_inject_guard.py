@@ -12,7 +12,7 @@ from netinit.base.errors import InjectionError
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
 from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, render_text
+from netinit.inject.rendering import Subject, render, template_data
 from sweeps import together
 
 DATA = Path(os.environ.get("NETINIT_CONFORMANCE") or Path(__file__).parents[4] / "shared" / "conformance")
@@ -35,8 +35,8 @@ def pod_of(annotations=None, labels=None, **spec):
 def proxy_of(template, pod):
     """What the template makes of the pod, before it is merged with anything."""
     config = config_of(template) if isinstance(template, str) else template
-    proxy = config.mesh.proxy.with_annotation(pod["metadata"]["annotations"].get("proxy.istio.io/config", ""))
-    spec = render("sidecar", config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy))["spec"]
+    proxy = config.mesh.proxy.overlaid(goyaml.load(pod["metadata"]["annotations"].get("proxy.istio.io/config", "")) or {})
+    spec = render("sidecar", config, pod, template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy)))["spec"]
     found = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return next(item for item in found if item["name"] == "istio-proxy")
 
@@ -111,7 +111,7 @@ def istio_attack(config):
     """Two annotations for Istio's template: a variable's name in a plain scalar, and a mount's name in double quotes."""
     calm = pod_of({APM: json.dumps({"FIRST": "v"}), MOUNT: json.dumps({"SECOND": {"mountPath": "/m"}})})
     subject = Subject(owner=PodOwner.of_pod(calm, ""), proxy=config.mesh.proxy)
-    rendered = render_text("sidecar", config, calm, subject)
+    rendered = config.templates["sidecar"].render(template_data(config, calm, subject))
     evil, between = swallowing(rendered, "FIRST", "SECOND", '"')
     assert "'" not in between
     return {APM: json.dumps({f"x{evil}'": "v"}), MOUNT: json.dumps({"' #": {"mountPath": "/m"}})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import Settings, inject_pod, load_config
-from netinit.inject.platforms import Kubelets, runs_native_sidecars
+from netinit.inject.settings import Kubelets, runs_native_sidecars
 
 CONFIG = load_config({"templates": {"sidecar": "metadata: {annotations: {out: '{{ .NativeSidecars }}'}}"}})
 
@@ -33,5 +33,5 @@ def test_all_nodes_decide_unless_the_pod_names_its_node(versions, wanted):
 def test_the_templates_are_told_and_the_settings_own_answer_does_not_count():
     for named, wanted in ((None, "false"), ("new", "true"), ("old", "false")):
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [], **({"nodeName": named} if named else {})}}
-        settings = Settings(native_sidecars=True, kubelets=Kubelets.of([node("new", "1.34.0"), node("old", "1.32.0")]))
+        settings = Settings(native_sidecars=Kubelets.of([node("new", "1.34.0"), node("old", "1.32.0")]))
         assert inject_pod(pod, CONFIG, settings=settings)["metadata"]["annotations"]["out"] == wanted

@@ -9,12 +9,12 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
 from netinit.inject.annotations import read_switch
-from netinit.inject.containers import Overrides, Status, normalize, reorder
+from netinit.inject.containers import Overrides, normalize, read_status, reorder, write_status
 from netinit.inject.mesh_messages import duration
-from netinit.inject.platforms import proxy_ids
 from netinit.inject.rendering import image_of
-from netinit.inject.selectors import Selector
+from netinit.inject.settings import proxy_ids
 from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
+from netinit.inject.webhooks import Selector
 from sweeps import together
 
 
@@ -300,20 +300,21 @@ def test_numbers_among_arguments_become_strings():
     }
 
 
+def with_status(text):
+    return {"metadata": {"annotations": {"sidecar.istio.io/status": text}}}
+
+
 @pytest.mark.parametrize("text", ["", "x", "[]", "1", "null", '{"containers": 5}', '{"containers": [1, {}]}'])
 def test_a_forged_status_names_nothing(text):
-    status = Status.parse(text)
-    assert status is None or not any(status.added.values())
+    status = read_status(with_status(text))
+    assert status is None or not any(status.values())
 
 
 def test_a_status_is_read_as_it_is_written():
-    status = Status(added={"initContainers": ("a",), "containers": (), "volumes": ("v", "w"), "imagePullSecrets": ()})
-    assert Status.parse(status.current_text("")) == status
-    assert (
-        status.current_text("")
-        == '{"initContainers":["a"],"containers":null,"volumes":["v","w"],"imagePullSecrets":null,"revision":"default"}'
-    )
-    assert status.classic_text("abc").startswith('{"version":"abc","initContainers":["a"]')
+    text = write_status({"initContainers": [{"name": "a"}], "volumes": [{"name": "v"}, {"name": "w"}]})
+    assert text == '{"initContainers":["a"],"containers":null,"volumes":["v","w"],"imagePullSecrets":null,"revision":"default"}'
+    assert read_status(with_status(text)) == {"initContainers": ["a"], "containers": [], "volumes": ["v", "w"], "imagePullSecrets": []}
+    assert write_status({"initContainers": [{"name": "a"}]}, version="abc").startswith('{"version":"abc","initContainers":["a"]')
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_bad_range_of_ids_is_a_clear_error(value):
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "[" * 100_000])
 def test_bad_overrides_are_a_clear_error(text):
     with pytest.raises(InjectionError, match=r"proxy\.istio\.io/overrides"):
-        Overrides.of({"proxy.istio.io/overrides": text})
+        Overrides({"proxy.istio.io/overrides": text})
 
 
 @pytest.mark.parametrize(
@@ -366,7 +367,7 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
     mesh = MeshConfig.load(
         "defaultConfig: {drainDuration: 23s, proxyMetadata: {A: '1', B: x}, novel: [1]}\ntrustDomain: td\ninboundTrafficPolicy: {mode: LOCALHOST}"
     )
-    proxy = mesh.proxy.with_annotation("proxyMetadata: {B: why}\ntracing: {}\ninterceptionMode: 1\nconcurrency: 0")
+    proxy = mesh.proxy.overlaid({"proxyMetadata": {"B": "why"}, "tracing": {}, "interceptionMode": 1, "concurrency": 0})
     assert mesh.fields["trustDomain"] == "td"
     assert mesh.fields["proxyListenPort"] == 15001
     assert mesh.inbound_policy == "localhost"
@@ -374,7 +375,7 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
         "drainDuration": "23s", "concurrency": 0, "interceptionMode": "TPROXY", "tracing": {}, "proxyMetadata": {"A": "1", "B": "why"},
     }  # fmt: skip
     assert list(proxy.changed()) == ["drainDuration", "concurrency", "interceptionMode", "tracing", "proxyMetadata"]
-    assert MeshConfig.of(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
+    assert MeshConfig.load(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
 
 
 @pytest.mark.parametrize(

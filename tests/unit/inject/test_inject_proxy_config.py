@@ -109,7 +109,7 @@ def test_names_and_addresses_of_both_families_are_hosts(text):
 
 
 def test_a_pods_fields_replace_those_of_the_mesh_and_metadata_and_some_headers_are_merged():
-    mesh = MeshConfig.of(
+    mesh = MeshConfig.load(
         {
             "defaultConfig": {
                 "proxyMetadata": {"A": "1", "B": "2"},
@@ -118,8 +118,8 @@ def test_a_pods_fields_replace_those_of_the_mesh_and_metadata_and_some_headers_a
             }
         }
     )
-    changed = mesh.proxy.with_annotation(
-        "proxyMetadata: {B: '3'}\ntracing: {sampling: 2}\nproxyHeaders: {requestId: {disabled: true}}"
+    changed = mesh.proxy.overlaid(
+        {"proxyMetadata": {"B": "3"}, "tracing": {"sampling": 2}, "proxyHeaders": {"requestId": {"disabled": True}}}
     ).changed()
     assert changed["proxyMetadata"] == {"A": "1", "B": "3"}
     assert changed["tracing"] == {"sampling": 2}
@@ -127,8 +127,8 @@ def test_a_pods_fields_replace_those_of_the_mesh_and_metadata_and_some_headers_a
 
 
 def test_a_field_set_to_its_zero_replaces_that_of_the_mesh():
-    mesh = MeshConfig.of({"defaultConfig": {"statNameLength": 5, "extraStatTags": ["a"], "meshId": "m"}})
-    assert mesh.proxy.with_annotation("statNameLength: 0\nextraStatTags: []\nmeshId: ''").changed() == {}
+    mesh = MeshConfig.load({"defaultConfig": {"statNameLength": 5, "extraStatTags": ["a"], "meshId": "m"}})
+    assert mesh.proxy.overlaid({"statNameLength": 0, "extraStatTags": [], "meshId": ""}).changed() == {}
 
 
 @together(

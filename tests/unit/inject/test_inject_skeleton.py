@@ -12,7 +12,7 @@ from netinit.base.tree import same
 from netinit.golang import goyaml
 from netinit.inject import guard, load_config
 from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, render_text
+from netinit.inject.rendering import Subject, render, template_data
 from randomness import some
 from sweeps import together
 
@@ -44,7 +44,7 @@ def config_of(*lines):
 
 def pod_of(config, a, b="b"):
     pod = {"metadata": {"annotations": {"a": a, "b": b}}, "spec": {"containers": []}}
-    return pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=config.mesh.proxy)
+    return pod, template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=config.mesh.proxy))
 
 
 def rendered(config, a, b="b"):
@@ -53,7 +53,7 @@ def rendered(config, a, b="b"):
 
 def read_as_it_is(config, a, b="b"):
     """What the text with the values says, without any guard."""
-    return goyaml.load(render_text("sidecar", config, *pod_of(config, a, b)))["spec"]["containers"][0]
+    return goyaml.load(config.templates["sidecar"].render(pod_of(config, a, b)[1]))["spec"]["containers"][0]
 
 
 LINES = [

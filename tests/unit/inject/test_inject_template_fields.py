@@ -11,11 +11,10 @@ from netinit.base.errors import InjectionError
 from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
-from netinit.inject import inject_pod, load_config
+from netinit.inject import inject_pod, load_config, rendering
 from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered
 from netinit.inject.manifests import PodOwner
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.rendering import owner_structs
 
 RECORDED = json.loads((Path(__file__).parent / "template_fields.json").read_text())
 """A pod, a mesh, and what Go 1.27 gave for templates with both in k8s.io/api 0.37 and istio.io/api 1.31: as for sprig."""
@@ -23,12 +22,14 @@ NOTHING = ("<nil>", "<no value>")
 
 
 def template_data(pod, mesh):
-    settings = MeshConfig.of(mesh)
+    settings = MeshConfig.load(mesh)
     proxy, mesh = settings.structs(settings.proxy)
-    owner, kind = owner_structs(PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1"))
+    owner = PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1")
+    subject = rendering.Subject(owner=owner, proxy=settings.proxy)
+    known = rendering.template_data(load_config({"templates": {"sidecar": ""}}), {}, subject).fields
     return {
-        "TypeMeta": kind,
-        "DeploymentMeta": owner,
+        "TypeMeta": known["TypeMeta"],
+        "DeploymentMeta": known["DeploymentMeta"],
         "ObjectMeta": ObjectStruct("v1.ObjectMeta", pod["metadata"]),
         "Spec": ObjectStruct("v1.PodSpec", pod["spec"]),
         "ProxyConfig": proxy,

@@ -6,7 +6,7 @@ import pytest
 
 from core import Options
 from netinit.inject import inject_pod
-from netinit.inject.config import default_config
+from netinit.inject.config import load_config
 from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.podfile import has_tunnel
 from sweeps import together
@@ -74,11 +74,11 @@ def test_the_own_template_leaves_no_port_to_a_tunnel_that_the_proxy_does_not_ser
     from netinit.node.decision import decide, read_pod
 
     pod = {"metadata": {"name": "web", "namespace": "shop", **metadata}, "spec": {"containers": [{"name": "app", "image": "app:1"}, *containers]}}
-    injected = inject_pod(pod, default_config(values={"pilot": {"cni": {"enabled": plugin}}}))
+    injected = inject_pod(pod, load_config(values={"pilot": {"cni": {"enabled": plugin}}}))
     options = decide(read_pod(injected), Options()).options if plugin else options_of(find_init(injected["spec"]))
     assert options.tunnel_port == port
 
 
 def test_the_template_for_pods_with_a_proxy_of_their_own_knows_nothing_of_its_tunnel():
     pod = {"metadata": {"name": "web", "annotations": {"inject.istio.io/templates": "init"}}, "spec": {"containers": [{"name": "app", "image": "a:1"}]}}
-    assert options_of(find_init(inject_pod(pod, default_config())["spec"])).tunnel_port == 15008
+    assert options_of(find_init(inject_pod(pod, load_config())["spec"])).tunnel_port == 15008

@@ -8,7 +8,6 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.inject import inject_pod, load_config
-from netinit.inject.config import default_config
 from netinit.inject.values import merge_values, set_values
 from sweeps import together
 
@@ -130,13 +129,13 @@ def images(config):
 
 
 def test_values_given_to_the_own_templates_are_laid_over_their_values():
-    found = images(default_config(values="global: {proxy_init: {image: mesh/netinit:1}}"))
+    found = images(load_config(values="global: {proxy_init: {image: mesh/netinit:1}}"))
     assert found["istio-init"] == "mesh/netinit:1"
     assert found["istio-proxy"].startswith("istio/proxyv2:")
 
 
 def test_settings_come_last_and_reach_every_configuration():
-    config = default_config(values={"global": {"proxy": {"image": "a/b:1"}}}, settings=("global.proxy.image=c/d:2",))
+    config = load_config(values={"global": {"proxy": {"image": "a/b:1"}}}, settings=("global.proxy.image=c/d:2",))
     assert images(config)["istio-proxy"] == "c/d:2"
     template = "spec: {containers: [{name: istio-proxy, image: '{{ .Values.i }}:{{ .Values.t }}'}]}"
     config = load_config({"templates": {"sidecar": template}}, values="i: x\nt: y", settings=("i=r/p,t=3",))
@@ -200,7 +199,7 @@ def test_a_text_of_the_pod_may_look_like_a_missing_value(text):
 
 def test_values_that_are_no_mapping_are_refused():
     with pytest.raises(ConfigError, match="values: must be a mapping"):
-        default_config(values="[1]")
+        load_config(values="[1]")
 
 
 def test_a_number_where_istio_has_a_text_is_refused_and_set_makes_a_text_of_it():
@@ -209,6 +208,6 @@ def test_a_number_where_istio_has_a_text_is_refused_and_set_makes_a_text_of_it()
         load_config(template, values="global: {hub: 5, tag: 1}")
     config = load_config(template, settings=("global.hub=5",))
     assert inject_pod(POD, config)["spec"]["containers"][-1]["image"] == "5"
-    spec = inject_pod(POD, default_config(settings=("global.proxy.includeInboundPorts=80",)))["spec"]
+    spec = inject_pod(POD, load_config(settings=("global.proxy.includeInboundPorts=80",)))["spec"]
     arguments = spec["initContainers"][0]["args"]
     assert arguments[arguments.index("-b") + 1] == "80"

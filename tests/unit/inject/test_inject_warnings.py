@@ -184,13 +184,13 @@ def test_an_init_container_between_the_rules_and_the_proxy_has_no_network(inits,
 def test_the_remedy_for_no_network_fits_the_pod():
     plain = pod_findings(pod(inits=[init(), container("after")]))[0]
     native = pod_findings(pod(inits=[init(), container("early"), container("istio-proxy", restartPolicy="Always")]))[0]
-    assert "use native sidecars" in plain.remedy
-    assert "move it behind istio-proxy" in native.remedy
+    assert "use native sidecars" in plain.text
+    assert "move it behind istio-proxy" in native.text
 
 
 def test_arguments_that_cannot_be_read_are_an_error():
     assert kinds(pod(inits=[init("-p 99999")])) == [(ERROR, "arguments", "istio-init")]
-    assert "99999" in pod_findings(pod(inits=[init("-p 99999")]))[0].why
+    assert "99999" in pod_findings(pod(inits=[init("-p 99999")]))[0].text
 
 
 def test_errors_come_first():

@@ -12,7 +12,7 @@ from helm import HELM, needs_helm, render_chart
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
-from netinit.inject.config import default_config
+from netinit.inject.config import load_config
 from netinit.inject.pod import inject_pod
 from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.values import merge_values
@@ -92,7 +92,7 @@ def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_
     assert [(one.dual_stack, one.ipv6) for one in (agent, webhook)] == [(dual_stack, ipv6)] * 2
     assert (agent.base.dual_stack, agent.base.ipv6) == (dual_stack, ipv6)
     pod = {"metadata": {}, "spec": {"containers": [{"name": "app", "image": "x"}]}}
-    injected = inject_pod(pod, default_config(), settings=webhook.injection)
+    injected = inject_pod(pod, load_config(), settings=webhook.injection)
     options = options_of(find_init(injected["spec"]))
     assert (options.dual_stack, options.ipv6) == (dual_stack, ipv6), "the init container follows"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import inject_pod
-from netinit.inject.config import default_config
+from netinit.inject.config import load_config
 from netinit.inject.pod_options import options_of
 from netinit.node.decision import decide, read_pod
 from netinit.options import Interception, Options
@@ -24,7 +24,7 @@ TRAFFIC = "traffic.sidecar.istio.io/"
 
 def injected(pod, key="istio_cni"):
     values = {"istio_cni": {"enabled": True}} if key == "istio_cni" else {"pilot": {"cni": {"enabled": key == "pilot"}}}
-    return inject_pod(pod, default_config(values=values))
+    return inject_pod(pod, load_config(values=values))
 
 
 @pytest.mark.parametrize("key", ["istio_cni", "pilot"])

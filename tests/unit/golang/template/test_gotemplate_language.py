@@ -106,14 +106,6 @@ def test_an_error_inside_a_defined_template_names_both():
         render(text, {"a": 1})
 
 
-def test_a_defined_template_can_be_rendered_alone():
-    template = Template("t", '{{ define "x" }}<{{ . }}>{{ end }}body')
-    assert template.names == ("t", "x")
-    assert template.render(1, template="x") == "<1>"
-    with pytest.raises(TemplateError, match=r'^template: no template "y" associated with template "t"$'):
-        template.render(1, template="y")
-
-
 def test_methods_of_nil_pointers_can_be_called_and_their_fields_not():
     holder = {}
     none = Struct("*v1.Tracing", {"Tls": None}, {"GetTls": lambda: holder["none"]}, nil=True)

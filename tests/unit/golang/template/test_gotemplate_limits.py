@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from unittest import mock
 
 import pytest
 
 from netinit.golang import sprig
-from netinit.golang.template import Limits, Template, TemplateError
+from netinit.golang.template import Template, TemplateError, limits
 from netinit.inject import istio_functions
+from netinit.inject.kubernetes_types import ObjectStruct
 from sweeps import choose
 
 
-def render(text, data=None, **limits):
-    return Template("t", text, sprig.FUNCTIONS).render(data, limits=Limits(**limits))
+def render(text, data=None, **given):
+    with mock.patch.dict(vars(limits), {f"MAX_{name.upper()}": value for name, value in given.items()}):
+        return Template("t", text, sprig.FUNCTIONS).render(data)
 
 
 def test_recursion_ends_at_the_depth_of_templates():
@@ -137,6 +140,11 @@ def test_a_thread_with_a_deep_stack_gets_an_error_and_no_crash():
     assert caught == ["template: t: the text is nested too deeply"]
 
 
+
+def containers(*trees):
+    return ObjectStruct("v1.PodSpec", {"containers": list(trees)}).fields["Containers"]
+
+
 STEPS = choose(100_000, 1_000_000)
 DOUBLED = "{{ $a := list 1 }}{{ $b := list 1 }}{{ range until 30 }}{{ $a = list $a $a }}{{ $b = list $b $b }}{{ end }}"
 GREEDY = {
@@ -164,15 +172,16 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("text", GREEDY.values(), ids=GREEDY)
-def test_functions_that_walk_their_arguments_are_charged_for_it(text):
+def test_functions_that_walk_their_arguments_are_charged_for_it(text, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_STEPS", STEPS)
     data = {
         "set": "".join(map(chr, range(0x4E00, 0x9E00))) * 20,
         "map": {"a" * 900 + str(number): 1 for number in range(1000)},
-        "containers": [{"ports": [{"containerPort": number} for number in range(20_000)]}],
+        "containers": containers({"ports": [{"containerPort": number} for number in range(20_000)]}),
     }
     template = Template("greedy", text, functions=istio_functions.FUNCTIONS)
     with pytest.raises(TemplateError, match=rf"takes more than {STEPS} steps|would be longer than|nested deeper"):
-        template.render(data, limits=Limits(steps=STEPS))
+        template.render(data)
 
 
 def test_what_real_templates_do_with_lists_stays_cheap():

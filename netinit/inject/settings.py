@@ -1,6 +1,7 @@
-"""What the platform decides about a proxy: native sidecars by the nodes' kubelets, its user and group by OpenShift.
+"""What an injector is told besides its configuration: its settings, the pod's namespace, and the platform's decisions.
 
-Native sidecars are used if every node supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (1.31, DetectNativeSidecar).
+Native sidecars are used if every node's kubelet supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (1.31,
+DetectNativeSidecar). OpenShift decides about the proxy's user and group.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string
+from netinit.inject.meshconfig import ProxyConfigs
 
 _MINOR = 33  # of Kubernetes 1.33, in which native sidecars are stable
 _VERSION = re.compile(r"v?[0-9]{1,9}\.([0-9]{1,9})(?![0-9])")
@@ -39,6 +41,34 @@ class Kubelets(Record):
         return all(self.by_node.values()) if known is None else known
 
 
+class Namespace(Record):
+    """The pod's namespace: its name, labels (None: unknown, and taken as none), and annotations as far as known."""
+
+    name: str = ""
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] = {}
+
+
+class Settings(Record):
+    """An injector's settings besides its configuration.
+
+    `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `native_sidecars`: for all pods, or as
+    their nodes' kubelets support them.
+    """
+
+    revision: str = ""
+    native_sidecars: bool | Kubelets = True
+    proxy_configs: ProxyConfigs = ProxyConfigs()
+    compliance_policy: str = ""
+    environment: Mapping[str, str] = {}
+    proxy_metadata: Mapping[str, str] = {}
+
+    def uses_native_sidecar(self, spec: Tree) -> bool:
+        """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""
+        native = self.native_sidecars
+        return native if isinstance(native, bool) else native.run_native_sidecars(string(spec.get("nodeName")))
+
+
 UID_RANGE = "openshift.io/sa.scc.uid-range"
 GROUPS_ANNOTATION = "openshift.io/sa.scc.supplemental-groups"
 _BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"
@@ -58,15 +88,11 @@ def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def _last(key: str, value: str) -> int:
-    found = re.match(_BLOCK, value.partition(",")[0].strip())
-    if not found:
-        raise InjectionError(
-            f"invalid value {shown(value)} for annotation {key!r} of the namespace: give start/size or a-b"
-        )
-    start, mark, end = int(found[1]), found[2], int(found[3])
-    last = start + end - 1 if mark == "/" else end
-    if last < start:
-        raise InjectionError(
-            f"invalid value {shown(value)} for annotation {key!r} of the namespace: the range is empty"
-        )
-    return last
+    problem = "give start/size or a-b"
+    if found := re.match(_BLOCK, value.partition(",")[0].strip()):
+        start, end = int(found[1]), int(found[3])
+        last = start + end - 1 if found[2] == "/" else end
+        if last >= start:
+            return last
+        problem = "the range is empty"
+    raise InjectionError(f"invalid value {shown(value)} for annotation {key!r} of the namespace: {problem}")
