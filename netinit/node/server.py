@@ -55,7 +55,7 @@ class AgentServer:
         self.problems: dict[str, str] = {}
         self.folder = Path(settings.socket).parent
         self.draining = False
-        self._sockets = (plugin_socket, monitoring)
+        self._plugin_socket, self._monitoring = plugin_socket, monitoring
         self._programmer = ProgrammerClient(programmer)
         self._stop_requested = asyncio.Event()
 
@@ -64,8 +64,8 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
-        self._listener = HttpListener(self._answer, max_connections=_MAX_CONNECTIONS)
-        await self._listener.start(self._sockets[1], None)
+        self._listener = HttpListener(self._answer, self._monitoring, max_connections=_MAX_CONNECTIONS)
+        self._listener.start()
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)
         await self._listener.close(1.0)
@@ -81,7 +81,7 @@ class AgentServer:
         self.agent = Agent(self.settings, **shared)
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
-        plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
+        plugin_server = PluginServer(self._plugin_socket, self.agent.answer, most=self.settings.most_requests)
         found = self._make_tasks(client, plugin_server, common).items()
         tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log)) for name, task in found]
         ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]

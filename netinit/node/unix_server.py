@@ -18,6 +18,7 @@ from pathlib import Path
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel.open_pod import FOLDER
 from netinit.node.protocol import GREETING, MAX_HEAD_BYTES, CniCode, Request, encode_error, parse_head, parse_request
+from netinit.serving.server_process import wait_readable
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
@@ -134,23 +135,13 @@ async def _discard(peer: socket.socket) -> None:
         left -= len(part)
 
 
-async def _readable(peer: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(peer, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(peer)
-
-
 async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple[int, int, int] | None, bytes]:
     """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:
         if len(data) >= MAX_HEAD_BYTES or not GREETING.startswith(data[: len(GREETING)]):
             raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
-        await _readable(peer)
+        await wait_readable(peer)
         with contextlib.suppress(BlockingIOError):
             part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
             descriptors += found
