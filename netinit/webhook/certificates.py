@@ -192,35 +192,30 @@ class CertificateState:
         return "".join(dict.fromkeys((self.current.authority, *next_pair, *self.earlier)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewalPlan:
-    """The lifetime in seconds, and the names, of the certificates to create."""
-
-    lifetime: float
-    names: tuple[str, ...]
-
-    @property
-    def overlap(self) -> float:
-        """Seconds between creating the next pair and serving it."""
-        return min(_OVERLAP_SECONDS, self.lifetime / 10)
+def overlap_seconds(lifetime: float) -> float:
+    """Return the seconds between creating the next pair and serving it."""
+    return min(_OVERLAP_SECONDS, lifetime / 10)
 
 
-def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
+def next_state(
+    state: CertificateState | None, now: float, *, names: tuple[str, ...], lifetime: float, announced: bool = True
+) -> CertificateState:
     """Return the state that the Secret should have; the same object if nothing is due.
 
-    `announced`: every caBundle has the next CA, so its pair may be served.
+    New certificates are for `names` and last `lifetime` seconds. `announced`: every caBundle has the next CA, so its pair
+    may be served.
     """
     if state is None or _is_unusable(state.current, now):
         if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):
             return _promote(state, state.next_pair, now)
-        return CertificateState(current=make_pair(plan.names, now=now, seconds=plan.lifetime))
+        return CertificateState(current=make_pair(names, now=now, seconds=lifetime))
     if state.next_pair is not None:
         if _is_unusable(state.next_pair, now):
             return replace(state, next_pair=None, waiting_since=0.0)
-        due = announced and now - state.waiting_since >= plan.overlap
+        due = announced and now - state.waiting_since >= overlap_seconds(lifetime)
         return _promote(state, state.next_pair, now) if due else state
-    if now >= describe(state.current.certificate).until - plan.lifetime / 3:
-        return replace(state, next_pair=make_pair(plan.names, now=now, seconds=plan.lifetime), waiting_since=now)
+    if now >= describe(state.current.certificate).until - lifetime / 3:
+        return replace(state, next_pair=make_pair(names, now=now, seconds=lifetime), waiting_since=now)
     return state
 
 

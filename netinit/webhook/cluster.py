@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
@@ -20,10 +21,10 @@ from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
 from netinit.webhook.certificates import (
     CertificateState,
-    RenewalPlan,
     bundle_patch,
     from_secret,
     next_state,
+    overlap_seconds,
     service_names,
     to_data,
 )
@@ -55,6 +56,7 @@ class WatchedCluster:
         self._config = config
         self._certificates = certificates
         self._wake = asyncio.Event()
+        self._lifetime = settings.certificate_lifetime / SECOND
         self._certificate_state: CertificateState | None = None
         self._versions: dict[str, Any] = {}  # of the last offer, by ConfigMap
         self._saved: Texts | None = None  # the last good configuration, as stored
@@ -245,22 +247,22 @@ class WatchedCluster:
     async def _renew(self) -> None:
         """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self._settings.certificate_secret
-        names = service_names(self._settings.service, self._namespace)
-        plan = RenewalPlan(lifetime=self._settings.certificate_lifetime / SECOND, names=names)
         cache = self._watch(api.SECRETS, name, self._namespace)
 
         async def react() -> None:
             self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
             if cache.synced:
-                await self.renew_step(cache.get(name, self._namespace), plan)
+                await self.renew_step(cache.get(name, self._namespace))
 
-        await follow([cache], react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
+        await follow([cache], react, seconds=min(_RESYNC_SECONDS, overlap_seconds(self._lifetime) / 4))
 
-    async def renew_step(self, secret: Tree | None, plan: RenewalPlan) -> None:
+    async def renew_step(self, secret: Tree | None) -> None:
         """Do what is due for the Secret, and serve its certificate."""
         label = f"Secret {self._namespace}/{self._settings.certificate_secret}"
         current = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
-        target = await asyncio.to_thread(next_state, current, time.time(), plan, announced=self.announced)
+        names = service_names(self._settings.service, self._namespace)
+        work = partial(next_state, names=names, lifetime=self._lifetime, announced=self.announced)
+        target = await asyncio.to_thread(work, current, time.time())
         if target is not current or secret is None:
             try:
                 await self._write_secret(secret, target)

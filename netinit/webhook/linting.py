@@ -217,18 +217,18 @@ class _HookCheck:
         if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
             yield finding("side-effects", hook.subject)
 
-    def _services(self) -> list[Tree]:
-        return [tree for tree in self.by_kind.get("Service", []) if self._is_named(tree)]
+    def _near(self, kind: str) -> list[Tree]:
+        """Return the objects of a kind in the Service's namespace."""
+        return [tree for tree in self.by_kind.get(kind, []) if metadata_of(tree).get("namespace") == self.hook.service[0]]
 
-    def _is_named(self, tree: Tree) -> bool:
-        return (metadata_of(tree).get("namespace"), metadata_of(tree).get("name")) == self.hook.service
+    def _services(self, kind: str = "Service") -> list[Tree]:
+        return [tree for tree in self._near(kind) if name_of(tree) == self.hook.service[1]]
 
     @property
     def deployments(self) -> list[tuple[Tree, dict[str, str]]]:
         """The Deployments of the Service's pods, each with the pods' labels."""
         selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in self._services()]
-        near = [tree for tree in self.by_kind.get("Deployment", []) if metadata_of(tree).get("namespace") == self.hook.service[0]]
-        found = [(tree, labels_of(template_of(tree))) for tree in near]
+        found = [(tree, labels_of(template_of(tree))) for tree in self._near("Deployment")]
         return [(tree, labels) for tree, labels in found if any(one and one.items() <= labels.items() for one in selectors)]
 
     def _check_server(self) -> _Found:
@@ -249,12 +249,11 @@ class _HookCheck:
 
     def _has_ready_pods(self) -> bool:
         """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
-        namespace, name = self.hook.service
-        slices = [tree for tree in self.by_kind.get("EndpointSlice", []) if metadata_of(tree).get("namespace") == namespace]
-        ends = [mapping(one) for tree in slices if labels_of(tree).get(_SLICE_OF) == name for one in sequence(tree.get("endpoints"))]
+        slices = [tree for tree in self._near("EndpointSlice") if labels_of(tree).get(_SLICE_OF) == self.hook.service[1]]
+        ends = [mapping(one) for tree in slices for one in sequence(tree.get("endpoints"))]
         is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
-        old = [tree for tree in self.by_kind.get("Endpoints", []) if self._is_named(tree)]
-        return is_ready or any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
+        old = [one for tree in self._services("Endpoints") for one in sequence(tree.get("subsets"))]
+        return is_ready or any(sequence(mapping(one).get("addresses")) for one in old)
 
     def _check_bundle(self, now: float) -> _Found:
         """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
@@ -297,14 +296,11 @@ class _HookCheck:
         """Return the certificates that are valid for the webhook's Service, by Secret."""
         namespace, service = self.hook.service
         found = {}
-        for secret in self.by_kind.get("Secret", []):
-            try:
+        for secret in self._near("Secret") if service else ():
+            with contextlib.suppress(binascii.Error, UnicodeDecodeError, ConfigError):  # not a TLS Secret
                 chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
-                is_near = metadata_of(secret).get("namespace") == namespace
-                if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                if not find_missing_name(describe(chain), service, namespace):
                     found[f"{namespace}/{name_of(secret)}"] = chain
-            except (binascii.Error, UnicodeDecodeError, ConfigError):
-                continue  # not a TLS Secret
         return found
 
 
