@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -186,10 +187,4 @@ def remove_contents(folder: Path) -> None:
 def _answers(path: str) -> bool:
     """Whether a process listens on this socket; a newer agent counts too."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
-        try:
-            asking.connect(path)
-        except BlockingIOError:  # its backlog is full
-            return True
-        except OSError:
-            return False
-    return True
+        return asking.connect_ex(path) in {0, errno.EAGAIN}  # the latter: its backlog is full

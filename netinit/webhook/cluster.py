@@ -15,6 +15,7 @@ from typing import Any
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.platforms import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
+from netinit.inject.pod import Namespace
 from netinit.inject.proxy_configs import ProxyConfigResource, ProxyConfigs
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account
@@ -183,7 +184,7 @@ class WatchedCluster:
         def keep(tree: Tree) -> Any:
             annotations = strings(mapping(tree.get("metadata")).get("annotations"))
             kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
-            return {"annotations": kept} if kept else None
+            return Namespace(name=api.name_of(tree)[1], annotations=kept) if kept else None
 
         def publish(items: dict[str, Any]) -> None:
             self._state.namespaces = items

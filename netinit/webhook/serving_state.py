@@ -10,7 +10,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from netinit.base.tree import Tree, mapping
 from netinit.inject.pod import Namespace
 from netinit.webhook.configuration import Served
 
@@ -38,7 +37,7 @@ class ServingState:
 
     served: Served | None = None
     certificate_expires: float = 0.0
-    namespaces: Mapping[str, Tree] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     namespaces_source: str = "the review alone"
     awaited: set[str] = field(default_factory=set)
     draining: bool = False
@@ -47,9 +46,8 @@ class ServingState:
     cluster_problems: Problems = field(default_factory=Problems)
 
     def namespace(self, name: str) -> Namespace:
-        """Return a namespace's known labels and annotations."""
-        known = mapping(self.namespaces.get(name))
-        return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
+        """Return the namespace, with its annotations if they are known."""
+        return self.namespaces.get(name) or Namespace(name=name)
 
     def find_obstacle(self) -> str:
         """Return why reviews cannot be answered yet; empty if they can."""
