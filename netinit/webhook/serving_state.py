@@ -88,8 +88,7 @@ class Metrics:
     """Counters, and gauges that read the server's state when scraped. Istio's names, for its dashboards, and netinit's own."""
 
     def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
-        # Dashboards do not use `_created` series.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
         self._registry = CollectorRegistry()
         own: Any = {"registry": self._registry}
         self.requests = Counter("sidecar_injection_requests_total", "Reviews that came in.", **own)
