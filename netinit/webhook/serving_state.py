@@ -103,22 +103,21 @@ class Metrics:
         self.dropped = Counter("netinit_webhook_connections_dropped_total", dropped, ["stage"], **own)
 
         def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-            Gauge(f"netinit_webhook_{name}", text, **own).set_function(read)
+            Gauge(name, text, **own).set_function(read)
 
-        gauge("connections", "Open connections, counted from accept.", connections)
-        gauge(
-            "configuration_generation", "The configuration in use, counted from 1.",
-            lambda: state.served.generation if state.served else 0,
-        )  # fmt: skip
+        gauge("netinit_webhook_connections", "Open connections, counted from accept.", connections)
+        counted = "The configuration in use, counted from 1."
+        gauge("netinit_webhook_configuration_generation", counted, lambda: state.served.generation if state.served else 0)
         newest = "1 while the newest configuration is not taken and an older one is in use."
-        gauge("configuration_error", newest, lambda: bool(state.configuration_problem))
+        gauge("netinit_webhook_configuration_error", newest, lambda: bool(state.configuration_problem))
         restored = "1 while a configuration from before a restart is in use, since the newest one is invalid."
-        gauge("configuration_restored", restored, lambda: bool(state.served and state.served.is_restored))
+        gauge("netinit_webhook_configuration_restored", restored, lambda: bool(state.served and state.served.is_restored))
         broken = "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused."
-        gauge("broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
-        gauge("certificate_expiry_timestamp_seconds", "When the serving certificate ends.", lambda: state.certificate_expires)
+        gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
+        ends = "When the serving certificate ends."
+        gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
         asked = "1 while the cluster's API cannot be asked, or refuses."
-        gauge("cluster_error", asked, lambda: bool(state.cluster_problems or "cluster" in state.problems))
+        gauge("netinit_webhook_cluster_error", asked, lambda: bool(state.cluster_problems or "cluster" in state.problems))
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
         """Count an answered review; `seconds` from its headers to the answer."""
