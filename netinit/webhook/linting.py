@@ -226,7 +226,18 @@ class Hook:
             effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
             yield finding("no-endpoints", self.subject, severity=severity, service=service, effect=effect, namespace=namespace)
         for deployment, labels in self.deployments if self.fails else ():
-            yield from _check_replicas(deployment, labels, self.by_kind)
+            yield from self._check_replicas(deployment, labels)
+
+    def _check_replicas(self, deployment: Tree, labels: Mapping[str, str]) -> _Found:
+        subject = subject_of("Deployment", deployment)
+        replicas = mapping(deployment.get("spec")).get("replicas", 1)
+        scaled = [mapping(tree.get("spec")).get("scaleTargetRef") for tree in self.by_kind.get("HorizontalPodAutoscaler", [])]
+        is_scaled = any(mapping(one).get("name") == name_of(deployment) for one in scaled)
+        if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
+            yield finding("one-replica", subject, replicas=replicas)
+        budgets = [mapping(mapping(tree.get("spec")).get("selector")) for tree in self._near("PodDisruptionBudget")]
+        if not any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets):
+            yield finding("no-disruption-budget", subject)
 
     def _has_ready_pods(self) -> bool:
         """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
@@ -295,20 +306,6 @@ def find_hooks(by_kind: ByKind, *, whole: bool) -> Iterator[Hook]:
                     service=(string(service.get("namespace")), string(service.get("name"))),
                     fails=item.get("failurePolicy", "Fail") == "Fail", by_kind=by_kind, whole=whole,
                 )  # fmt: skip
-
-
-def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: ByKind) -> _Found:
-    subject = subject_of("Deployment", deployment)
-    replicas = mapping(deployment.get("spec")).get("replicas", 1)
-    scalers = [mapping(mapping(tree.get("spec")).get("scaleTargetRef")) for tree in by_kind.get("HorizontalPodAutoscaler", [])]
-    is_scaled = any(one.get("name") == name_of(deployment) for one in scalers)
-    if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
-        yield finding("one-replica", subject, replicas=replicas)
-    namespace = metadata_of(deployment).get("namespace")
-    budgets = [tree for tree in by_kind.get("PodDisruptionBudget", []) if metadata_of(tree).get("namespace") == namespace]
-    selectors = [strings(mapping(mapping(tree.get("spec")).get("selector")).get("matchLabels")) for tree in budgets]
-    if not any(one.items() <= labels.items() for one in selectors):
-        yield finding("no-disruption-budget", subject)
 
 
 def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> _Found:
