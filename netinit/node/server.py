@@ -65,7 +65,9 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
-        self._listener = HttpListener(self._answer, self._monitoring, max_connections=_MAX_CONNECTIONS)
+        readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
+        monitor = partial(reply_monitoring, metrics=self.metrics.text, report=self._report, readiness=readiness)
+        self._listener = HttpListener(monitor, self._monitoring, max_connections=_MAX_CONNECTIONS)
         self._listener.start()
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)
@@ -161,11 +163,6 @@ class AgentServer:
             }  # fmt: skip
             replace_file(self.folder / STATUS_FILE, json.dumps(tree).encode(), mode=0o644, durable=False)
             await asyncio.sleep(_STATUS_SECONDS)
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
-        """Serve metrics and health, without TLS."""
-        readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
-        await reply_monitoring(scope, send, self.metrics.text, self._report, readiness=readiness)
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()

@@ -83,12 +83,13 @@ async def reply_health(scope: Any, send: Any, report: ReportCallback, *, readine
 
 
 async def reply_monitoring(
-    scope: Any, send: Any, metrics: Callable[[], bytes], report: ReportCallback, *, readiness: str = "/readyz", close: bool = False
-) -> None:
-    """Answer a request to the port without TLS: metrics and health."""
+    scope: Any, _: Any, send: Any, *, metrics: Callable[[], bytes], report: ReportCallback, readiness: str = "/readyz",
+    closes: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
+    """Answer a request to the port without TLS: metrics and health. `closes`: whether the answer closes the connection."""
     if scope["path"] == "/metrics":
         await reply(send, 200, metrics(), _METRICS_TYPE)
-    elif not await reply_health(scope, send, report, readiness=readiness, close=close):
+    elif not await reply_health(scope, send, report, readiness=readiness, close=closes()):
         await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
 
 

@@ -75,14 +75,11 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
         state, log=log, metrics=metrics, max_reviews=settings.max_reviews, max_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
         wants_certificate=bool(settings.client_ca_file),
     )  # fmt: skip
-
-    async def monitor(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
-        await reply_monitoring(scope, send, metrics.text, state.report, close=state.draining)
-
     reviews = HttpListener(
         application, reviews_socket, context=certificates.context, max_connections=max_connections,
         dropped=lambda stage: metrics.dropped.labels(stage).inc(),
     )  # fmt: skip
+    monitor = partial(reply_monitoring, metrics=metrics.text, report=state.report, closes=lambda: state.draining)
     monitoring = HttpListener(monitor, monitoring_socket, max_connections=_MONITORING_CONNECTIONS)
     adopt_library_logs(log)
     stop_requested = asyncio.Event()
