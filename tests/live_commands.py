@@ -113,8 +113,7 @@ def _ask_audit(rule_source: RuleSource, connection: Connection) -> Answer:
 def look(pod: Pod, options: Options, known: str = "") -> JobResult:
     """What a node's agent finds in the pod, in a child that enters it; `known` is the judgement of an earlier look."""
     job = Job.of(VERIFY, options, seconds=20.0)
-    text = children.ask(lambda: perform(job, f"/proc/{pod.pid}/ns/net", -1, known).encode().decode(), seconds=60, what="a look")
-    return JobResult.decode(text.encode())
+    return JobResult.check(children.ask(lambda: perform(job, f"/proc/{pod.pid}/ns/net", -1, known), seconds=60, what="a look"))
 
 
 def ask_apply(pod: Pod, argv: tuple[str, ...]) -> dict[str, Answer]:

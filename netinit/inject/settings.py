@@ -11,18 +11,27 @@ from collections.abc import Iterable, Mapping
 
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
-from netinit.base.tree import Tree, mapping, shown, string
+from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.meshconfig import ProxyConfigs
 
-_MINOR = 33  # of Kubernetes 1.33, in which native sidecars are stable
-_VERSION = re.compile(r"v?[0-9]{1,9}\.([0-9]{1,9})(?![0-9])")
+_STABLE = (1, 33)  # the Kubernetes version in which native sidecars are
+_VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})(?![0-9])")
+
+
+def parse_version(text: str) -> tuple[int, int] | None:
+    """Parse major and minor version of `v1.29.3+k3s1` or `6.1.0-18-amd64`; None if it is unreadable."""
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def node_info(node: Tree) -> dict[str, str]:
+    """Return what a node says of itself: versions of kubelet and kernel, operating system."""
+    return strings(mapping(mapping(node.get("status")).get("nodeInfo")))
 
 
 def runs_native_sidecars(node: Tree) -> bool:
     """Whether a node's kubelet supports native sidecars; False if its version is unreadable."""
-    version = string(mapping(mapping(node.get("status")).get("nodeInfo")).get("kubeletVersion"))
-    found = _VERSION.match(version)
-    return found is not None and int(found[1]) >= _MINOR
+    return (parse_version(node_info(node).get("kubeletVersion", "")) or (0, 0)) >= _STABLE
 
 
 class Kubelets(Record):

@@ -15,7 +15,7 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -35,7 +35,7 @@ _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an o
 _REFUSED = 400
 _MAX_MESSAGE = 1000  # characters of an event; the API accepts 1024
 _WATCH_SECONDS = (50, 80)  # chosen at random, so that replicas do not reconnect all at once
-_PAUSES = (0.5, 30.0)  # seconds after the first error, and at most
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0  # seconds after errors
 _UNKNOWN_RESOURCE_SECONDS = 60.0  # until a resource that the cluster does not know is listed again
 _LIST_AFTER = 3  # consecutive errors
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
@@ -106,13 +106,13 @@ class Client:
 
     def __init__(self, access: Access, *, seconds: float = 10.0) -> None:
         self.access = access
-        self._seconds = seconds
+        self._timeout = httpx2.Timeout(seconds, connect=min(seconds, 5.0))
         self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}  # also verified in the certificate
         self._http = httpx2.AsyncClient(
             base_url=access.server,
             auth=httpx2.BasicAuth(access.username, access.password) if access.username else Credentials(access),
             verify=make_context(access) if access.server.startswith("https:") else True,
-            timeout=httpx2.Timeout(seconds, connect=min(seconds, 5.0)),
+            timeout=self._timeout,
             headers={"Accept": "application/json", "User-Agent": "netinit"},
             trust_env=False,  # a proxy from the environment is not for the cluster's own API
         )
@@ -181,37 +181,32 @@ class Client:
             "resourceVersion": version,
             "timeoutSeconds": str(seconds),
         }
-        path = resource.path(namespace)
-        timeout = httpx2.Timeout(self._seconds, connect=min(self._seconds, 5.0), read=seconds + _SLACK)
-        try:
-            async with self._http.stream("GET", path, params=asked, timeout=timeout, extensions=self._extensions) as response:
-                if response.status_code >= _REFUSED:
-                    raise _refusal("GET", path, response.status_code, await _read(response))
-                opened()
-                async for line in _lines(response):
-                    yield _event(path, line)
-        except httpx2.HTTPError as error:
-            raise self._away("GET", path, error) from error
+        path, timeout = resource.path(namespace), httpx2.Timeout(**{**self._timeout.as_dict(), "read": seconds + _SLACK})
+        async with self._send("GET", path, params=asked, timeout=timeout) as response:
+            opened()
+            async for line in _lines(response):
+                yield _event(path, line)
 
     async def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, *, body: Any = None, kind: str = ""
     ) -> Tree:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind or "application/json"} if content is not None else {}
-        try:
-            request = self._http.stream(method, path, params=query, content=content, headers=headers, extensions=self._extensions)
-            async with request as response:
-                data = await _read(response)
-        except httpx2.HTTPError as error:
-            raise self._away(method, path, error) from error
-        if response.status_code >= _REFUSED:
-            raise _refusal(method, path, response.status_code, data)
-        return _tree(path, data)
+        async with self._send(method, path, params=query, content=content, headers=headers) as response:
+            return _tree(path, await _read(response))
 
-    def _away(self, method: str, path: str, error: Exception) -> ClusterError:
-        """The error for a request without an answer."""
-        why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
-        return ClusterError(f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}")
+    @contextlib.asynccontextmanager
+    async def _send(self, method: str, path: str, **more: Any) -> AsyncIterator[httpx2.Response]:
+        """Send a request and give its response, if the API does not refuse it. Raises ClusterError."""
+        try:
+            async with self._http.stream(method, path, extensions=self._extensions, **more) as response:
+                if response.status_code >= _REFUSED:
+                    raise _refusal(method, path, response.status_code, await _read(response))
+                yield response
+        except httpx2.HTTPError as error:
+            why = "was late" if isinstance(error, httpx2.TimeoutException) else f"{error}" or type(error).__name__
+            text = f"the API at {self.access.server} cannot be asked ({method} {path}): {escape(shorten(why))}"
+            raise ClusterError(text) from error
 
 
 async def write_event(client: Client, involved: Tree, *, reason: str, message: str, component: str, kind: str = "Warning") -> str:
@@ -354,12 +349,12 @@ class Cache:
         while True:
             try:
                 if not self._version:
-                    await self._list()
+                    self._take(*await self.client.list(self.resource, self.namespace, fields=self.fields))
                 await self._follow()
                 errors = 0
             except ClusterError as error:
                 if error.status == NOT_FOUND and self.optional:
-                    self._take({}, "")
+                    self._take([], "")
                     await asyncio.sleep(_UNKNOWN_RESOURCE_SECONDS)
                     continue
                 errors += 1
@@ -367,23 +362,16 @@ class Cache:
                     self._version = ""
                     if errors == 1:
                         continue
-                if str(error) != self.error:
-                    self.error = str(error)
-                    self.changed()
+                self._note(str(error))
                 if errors >= _LIST_AFTER:
                     self._version = ""
-                first, longest = _PAUSES
-                pause = min(longest, first * 2.0 ** min(errors - 1, 10))
+                pause = min(_MAX_PAUSE, _FIRST_PAUSE * 2.0 ** min(errors - 1, 10))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
-    async def _list(self) -> None:
-        found, version = await self.client.list(self.resource, self.namespace, fields=self.fields)
+    def _take(self, found: Sequence[Tree], version: str) -> None:
+        """Replace all items by what is remembered of the listed objects."""
         kept = {name_of(tree): self.keep(tree) for tree in found}
-        self._take({key: value for key, value in kept.items() if value is not None}, version)
-
-    def _take(self, items: dict[tuple[str, str], Any], version: str) -> None:
-        """Replace all items by those that were listed."""
-        self.items = items
+        self.items = {key: value for key, value in kept.items() if value is not None}
         self._version = version
         self.error = ""
         self._synced.set()
@@ -392,7 +380,7 @@ class Cache:
     async def _follow(self) -> None:
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - no secret
         changes = self.client.watch(
-            self.resource, self.namespace, version=self._version, seconds=seconds, opened=self._recover, fields=self.fields
+            self.resource, self.namespace, version=self._version, seconds=seconds, fields=self.fields, opened=lambda: self._note("")
         )
         async for kind, tree in changes:
             self._version = string(mapping(tree.get("metadata")).get("resourceVersion")) or self._version
@@ -405,7 +393,7 @@ class Cache:
                 self.items[name_of(tree)] = kept
             self.changed()
 
-    def _recover(self) -> None:
-        if self.error:
-            self.error = ""
+    def _note(self, error: str) -> None:
+        if error != self.error:
+            self.error = error
             self.changed()

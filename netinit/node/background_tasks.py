@@ -9,12 +9,13 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
 from netinit.kube import client as api
-from netinit.kube.client import Cache, Client
+from netinit.kube.client import Cache, Client, follow
 from netinit.node.installer import Installer, replace_file
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodCache
@@ -195,33 +196,28 @@ class OutsideNamespaces:
         self._path = path
         self._pod_cache = pod_cache
         self._log = log
-        self._changed = asyncio.Event()
-        self._namespaces = Cache(
-            client, api.NAMESPACES, keep=lambda tree: strings(mapping(tree.get("metadata")).get("labels")), changed=self._changed.set
-        )
-        self._webhooks = Cache(client, api.WEBHOOK_CONFIGURATIONS, keep=_read_webhooks, changed=self._changed.set)
+        self._namespaces = Cache(client, api.NAMESPACES, keep=lambda tree: strings(mapping(tree.get("metadata")).get("labels")))
+        self._webhooks = Cache(client, api.WEBHOOK_CONFIGURATIONS, keep=_read_webhooks)
+        self._seen: tuple[dict[Any, Any], ...] = ()
         self._found: set[str] = set()
         self._written: str | None = None
         self._error = ""
 
     async def run(self) -> None:
         """Keep the file up to date until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for cache in (self._namespaces, self._webhooks):
-                group.create_task(cache.run())
-            while True:
-                self._update()
-                await asyncio.sleep(_LOOK)
+        await follow((self._namespaces, self._webhooks), self._update, seconds=0.0)
 
-    def _update(self) -> None:
+    async def _update(self) -> None:
+        await asyncio.sleep(_LOOK)  # once a second, however often namespaces change
         error = self._namespaces.error or self._webhooks.error
         if error and error != self._error:
             self._log.event("warn", f"which namespaces are outside of the mesh is not known: {error}")
         self._error = error
         if not (self._namespaces.synced and self._webhooks.synced and self._pod_cache.synced):
             return
-        if self._changed.is_set():
-            self._changed.clear()
+        seen = (dict(self._namespaces.items), dict(self._webhooks.items))
+        if seen != self._seen:
+            self._seen = seen
             namespaces = {name: labels for (_, name), labels in self._namespaces.items.items()}
             self._found = find_outside(namespaces, (one for found in self._webhooks.items.values() for one in found))
         text = format_names(self._found - {pod.namespace for pod in self._pod_cache if pod.proxy})

@@ -49,8 +49,7 @@ def with_entry(text: str, *, single: bool) -> str:
 
     Returns the same text if nothing changes. Raises ConfigError for a configuration that no runtime accepts.
     """
-    tree = _read(text, single=single)
-    plugins = _plugins(tree)
+    tree, plugins = _read(text, single=single)
     if plugins[-1:] == [ENTRY] and len(_ours(plugins)) == 1:
         return text
     others = [one for one in plugins if one not in _ours(plugins)]
@@ -63,8 +62,7 @@ def with_entry(text: str, *, single: bool) -> str:
 
 def without_entry(text: str) -> str:
     """Return the list without our entry; the same text if there is none. Raises ConfigError."""
-    tree = _read(text, single=False)
-    plugins = _plugins(tree)
+    tree, plugins = _read(text)
     ours = _ours(plugins)
     if not ours:
         return text
@@ -91,16 +89,17 @@ def _is(text: str, tree: Tree) -> bool:
 
 def has_entry(text: str) -> bool:
     """Whether our entry is in the list, at any position. Raises ConfigError."""
-    return bool(_ours(_plugins(_read(text, single=False))))
+    return bool(_ours(_read(text)[1]))
 
 
 def is_last(text: str) -> bool:
     """Whether our only entry is the last of the list. Raises ConfigError."""
-    plugins = _plugins(_read(text, single=False))
+    _, plugins = _read(text)
     return _ours(plugins) == plugins[-1:]
 
 
-def _read(text: str, *, single: bool) -> Tree:
+def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
+    """Return the list, and its plugins. Raises ConfigError."""
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -112,21 +111,17 @@ def _read(text: str, *, single: bool) -> Tree:
         raise ConfigError(f"its cniVersion is {quote(str(version))}; netinit's plugin has {', '.join(VERSIONS)}")
     if not isinstance(tree.get("name"), str) or not tree["name"]:
         raise ConfigError("it has no name")
-    if not single:
-        return tree
-    if not isinstance(tree.get("type"), str):
-        raise ConfigError("it names no plugin (type)")
-    own = {key: value for key, value in tree.items() if key not in ("cniVersion", "name")}
-    return {"cniVersion": version, "name": tree["name"], "plugins": [own]}
-
-
-def _plugins(tree: Tree) -> list[Any]:
+    if single:
+        if not isinstance(tree.get("type"), str):
+            raise ConfigError("it names no plugin (type)")
+        own = {key: value for key, value in tree.items() if key not in ("cniVersion", "name")}
+        tree = {"cniVersion": version, "name": tree["name"], "plugins": [own]}
     plugins = tree.get("plugins")
     if not isinstance(plugins, list) or not all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in plugins):
         raise ConfigError("it has no list of plugins")
     if len(_ours(plugins)) == len(plugins):
         raise ConfigError("it has no plugin that makes a network")
-    return plugins
+    return tree, plugins
 
 
 def _ours(plugins: list[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ and are parsed as a pod's would be.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -90,16 +90,15 @@ class JobResult:
     warnings: tuple[str, ...] = ()
     judgement: str = ""
 
-    def encode(self) -> bytes:
-        """Encode the result as a message."""
-        return json.dumps(asdict(self)).encode()
-
     @staticmethod
-    def decode(data: bytes) -> JobResult:
-        """Decode a message. Raises ParseError."""
-        try:
-            tree: dict[str, Any] = json.loads(data)
-            lists = {key: tuple(map(str, tree[key])) for key in ("differences", "warnings")}
-            return JobResult(**{**tree, **lists})
-        except (ValueError, TypeError, KeyError) as error:
-            raise ParseError(f"this is no result: {error}") from None
+    def check(answer: object) -> JobResult:
+        """Return a process's answer if it is a result; a pod may have taken over the child. Raises ParseError."""
+        usual = JobResult()
+        if not isinstance(answer, JobResult) or any(type(getattr(answer, one)) is not type(getattr(usual, one)) for one in _FIELDS):
+            raise ParseError("this is no result")
+        if not all(isinstance(text, str) for text in (*answer.differences, *answer.warnings)):
+            raise ParseError("this is no result: a difference or warning is no text")
+        return answer
+
+
+_FIELDS = tuple(one.name for one in fields(JobResult))

@@ -138,10 +138,10 @@ class Programmer:
 
     def _finish(self, child: Child, accepted: _AcceptedJob) -> None:
         try:
-            result = JobResult.decode(child.receive().encode())
+            result = JobResult.check(child.receive())
         except ChildLostError as error:
             result = JobResult(error=str(error), late=accepted.stopped or error.late)
-        except (ChildError, NetinitError, OSError, AttributeError) as error:
+        except (ChildError, NetinitError, OSError) as error:
             result = JobResult(error=f"{type(error).__name__}: {error}")
         del self.running[child]
         child.end()
@@ -179,7 +179,7 @@ class Programmer:
 
     def _send(self, number: bytes, result: JobResult) -> None:
         try:
-            with write_message(result.encode()) as file:
+            with write_message(answers.encode(result)) as file:
                 socket.send_fds(self.agent, [number], [file])
         except OSError:  # the other process has exited, which `_take` notices
             self.open = False
@@ -190,12 +190,12 @@ def _subject(job: Job) -> tuple[object, ...]:
     return job.path, job.argv, *sorted(job.environ.items())
 
 
-def _work(job: Job, namespace: int = -1, known: str = "") -> str:
-    """In the child: run the job and return its result as a text."""
+def _work(job: Job, namespace: int, known: str) -> JobResult:
+    """In the child: run the job and return its result."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
     netns = f"/proc/self/fd/{namespace}" if namespace >= 0 and job.kind not in jobs.SUBSCRIPTIONS else job.path
-    return perform(job, netns, namespace, known).encode().decode()
+    return perform(job, netns, namespace, known)
 
 
 def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResult:

@@ -7,6 +7,7 @@ import itertools
 import socket
 
 from netinit.base.errors import NetinitError
+from netinit.kernel import answers
 from netinit.node.jobs import Job, JobResult
 from netinit.node.programmer import PACKET, read_message, write_message
 
@@ -65,7 +66,7 @@ class ProgrammerClient:
             asyncio.get_running_loop().remove_reader(self._programmer)
             return
         try:
-            result = JobResult.decode(read_message(descriptors))
+            result = JobResult.check(answers.decode(read_message(descriptors)))
         except (NetinitError, OSError, IndexError) as error:
             result = JobResult(error=str(error))
         answer = self._pending.get(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -55,7 +56,7 @@ class AgentServer:
         self.problems: dict[str, str] = {}
         self.folder = Path(settings.socket).parent
         self.draining = False
-        self._sockets = (plugin_socket, monitoring)
+        self._plugin_socket, self._monitoring = plugin_socket, monitoring
         self._programmer = ProgrammerClient(programmer)
         self._stop_requested = asyncio.Event()
 
@@ -64,8 +65,10 @@ class AgentServer:
         adopt_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
-        self._listener = HttpListener(self._answer, max_connections=_MAX_CONNECTIONS)
-        await self._listener.start(self._sockets[1], None)
+        readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
+        monitor = partial(reply_monitoring, metrics=self.metrics.text, report=self._report, readiness=readiness)
+        self._listener = HttpListener(monitor, self._monitoring, max_connections=_MAX_CONNECTIONS)
+        self._listener.start()
         async with Client(find_access(kubeconfig=self.settings.kubeconfig, context=self.settings.context)) as client:
             await self._work(client)
         await self._listener.close(1.0)
@@ -81,7 +84,7 @@ class AgentServer:
         self.agent = Agent(self.settings, **shared)
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
-        plugin_server = PluginServer(self._sockets[0], self.agent.answer, most=self.settings.most_requests)
+        plugin_server = PluginServer(self._plugin_socket, self.agent.answer, most=self.settings.most_requests)
         found = self._make_tasks(client, plugin_server, common).items()
         tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log)) for name, task in found]
         ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]
@@ -161,11 +164,6 @@ class AgentServer:
             replace_file(self.folder / STATUS_FILE, json.dumps(tree).encode(), mode=0o644, durable=False)
             await asyncio.sleep(_STATUS_SECONDS)
 
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI's signature
-        """Serve metrics and health, without TLS."""
-        readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
-        await reply_monitoring(scope, send, self.metrics.text, self._report, readiness=readiness)
-
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()
         is_ready = not any(checks.values())
@@ -186,10 +184,4 @@ def remove_contents(folder: Path) -> None:
 def _answers(path: str) -> bool:
     """Whether a process listens on this socket; a newer agent counts too."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
-        try:
-            asking.connect(path)
-        except BlockingIOError:  # its backlog is full
-            return True
-        except OSError:
-            return False
-    return True
+        return asking.connect_ex(path) in {0, errno.EAGAIN}  # the latter: its backlog is full

@@ -18,6 +18,7 @@ from pathlib import Path
 from netinit.base.errors import CniError, ConfigError
 from netinit.kernel.open_pod import FOLDER
 from netinit.node.protocol import GREETING, MAX_HEAD_BYTES, CniCode, Request, encode_error, parse_head, parse_request
+from netinit.serving.server_process import wait_readable
 
 _BACKLOG = 1024
 _SECONDS_TO_ASK = 5.0  # for a request to arrive
@@ -90,10 +91,9 @@ class PluginServer:
         with peer:
             try:
                 data = await self._answer_request(peer, descriptors, arrived)
-                if data:
-                    async with asyncio.timeout(_SECONDS_TO_ASK):
-                        await asyncio.get_running_loop().sock_sendall(peer, data)
-                        await _discard(peer)
+                async with asyncio.timeout(_SECONDS_TO_ASK):
+                    await asyncio.get_running_loop().sock_sendall(peer, data)
+                    await _discard(peer)
             except (OSError, TimeoutError):  # the peer disconnected, or does not read
                 return
             finally:
@@ -101,14 +101,11 @@ class PluginServer:
                     os.close(descriptor)
 
     async def _answer_request(self, peer: socket.socket, descriptors: list[int], arrived: float) -> bytes:
-        """Return the answer to the peer's request; empty if it sends nothing."""
+        """Return the answer to the peer's request. Raises OSError if it disconnects without one."""
         try:
             self._check_peer(peer)
             async with asyncio.timeout(_SECONDS_TO_ASK):
-                head, rest = await _read_head(peer, descriptors)
-                if head is None:
-                    return b""
-                variables, given, milliseconds = head
+                (variables, given, milliseconds), rest = await _read_head(peer, descriptors)
                 data = await _read_exactly(peer, rest, variables + given)
             request = parse_request(data[:variables], data[variables:])
         except TimeoutError:
@@ -134,28 +131,18 @@ async def _discard(peer: socket.socket) -> None:
         left -= len(part)
 
 
-async def _readable(peer: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(peer, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(peer)
-
-
-async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple[int, int, int] | None, bytes]:
+async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple[int, int, int], bytes]:
     """Read the first line, with the namespace's descriptor, and the bytes after it."""
     data = b""
     while b"\n" not in data:
         if len(data) >= MAX_HEAD_BYTES or not GREETING.startswith(data[: len(GREETING)]):
             raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
-        await _readable(peer)
+        await wait_readable(peer)
         with contextlib.suppress(BlockingIOError):
             part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
             descriptors += found
             if not part and not data:
-                return None, b""
+                raise ConnectionResetError
             if not part:
                 raise CniError("the request is cut off", CniCode.DECODING)
             data += part

@@ -233,9 +233,9 @@ YES_NO_AUTO = Kind(
 )  # fmt: skip
 
 
-def read_duration(text: str) -> int:
-    """Read a positive duration in Go's syntax (5s, 500ms, 1m30s), in nanoseconds."""
-    rest, total = text, 0.0
+def read_duration(text: str, low: int = 1, high: int = DURATION_UNITS["h"], which: str = "a positive one of at most an hour") -> int:
+    """Read a duration in Go's syntax (5s, 500ms, 1m30s, 0), from `low` to `high` nanoseconds; the error calls those `which`."""
+    rest, total = "0s" if text == "0" else text, 0.0
     while rest:
         digits = _prefix(rest, "0123456789.")
         rest = rest[len(digits) :]
@@ -247,9 +247,9 @@ def read_duration(text: str) -> int:
             break
         total += float(digits) * DURATION_UNITS[unit]
     else:
-        if 1 <= total <= DURATION_UNITS["h"]:
+        if text and low <= total <= high:
             return round(total)
-    raise ValueError("is not a duration: use a positive one of at most an hour such as 5s, 500ms or 1m30s")
+    raise ValueError(f"is not a duration: use {which} such as 5s, 500ms or 1m30s")
 
 
 def write_duration(nanoseconds: int) -> str:

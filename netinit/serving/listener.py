@@ -83,12 +83,13 @@ async def reply_health(scope: Any, send: Any, report: ReportCallback, *, readine
 
 
 async def reply_monitoring(
-    scope: Any, send: Any, metrics: Callable[[], bytes], report: ReportCallback, *, readiness: str = "/readyz", close: bool = False
-) -> None:
-    """Answer a request to the port without TLS: metrics and health."""
+    scope: Any, _: Any, send: Any, *, metrics: Callable[[], bytes], report: ReportCallback, readiness: str = "/readyz",
+    closes: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
+    """Answer a request to the port without TLS: metrics and health. `closes`: whether the answer closes the connection."""
     if scope["path"] == "/metrics":
         await reply(send, 200, metrics(), _METRICS_TYPE)
-    elif not await reply_health(scope, send, report, readiness=readiness, close=close):
+    elif not await reply_health(scope, send, report, readiness=readiness, close=closes()):
         await reply(send, 404, b"there are /metrics, /livez and /readyz\n")
 
 
@@ -184,9 +185,15 @@ class _BoundedProtocol(HttpToolsProtocol):
 
 
 class HttpListener:
-    """Serves an ASGI application on a socket. `dropped` is called as in `ClientTable`."""
+    """Serves an ASGI application on a socket; `context` returns the TLS context for each connection, if any.
 
-    def __init__(self, application: Any, *, max_connections: int, dropped: Callable[[str], None] = lambda _: None) -> None:
+    `dropped` is called as in `ClientTable`.
+    """
+
+    def __init__(
+        self, application: Any, listening: socket.socket, *, context: Callable[[], ssl.SSLContext] | None = None,
+        max_connections: int, dropped: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self._config = Config(
             application,
             http="httptools",
@@ -203,8 +210,8 @@ class HttpListener:
         self._config.load()
         self._state = ServerState()
         self._table = ClientTable(max_connections, dropped, time.monotonic)  # the event loop's clock
-        self._listening: socket.socket | None = None
-        self._context: Callable[[], ssl.SSLContext] | None = None
+        self._listening = listening
+        self._context = context
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references
 
     @property
@@ -212,19 +219,16 @@ class HttpListener:
         """The number of open connections."""
         return len(self._table)
 
-    async def start(self, listening: socket.socket, context: Callable[[], ssl.SSLContext] | None) -> None:
-        """Start accepting connections; `context` returns the TLS context for each."""
+    def start(self) -> None:
+        """Start accepting connections, in the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._listening, self._context = listening, context
-        listening.setblocking(False)  # noqa: FBT003 - its signature
         self._listen()
 
     def _listen(self) -> None:
-        if self._listening is not None and self._listening.fileno() >= 0:
+        if self._listening.fileno() >= 0:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        assert self._listening is not None  # noqa: S101 - it is being read
         for _ in range(_ACCEPTS):
             try:
                 accepted, address = self._listening.accept()
@@ -260,7 +264,7 @@ class HttpListener:
 
     async def close(self, seconds: float) -> bool:
         """Stop accepting and finish open requests within `seconds`. Return False if some were cut off."""
-        if self._listening is None or self._listening.fileno() < 0:
+        if self._listening.fileno() < 0:
             return True
         self._accept()  # otherwise clients in the kernel's queue are reset
         self._loop.remove_reader(self._listening)

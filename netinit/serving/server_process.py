@@ -51,6 +51,16 @@ def allow_descriptors(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+async def wait_readable(file: int | socket.socket) -> None:
+    """Wait until a descriptor or socket can be read."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(file, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(file)
+
+
 async def run_forever(name: str, task: Callable[[], Awaitable[None]], problems: MutableMapping[str, str], log: EventLog) -> None:
     """Restart a task whenever it ends; an error is in `problems` until then, and logged once."""
     last = ""

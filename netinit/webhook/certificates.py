@@ -11,7 +11,7 @@ import base64
 import binascii
 import datetime as dt
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string
@@ -21,8 +21,7 @@ _OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(NamedTuple):
     """A serving certificate, its key and the CA that signed it, as PEM."""
 
     authority: str
@@ -30,8 +29,7 @@ class Pair:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateInfo:
+class CertificateInfo(NamedTuple):
     """Parts of a certificate: validity in seconds since the epoch, and subject alternative names."""
 
     since: float
@@ -192,35 +190,30 @@ class CertificateState:
         return "".join(dict.fromkeys((self.current.authority, *next_pair, *self.earlier)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewalPlan:
-    """The lifetime in seconds, and the names, of the certificates to create."""
-
-    lifetime: float
-    names: tuple[str, ...]
-
-    @property
-    def overlap(self) -> float:
-        """Seconds between creating the next pair and serving it."""
-        return min(_OVERLAP_SECONDS, self.lifetime / 10)
+def overlap_seconds(lifetime: float) -> float:
+    """Return the seconds between creating the next pair and serving it."""
+    return min(_OVERLAP_SECONDS, lifetime / 10)
 
 
-def next_state(state: CertificateState | None, now: float, plan: RenewalPlan, *, announced: bool = True) -> CertificateState:
+def next_state(
+    state: CertificateState | None, now: float, *, names: tuple[str, ...], lifetime: float, announced: bool = True
+) -> CertificateState:
     """Return the state that the Secret should have; the same object if nothing is due.
 
-    `announced`: every caBundle has the next CA, so its pair may be served.
+    New certificates are for `names` and last `lifetime` seconds. `announced`: every caBundle has the next CA, so its pair
+    may be served.
     """
     if state is None or _is_unusable(state.current, now):
         if state is not None and state.next_pair is not None and not _is_unusable(state.next_pair, now):
             return _promote(state, state.next_pair, now)
-        return CertificateState(current=make_pair(plan.names, now=now, seconds=plan.lifetime))
+        return CertificateState(current=make_pair(names, now=now, seconds=lifetime))
     if state.next_pair is not None:
         if _is_unusable(state.next_pair, now):
             return replace(state, next_pair=None, waiting_since=0.0)
-        due = announced and now - state.waiting_since >= plan.overlap
+        due = announced and now - state.waiting_since >= overlap_seconds(lifetime)
         return _promote(state, state.next_pair, now) if due else state
-    if now >= describe(state.current.certificate).until - plan.lifetime / 3:
-        return replace(state, next_pair=make_pair(plan.names, now=now, seconds=plan.lifetime), waiting_since=now)
+    if now >= describe(state.current.certificate).until - lifetime / 3:
+        return replace(state, next_pair=make_pair(names, now=now, seconds=lifetime), waiting_since=now)
     return state
 
 
@@ -249,14 +242,13 @@ def _is_valid(text: str, now: float) -> bool:
 
 
 _CURRENT, _NEXT = ("authority.crt", "tls.crt", "tls.key"), ("next-authority.crt", "next.crt", "next.key")
-_PARTS = ("authority", "certificate", "key")
 
 
 def to_data(state: CertificateState) -> dict[str, str]:
     """Encode the state as the Secret's `data`."""
     texts = {"ca.crt": state.bundle, "older.crt": "".join(state.earlier)}
     for keys, pair in ((_CURRENT, state.current), (_NEXT, state.next_pair)):
-        texts |= {key: getattr(pair, part) for key, part in zip(keys, _PARTS, strict=True)} if pair else {}
+        texts |= dict(zip(keys, pair or (), strict=False))
     if state.next_pair is not None:
         texts["next-since"] = str(int(state.waiting_since))
     return {key: base64.b64encode(text.encode()).decode("ascii") for key, text in texts.items()}
@@ -271,8 +263,7 @@ def from_secret(secret: Tree) -> CertificateState | None:
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
     current, next_pair = (
-        Pair(**{part: texts[key] for key, part in zip(keys, _PARTS, strict=True)}) if all(map(texts.get, keys)) else None
-        for keys in (_CURRENT, _NEXT)
+        Pair(*[texts[key] for key in keys]) if all(map(texts.get, keys)) else None for keys in (_CURRENT, _NEXT)
     )
     return CertificateState(current=current, next_pair=next_pair, waiting_since=since, earlier=earlier) if current else None
 

@@ -9,21 +9,22 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.meshconfig import ProxyConfigResource, ProxyConfigs
-from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, runs_native_sidecars
+from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Namespace, runs_native_sidecars
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
 from netinit.webhook.certificates import (
     CertificateState,
-    RenewalPlan,
     bundle_patch,
     from_secret,
     next_state,
+    overlap_seconds,
     service_names,
     to_data,
 )
@@ -55,6 +56,7 @@ class WatchedCluster:
         self._config = config
         self._certificates = certificates
         self._wake = asyncio.Event()
+        self._lifetime = settings.certificate_lifetime / SECOND
         self._certificate_state: CertificateState | None = None
         self._versions: dict[str, Any] = {}  # of the last offer, by ConfigMap
         self._saved: Texts | None = None  # the last good configuration, as stored
@@ -67,13 +69,15 @@ class WatchedCluster:
         wanted = (
             (settings.config_map or settings.mesh_map, self._follow_config_maps),
             (settings.values_map, lambda: self._report_rejections(rejections)),
-            (settings.watch_namespaces, self._follow_namespaces),
-            (settings.watch_proxy_configs, self._follow_proxy_configs),
-            (settings.watches_nodes, self._follow_nodes),
+            (settings.watch_namespaces,
+             lambda: self._follow("namespaces", api.NAMESPACES, _read_namespace, self._publish_namespaces)),
+            (settings.watch_proxy_configs, lambda: self._follow(
+                AWAITED_CONFIGS, api.PROXY_CONFIGS, _read_proxy_config, self._publish_proxy_configs, optional=True)),  # of a CRD
+            (settings.watches_nodes, lambda: self._follow(AWAITED_NODES, api.NODES, runs_native_sidecars, self._publish_nodes)),
             (settings.certificate_secret, self._renew),
             (settings.webhook_config, self._keep_bundles),
             (settings.webhook_config and settings.ca_cert_file, self._announce_file),
-        )
+        )  # fmt: skip
         return [task() for is_wanted, task in wanted if is_wanted]
 
     def _watch(self, resource: Resource, name: str, namespace: str = "") -> Cache:
@@ -175,59 +179,28 @@ class WatchedCluster:
 
     # ---- objects that affect the injection of pods
 
-    async def _follow_namespaces(self) -> None:
-        """Publish the namespaces with OpenShift annotations for user and group ids."""
+    def _publish_namespaces(self, items: dict[Any, Namespace]) -> None:
+        self._state.namespaces = {one.name: one for one in items.values()}
 
-        def keep(tree: Tree) -> Any:
-            annotations = strings(mapping(tree.get("metadata")).get("annotations"))
-            kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
-            return {"annotations": kept} if kept else None
+    def _publish_nodes(self, items: dict[tuple[str, str], bool]) -> None:
+        kubelets = Kubelets(by_node={name: is_native for (_, name), is_native in items.items()})
+        older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+        use = "native sidecars" if kubelets.run_native_sidecars() else older
+        self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
 
-        def publish(items: dict[str, Any]) -> None:
-            self._state.namespaces = items
-
-        await self._follow("namespaces", api.NAMESPACES, keep, publish)
-
-    async def _follow_nodes(self) -> None:
-        """Publish for each node whether its kubelet supports native sidecars."""
-
-        def publish(items: dict[str, Any]) -> None:
-            kubelets = Kubelets(by_node=items)
-            older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
-            use = "native sidecars" if kubelets.run_native_sidecars() else older
-            self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
-            self._state.awaited.discard(AWAITED_NODES)
-
-        await self._follow("nodes", api.NODES, runs_native_sidecars, publish)
-
-    async def _follow_proxy_configs(self) -> None:
-        """Publish the ProxyConfig resources; none if the cluster lacks the CRD."""
-
-        def keep(tree: Tree) -> Any:
-            try:
-                return ProxyConfigResource.parse(tree)
-            except ConfigError as error:  # the CRD may be of another Istio release
-                return error
-
-        def publish(items: dict[Any, Any]) -> None:
-            refused = [str(one) for one in items.values() if isinstance(one, ConfigError)]
-            self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
-            found = [one for one in items.values() if not isinstance(one, ConfigError)]
-            configs = ProxyConfigs.of(found, self._settings.revision)
-            self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
-            self._state.awaited.discard(AWAITED_CONFIGS)
-
-        await self._follow("ProxyConfig resources", api.PROXY_CONFIGS, keep, publish, is_namespaced=True)
+    def _publish_proxy_configs(self, items: dict[Any, ProxyConfigResource | ConfigError]) -> None:
+        refused = [str(one) for one in items.values() if isinstance(one, ConfigError)]
+        self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
+        found = [one for one in items.values() if not isinstance(one, ConfigError)]
+        configs = ProxyConfigs.of(found, self._settings.revision)
+        self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)
 
     async def _follow(
         self, label: str, resource: Resource, keep: Callable[[Tree], Any], publish: Callable[[dict[Any, Any]], None], *,
-        is_namespaced: bool = False,
+        optional: bool = False,
     ) -> None:  # fmt: skip
-        """Watch a resource, in all namespaces if `is_namespaced`, and publish what `keep` returns for each object.
-
-        A resource of namespaces is one of a CRD, which the cluster may lack.
-        """
-        cache = Cache(self._client, resource, keep=keep, optional=is_namespaced)
+        """Watch a resource, in all namespaces, and publish what `keep` returns for each object; `optional` as in `Cache`."""
+        cache = Cache(self._client, resource, keep=keep, optional=optional)
         published: dict[tuple[str, str], Any] | None = None
 
         async def react() -> None:
@@ -235,7 +208,8 @@ class WatchedCluster:
             self._problems.note(label, cache.error)
             if cache.synced and cache.items != published:
                 published = dict(cache.items)
-                publish(published if is_namespaced else {name: value for (_, name), value in published.items()})
+                publish(published)
+                self._state.awaited.discard(label)
             await asyncio.sleep(_PUBLISH_SECONDS)
 
         await follow([cache], react)
@@ -245,22 +219,22 @@ class WatchedCluster:
     async def _renew(self) -> None:
         """Renew the certificate in the Secret together with other replicas, and serve its current pair."""
         name = self._settings.certificate_secret
-        names = service_names(self._settings.service, self._namespace)
-        plan = RenewalPlan(lifetime=self._settings.certificate_lifetime / SECOND, names=names)
         cache = self._watch(api.SECRETS, name, self._namespace)
 
         async def react() -> None:
             self._problems.note(f"Secret {self._namespace}/{name}", cache.error)
             if cache.synced:
-                await self.renew_step(cache.get(name, self._namespace), plan)
+                await self.renew_step(cache.get(name, self._namespace))
 
-        await follow([cache], react, seconds=min(_RESYNC_SECONDS, plan.overlap / 4))
+        await follow([cache], react, seconds=min(_RESYNC_SECONDS, overlap_seconds(self._lifetime) / 4))
 
-    async def renew_step(self, secret: Tree | None, plan: RenewalPlan) -> None:
+    async def renew_step(self, secret: Tree | None) -> None:
         """Do what is due for the Secret, and serve its certificate."""
         label = f"Secret {self._namespace}/{self._settings.certificate_secret}"
         current = from_secret(secret) if secret else self._certificate_state  # recreate a deleted Secret
-        target = await asyncio.to_thread(next_state, current, time.time(), plan, announced=self.announced)
+        names = service_names(self._settings.service, self._namespace)
+        work = partial(next_state, names=names, lifetime=self._lifetime, announced=self.announced)
+        target = await asyncio.to_thread(work, current, time.time())
         if target is not current or secret is None:
             try:
                 await self._write_secret(secret, target)
@@ -330,3 +304,17 @@ class WatchedCluster:
             return False
         self._problems.note(label, "")
         return not patch
+
+
+def _read_namespace(tree: Tree) -> Namespace | None:
+    """Return a namespace with OpenShift's annotations for user and group ids; None without them."""
+    annotations = strings(mapping(tree.get("metadata")).get("annotations"))
+    kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
+    return Namespace(name=api.name_of(tree)[1], annotations=kept) if kept else None
+
+
+def _read_proxy_config(tree: Tree) -> ProxyConfigResource | ConfigError:
+    try:
+        return ProxyConfigResource.parse(tree)
+    except ConfigError as error:  # the CRD may be of another Istio release
+        return error

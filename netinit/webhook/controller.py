@@ -12,7 +12,7 @@ from typing import Any
 from netinit.base.errors import ConfigError
 from netinit.kernel import identify_content
 from netinit.serving.event_log import EventLog
-from netinit.serving.server_process import run_forever
+from netinit.serving.server_process import run_forever, wait_readable
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, config_files, read_files
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
@@ -125,16 +125,9 @@ class WatchedFiles:
 
     async def wait(self, seconds: float) -> None:
         """Return after a change since the last call, or after `seconds`."""
-        loop, happened = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._descriptor, happened.set)
-        try:
+        with contextlib.suppress(TimeoutError, BlockingIOError):
             async with asyncio.timeout(seconds):
-                await happened.wait()
-        except TimeoutError:
-            return
-        finally:
-            loop.remove_reader(self._descriptor)
-        with contextlib.suppress(BlockingIOError):
+                await wait_readable(self._descriptor)
             while os.read(self._descriptor, _READ_BYTES):
                 pass
 

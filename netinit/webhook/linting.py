@@ -75,34 +75,6 @@ def by_severity(stops_pods: bool) -> str:
     return ERROR if stops_pods else WARNING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
-    """A webhook, the name of its MutatingWebhookConfiguration, and the subject of findings about it.
-
-    `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot be created without its answer.
-    """
-
-    tree: Tree
-    parsed: Webhook
-    configuration: str
-    subject: str
-    service: tuple[str, str]
-    fails: bool
-
-
-def find_hooks(configurations: Iterable[Tree]) -> Iterator[Hook]:
-    """Yield the webhooks that inject sidecars, by their name or path."""
-    for tree in configurations:
-        with contextlib.suppress(ConfigError):  # the API server would have rejected it
-            for item, webhook in parse_injectors(tree):
-                service = mapping(mapping(item.get("clientConfig")).get("service"))
-                yield Hook(
-                    tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
-                    service=(string(service.get("namespace")), string(service.get("name"))),
-                    fails=item.get("failurePolicy", "Fail") == "Fail",
-                )  # fmt: skip
-
-
 def metadata_of(tree: Tree) -> Tree:
     """Return an object's metadata."""
     return mapping(tree.get("metadata"))
@@ -141,13 +113,13 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
-    hooks = list(find_hooks(by_kind.get(HOOKS, [])))
+    hooks = list(find_hooks(by_kind, whole=whole))
     found = list(_check_templates(by_kind.get("ConfigMap", [])))
     if not hooks:
         return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
-        found += _HookCheck(hook, by_kind, whole=whole).check(now)
+        found += hook.check(now)
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
     found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
@@ -187,11 +159,20 @@ def _containers_of(workload: Tree) -> list[Tree]:
     return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
 
 
-@dataclass(frozen=True, slots=True)
-class _HookCheck:
-    """The checks of a webhook, and of what stands behind it: its Service, endpoints, Deployments and CA bundle."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A webhook, the name of its MutatingWebhookConfiguration, and the objects behind it: Service, endpoints, Deployments, Secrets.
 
-    hook: Hook
+    `subject`: as findings name it. `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot
+    be created without its answer. `whole`: as in `lint`.
+    """
+
+    tree: Tree
+    parsed: Webhook
+    configuration: str
+    subject: str
+    service: tuple[str, str]
+    fails: bool
     by_kind: ByKind
     whole: bool
 
@@ -203,122 +184,127 @@ class _HookCheck:
         yield from self._check_server()
 
     def _check_webhook(self) -> _Found:
-        hook, namespace, matches = self.hook, self.hook.service[0], self.hook.parsed.matches
+        namespace, matches = self.service[0], self.parsed.matches
         own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
         pods = [labels for _, labels in self.deployments] or [{}, {_COMPONENT: _OURS}]
-        if namespace and hook.fails and all(matches(own, labels) for labels in pods):
-            yield finding("own-namespace", hook.subject, namespace=namespace)
-        if hook.fails and matches(system, {}):
-            yield finding("system-namespace", hook.subject, namespace=_SYSTEM)
-        seconds = hook.tree.get("timeoutSeconds", _MAX_SECONDS)
+        if namespace and self.fails and all(matches(own, labels) for labels in pods):
+            yield finding("own-namespace", self.subject, namespace=namespace)
+        if self.fails and matches(system, {}):
+            yield finding("system-namespace", self.subject, namespace=_SYSTEM)
+        seconds = self.tree.get("timeoutSeconds", _MAX_SECONDS)
         if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
-            yield finding("timeout", hook.subject, seconds=seconds)
-        if hook.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-            yield finding("side-effects", hook.subject)
+            yield finding("timeout", self.subject, seconds=seconds)
+        if self.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
+            yield finding("side-effects", self.subject)
 
-    def _services(self) -> list[Tree]:
-        return [tree for tree in self.by_kind.get("Service", []) if self._is_named(tree)]
+    def _near(self, kind: str) -> list[Tree]:
+        """Return the objects of a kind in the Service's namespace."""
+        return [tree for tree in self.by_kind.get(kind, []) if metadata_of(tree).get("namespace") == self.service[0]]
 
-    def _is_named(self, tree: Tree) -> bool:
-        return (metadata_of(tree).get("namespace"), metadata_of(tree).get("name")) == self.hook.service
+    def _services(self, kind: str = "Service") -> list[Tree]:
+        return [tree for tree in self._near(kind) if name_of(tree) == self.service[1]]
 
     @property
     def deployments(self) -> list[tuple[Tree, dict[str, str]]]:
         """The Deployments of the Service's pods, each with the pods' labels."""
         selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in self._services()]
-        near = [tree for tree in self.by_kind.get("Deployment", []) if metadata_of(tree).get("namespace") == self.hook.service[0]]
-        found = [(tree, labels_of(template_of(tree))) for tree in near]
+        found = [(tree, labels_of(template_of(tree))) for tree in self._near("Deployment")]
         return [(tree, labels) for tree, labels in found if any(one and one.items() <= labels.items() for one in selectors)]
 
     def _check_server(self) -> _Found:
         """Find a Service or pods that are missing, and what would stop all pods at once."""
-        hook, (namespace, name) = self.hook, self.hook.service
-        service, severity = f"Service {namespace}/{name}", by_severity(hook.fails)
+        namespace, name = self.service
+        service, severity = f"Service {namespace}/{name}", by_severity(self.fails)
         if not name:
             return
         if not self._services():
             if self.whole or self.by_kind.get("Service"):
-                yield finding("no-service", hook.subject, severity=severity, service=service)
+                yield finding("no-service", self.subject, severity=severity, service=service)
             return
         if self.whole and not self._has_ready_pods():
-            effect = "no pod can be created" if hook.fails else "pods are created without a sidecar"
-            yield finding("no-endpoints", hook.subject, severity=severity, service=service, effect=effect, namespace=namespace)
-        for deployment, labels in self.deployments if hook.fails else ():
-            yield from _check_replicas(deployment, labels, self.by_kind)
+            effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
+            yield finding("no-endpoints", self.subject, severity=severity, service=service, effect=effect, namespace=namespace)
+        for deployment, labels in self.deployments if self.fails else ():
+            yield from self._check_replicas(deployment, labels)
+
+    def _check_replicas(self, deployment: Tree, labels: Mapping[str, str]) -> _Found:
+        subject = subject_of("Deployment", deployment)
+        replicas = mapping(deployment.get("spec")).get("replicas", 1)
+        scaled = [mapping(tree.get("spec")).get("scaleTargetRef") for tree in self.by_kind.get("HorizontalPodAutoscaler", [])]
+        is_scaled = any(mapping(one).get("name") == name_of(deployment) for one in scaled)
+        if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
+            yield finding("one-replica", subject, replicas=replicas)
+        budgets = [mapping(mapping(tree.get("spec")).get("selector")) for tree in self._near("PodDisruptionBudget")]
+        if not any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets):
+            yield finding("no-disruption-budget", subject)
 
     def _has_ready_pods(self) -> bool:
         """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
-        namespace, name = self.hook.service
-        slices = [tree for tree in self.by_kind.get("EndpointSlice", []) if metadata_of(tree).get("namespace") == namespace]
-        ends = [mapping(one) for tree in slices if labels_of(tree).get(_SLICE_OF) == name for one in sequence(tree.get("endpoints"))]
+        slices = [tree for tree in self._near("EndpointSlice") if labels_of(tree).get(_SLICE_OF) == self.service[1]]
+        ends = [mapping(one) for tree in slices for one in sequence(tree.get("endpoints"))]
         is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
-        old = [tree for tree in self.by_kind.get("Endpoints", []) if self._is_named(tree)]
-        return is_ready or any(sequence(mapping(one).get("addresses")) for tree in old for one in sequence(tree.get("subsets")))
+        old = [one for tree in self._services("Endpoints") for one in sequence(tree.get("subsets"))]
+        return is_ready or any(sequence(mapping(one).get("addresses")) for one in old)
 
     def _check_bundle(self, now: float) -> _Found:
         """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
-        hook = self.hook
-        text = string(mapping(hook.tree.get("clientConfig")).get("caBundle"))
+        text = string(mapping(self.tree.get("clientConfig")).get("caBundle"))
         if not text:
-            if self.whole and hook.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
-                yield finding("no-bundle", hook.subject)
+            if self.whole and self.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
+                yield finding("no-bundle", self.subject)
             return
         try:
             bundle = base64.b64decode(text, validate=True).decode()
             ends = [describe(one).until for one in split_pem(bundle)]
         except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
-            yield finding("bad-bundle", hook.subject, problem=f": {error}")
+            yield finding("bad-bundle", self.subject, problem=f": {error}")
             return
         if not ends:
-            yield finding("bad-bundle", hook.subject, problem="")
+            yield finding("bad-bundle", self.subject, problem="")
         elif max(ends) <= now:
-            yield finding("expired-bundle", hook.subject)
+            yield finding("expired-bundle", self.subject)
         elif max(ends) <= now + _SOON:
-            yield finding("expiring-bundle", hook.subject, days=(max(ends) - now) / 86400)
+            yield finding("expiring-bundle", self.subject, days=(max(ends) - now) / 86400)
         served = self._find_served_certificates()
         if served and not any(leads_to(chain, bundle) for chain in served.values()):
-            yield finding("wrong-bundle", hook.subject, secrets=", ".join(served))
+            yield finding("wrong-bundle", self.subject, secrets=", ".join(served))
 
     def _check_writer(self) -> _Found:
         """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
-        hook, revision, service = self.hook, self.hook.parsed.revision, self.hook.service[1]
-        if not revision or not service or service.startswith("istiod") or not hook.parsed.name.endswith(_PATCHED):
+        revision, service = self.parsed.revision, self.service[1]
+        if not revision or not service or service.startswith("istiod") or not self.parsed.name.endswith(_PATCHED):
             return
         labels = [labels_of(tree) for tree in self.by_kind.get("Deployment", [])]
         may_run = not self.whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
         who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
         yield finding(
-            "claimed-by-istiod", hook.subject, severity=by_severity(may_run), revision=revision, who=who,
-            configuration=hook.configuration,
+            "claimed-by-istiod", self.subject, severity=by_severity(may_run), revision=revision, who=who,
+            configuration=self.configuration,
         )  # fmt: skip
 
     def _find_served_certificates(self) -> dict[str, str]:
         """Return the certificates that are valid for the webhook's Service, by Secret."""
-        namespace, service = self.hook.service
+        namespace, service = self.service
         found = {}
-        for secret in self.by_kind.get("Secret", []):
-            try:
+        for secret in self._near("Secret") if service else ():
+            with contextlib.suppress(binascii.Error, UnicodeDecodeError, ConfigError):  # not a TLS Secret
                 chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
-                is_near = metadata_of(secret).get("namespace") == namespace
-                if service and is_near and not find_missing_name(describe(chain), service, namespace):
+                if not find_missing_name(describe(chain), service, namespace):
                     found[f"{namespace}/{name_of(secret)}"] = chain
-            except (binascii.Error, UnicodeDecodeError, ConfigError):
-                continue  # not a TLS Secret
         return found
 
 
-def _check_replicas(deployment: Tree, labels: Mapping[str, str], by_kind: ByKind) -> _Found:
-    subject = subject_of("Deployment", deployment)
-    replicas = mapping(deployment.get("spec")).get("replicas", 1)
-    scalers = [mapping(mapping(tree.get("spec")).get("scaleTargetRef")) for tree in by_kind.get("HorizontalPodAutoscaler", [])]
-    is_scaled = any(one.get("name") == name_of(deployment) for one in scalers)
-    if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
-        yield finding("one-replica", subject, replicas=replicas)
-    namespace = metadata_of(deployment).get("namespace")
-    budgets = [tree for tree in by_kind.get("PodDisruptionBudget", []) if metadata_of(tree).get("namespace") == namespace]
-    selectors = [strings(mapping(mapping(tree.get("spec")).get("selector")).get("matchLabels")) for tree in budgets]
-    if not any(one.items() <= labels.items() for one in selectors):
-        yield finding("no-disruption-budget", subject)
+def find_hooks(by_kind: ByKind, *, whole: bool) -> Iterator[Hook]:
+    """Yield the webhooks that inject sidecars, by their name or path."""
+    for tree in by_kind.get(HOOKS, []):
+        with contextlib.suppress(ConfigError):  # the API server would have rejected it
+            for item, webhook in parse_injectors(tree):
+                service = mapping(mapping(item.get("clientConfig")).get("service"))
+                yield Hook(
+                    tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
+                    service=(string(service.get("namespace")), string(service.get("name"))),
+                    fails=item.get("failurePolicy", "Fail") == "Fail", by_kind=by_kind, whole=whole,
+                )  # fmt: skip
 
 
 def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> _Found:

@@ -112,24 +112,28 @@ def read_files(settings: ServeSettings) -> Texts:
 def _read(flag: str, name: str, key: str, *, optional: bool = False) -> str | None:
     if not name:
         return None
-    path = Path(name)
-    if path.is_dir():
-        path /= key
+    path = Path(name) / key if Path(name).is_dir() else Path(name)
+    if optional and not path.exists():
+        return None
+    try:
+        return _read_text(path, _MAX_FILE_BYTES)
+    except ConfigError as error:
+        raise ConfigError(f"{flag}: {error}") from error
+
+
+def _read_text(path: Path, most: int) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        if optional:
-            return None
-        raise ConfigError(f"{flag}: {path} does not exist") from None
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path} cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError(f"{flag}: {path} is longer than {_MAX_FILE_BYTES >> 20} MiB")
-    try:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise ConfigError(f"{path} is longer than {most >> 20} MiB")
         return data.decode()
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{flag}: {path} is not UTF-8: byte {error.start}") from error
+        raise ConfigError(f"{path} is not UTF-8: byte {error.start}") from error
 
 
 # ---- certificates
@@ -196,11 +200,10 @@ class CertificateLoader:
         if not name:
             return ""
         try:
-            with Path(name).open("rb") as file:
-                text = file.read(_MAX_CERTIFICATE_BYTES).decode()
+            text = _read_text(Path(name), _MAX_CERTIFICATE_BYTES)
             problem = "" if text.strip() else f"{name} is empty"
-        except (OSError, UnicodeDecodeError) as error:
-            text, problem = "", f"{name} cannot be read: {error}"
+        except ConfigError as error:
+            text, problem = "", str(error)
         self._state.problems.note(flag, problem)
         return "" if problem else text
 

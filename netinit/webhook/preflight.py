@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import Tree, string
+from netinit.inject.settings import node_info, parse_version
 from netinit.inject.webhooks import Webhook, parse_webhooks
 from netinit.options import BACKENDS
 from netinit.webhook import linting
@@ -51,7 +52,7 @@ def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
     """Return the Kubernetes platforms of these nodes, each with one node's name."""
     found: dict[str, str] = {}
     for tree in nodes:
-        info = _node_info(tree)
+        info = node_info(tree)
         for platform, field, pattern in _PLATFORMS:
             if pattern.search(info.get(field, "")):
                 found.setdefault(platform, name_of(tree))
@@ -64,8 +65,8 @@ def _check_versions(planned: Sequence[Tree], cluster: ByKind, version: str) -> I
     if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
         return
     versions = {"the API server": version}
-    versions |= {f"the kubelet of node {name_of(tree)}": _node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
-    old = [f"{name} is {text}" for name, text in versions.items() if (number := _parse_version(text)) and number < NATIVE_SIDECARS]
+    versions |= {f"the kubelet of node {name_of(tree)}": node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
+    old = [f"{name} is {text}" for name, text in versions.items() if (number := parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
         yield finding("native-sidecars", "Kubernetes", older=linting.join_some(old, 3))
 
@@ -97,8 +98,8 @@ def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Insta
 
 
 def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
-    texts = {name_of(tree): _node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
-    kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := _parse_version(text))}
+    texts = {name_of(tree): node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
+    kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := parse_version(text))}
     arguments = _arguments(planned, "DaemonSet")
     for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
         if too_old := [name for name, number in kernels.items() if number < backend.oldest_kernel]:
@@ -110,21 +111,11 @@ def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Install
 
 def _nodes(cluster: ByKind) -> list[Tree]:
     """Return the Linux nodes."""
-    return [tree for tree in cluster.get("Node", []) if _node_info(tree).get("operatingSystem", "linux") == "linux"]
-
-
-def _node_info(tree: Tree) -> dict[str, str]:
-    return strings(mapping(mapping(tree.get("status")).get("nodeInfo")))
+    return [tree for tree in cluster.get("Node", []) if node_info(tree).get("operatingSystem", "linux") == "linux"]
 
 
 def _of_kind(planned: Sequence[Tree], kind: str) -> list[Tree]:
     return [tree for tree in planned if tree.get("kind") == kind]
-
-
-def _parse_version(version: str) -> tuple[int, int] | None:
-    """Parse major and minor version of `v1.29.3+k3s1` or `6.1.0-18-amd64`."""
-    found = re.match(r"v?(\d{1,9})\.(\d{1,9})", version)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:

@@ -22,7 +22,7 @@ from netinit.base.logs import level_of
 from netinit.kernel import children
 from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
 from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
-from netinit.serving.server_process import allow_descriptors, listen, memory_limit
+from netinit.serving.server_process import allow_descriptors, listen, memory_limit, wait_readable
 from netinit.webhook import review
 from netinit.webhook.controller import Controller
 from netinit.webhook.loaders import CertificateLoader
@@ -75,21 +75,19 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
         state, log=log, metrics=metrics, max_reviews=settings.max_reviews, max_bytes=_clamp(_MIN_BYTES, memory // 16, _MAX_BYTES),
         wants_certificate=bool(settings.client_ca_file),
     )  # fmt: skip
-
-    async def monitor(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
-        await reply_monitoring(scope, send, metrics.text, state.report, close=state.draining)
-
     reviews = HttpListener(
-        application, max_connections=max_connections, dropped=lambda stage: metrics.dropped.labels(stage).inc()
-    )
-    monitoring = HttpListener(monitor, max_connections=_MONITORING_CONNECTIONS)
+        application, reviews_socket, context=certificates.context, max_connections=max_connections,
+        dropped=lambda stage: metrics.dropped.labels(stage).inc(),
+    )  # fmt: skip
+    monitor = partial(reply_monitoring, metrics=metrics.text, report=state.report, closes=lambda: state.draining)
+    monitoring = HttpListener(monitor, monitoring_socket, max_connections=_MONITORING_CONNECTIONS)
     adopt_library_logs(log)
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     tasks = asyncio.create_task(controller.run())
-    await monitoring.start(monitoring_socket, None)
-    await reviews.start(reviews_socket, certificates.context)
+    monitoring.start()
+    reviews.start()
     log.event("info", f"serving reviews on port {settings.port}, metrics on port {settings.monitoring_port}")
     await stop_requested.wait()
     log.event("info", "stopping: reviews in progress are finished")
@@ -280,7 +278,10 @@ async def run_in_child(work: Callable[[], ReviewAnswer], deadline: float) -> Rev
     """Return the result of `work`, run in a child. Raises Interruption at a limit, `deadline` (loop time) or its death."""
     child = children.start(lambda _: _work_in_child(work), seconds=_ANSWER_SECONDS, what="the review", keeps_groups=True)
     try:
-        await _await_answer(child, deadline)
+        async with asyncio.timeout_at(deadline):
+            await wait_readable(child.fileno())
+            while child.read():
+                await wait_readable(child.fileno())
         return child.receive()  # type: ignore[no-any-return]
     except (NetinitError, TimeoutError):
         raise Interruption from None
@@ -300,20 +301,3 @@ def _work_in_child(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
     for kind, limit in ((resource.RLIMIT_CPU, _CHILD_CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(kind, (limit, limit))
     return work()
-
-
-async def _await_answer(child: children.Child, deadline: float) -> None:
-    """Wait for the answer. Raises TimeoutError."""
-    loop = asyncio.get_running_loop()
-    complete = asyncio.Event()
-
-    def read() -> None:
-        if not child.read():
-            complete.set()
-
-    loop.add_reader(child.fileno(), read)
-    try:
-        async with asyncio.timeout_at(deadline):
-            await complete.wait()
-    finally:
-        loop.remove_reader(child.fileno())

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from netinit.base.tree import Tree, mapping
 from netinit.inject.settings import Namespace
 from netinit.webhook.configuration import Served
 
@@ -38,7 +36,7 @@ class ServingState:
 
     served: Served | None = None
     certificate_expires: float = 0.0
-    namespaces: Mapping[str, Tree] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     namespaces_source: str = "the review alone"
     awaited: set[str] = field(default_factory=set)
     draining: bool = False
@@ -47,9 +45,8 @@ class ServingState:
     cluster_problems: Problems = field(default_factory=Problems)
 
     def namespace(self, name: str) -> Namespace:
-        """Return a namespace's known labels and annotations."""
-        known = mapping(self.namespaces.get(name))
-        return Namespace(name=name, labels=mapping(known.get("labels")), annotations=mapping(known.get("annotations")))
+        """Return the namespace, with its annotations if they are known."""
+        return self.namespaces.get(name) or Namespace(name=name)
 
     def find_obstacle(self) -> str:
         """Return why reviews cannot be answered yet; empty if they can."""
@@ -87,38 +84,11 @@ def format_date(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-_GAUGES: dict[str, tuple[str, Callable[[ServingState], float]]] = {
-    "netinit_webhook_configuration_generation": (
-        "The configuration in use, counted from 1.", lambda state: state.served.generation if state.served else 0,
-    ),
-    "netinit_webhook_configuration_error": (
-        "1 while the newest configuration is not taken and an older one is in use.",
-        lambda state: int(bool(state.configuration_problem)),
-    ),
-    "netinit_webhook_configuration_restored": (
-        "1 while a configuration from before a restart is in use, since the newest one is invalid.",
-        lambda state: int(state.served.is_restored) if state.served else 0,
-    ),
-    "netinit_webhook_broken_templates": (
-        "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
-        lambda state: len(state.served.config.broken) if state.served else 0,
-    ),
-    "netinit_webhook_certificate_expiry_timestamp_seconds": (
-        "When the serving certificate ends.", lambda state: state.certificate_expires,
-    ),
-    "netinit_webhook_cluster_error": (
-        "1 while the cluster's API cannot be asked, or refuses.",
-        lambda state: int(bool(state.cluster_problems or "cluster" in state.problems)),
-    ),
-}  # fmt: skip
-
-
 class Metrics:
     """Counters, and gauges that read the server's state when scraped. Istio's names, for its dashboards, and netinit's own."""
 
     def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
-        # Dashboards do not use `_created` series.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
         self._registry = CollectorRegistry()
         own: Any = {"registry": self._registry}
         self.requests = Counter("sidecar_injection_requests_total", "Reviews that came in.", **own)
@@ -131,9 +101,23 @@ class Metrics:
         self.in_flight = Gauge("netinit_webhook_reviews_in_flight", "Reviews being answered.", **own)
         dropped = "Connections that made room for others, by their stage; or refused."
         self.dropped = Counter("netinit_webhook_connections_dropped_total", dropped, ["stage"], **own)
-        Gauge("netinit_webhook_connections", "Open connections, counted from accept.", **own).set_function(connections)
-        for name, (text, read) in _GAUGES.items():
-            Gauge(name, text, **own).set_function(partial(read, state))
+
+        def gauge(name: str, text: str, read: Callable[[], float]) -> None:
+            Gauge(name, text, **own).set_function(read)
+
+        gauge("netinit_webhook_connections", "Open connections, counted from accept.", connections)
+        counted = "The configuration in use, counted from 1."
+        gauge("netinit_webhook_configuration_generation", counted, lambda: state.served.generation if state.served else 0)
+        newest = "1 while the newest configuration is not taken and an older one is in use."
+        gauge("netinit_webhook_configuration_error", newest, lambda: bool(state.configuration_problem))
+        restored = "1 while a configuration from before a restart is in use, since the newest one is invalid."
+        gauge("netinit_webhook_configuration_restored", restored, lambda: bool(state.served and state.served.is_restored))
+        broken = "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused."
+        gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
+        ends = "When the serving certificate ends."
+        gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
+        asked = "1 while the cluster's API cannot be asked, or refuses."
+        gauge("netinit_webhook_cluster_error", asked, lambda: bool(state.cluster_problems or "cluster" in state.problems))
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:
         """Count an answered review; `seconds` from its headers to the answer."""

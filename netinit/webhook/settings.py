@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from netinit.golang.template import FunctionError
-from netinit.golang.times import parse_duration
+from functools import partial
+
 from netinit.inject.settings import Kubelets
 from netinit.inject.settings import Settings as InjectionSettings
 from netinit.options import AUTO, kinds
@@ -13,23 +13,10 @@ from netinit.options.kinds import COUNT, LOG_LEVELS, PATH, PORT, SWITCH, YES_NO_
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
-_MAX_DURATION = 10 * 365 * 24 * _HOUR
-
-
-def read_duration(text: str) -> int:
-    """Parse a Go duration (1h30m, 2s, 500ms) into nanoseconds; 0 is allowed. Raises ValueError."""
-    try:
-        total = parse_duration(text)
-    except FunctionError:
-        total = -1
-    if total < 0:
-        raise ValueError("is not a duration such as 5s, 500ms or 2160h")
-    if total > _MAX_DURATION:
-        raise ValueError("is longer than ten years")
-    return total
-
-
-_DURATION = Kind(metavar="DURATION", read=read_duration, write=lambda value: kinds.write_duration(value) if value else "0s")
+DURATION = Kind(
+    metavar="DURATION", read=partial(kinds.read_duration, low=0, high=10 * 365 * 24 * _HOUR, which="one of at most ten years"),
+    write=lambda value: kinds.write_duration(value) if value else "0s",
+)  # fmt: skip
 _TEXT = Kind(metavar="NAME", read=str)
 _BOOL = Kind(metavar="true|false", read=kinds.read_bool, write=kinds.write_bool, words=("true", "false"))
 
@@ -87,7 +74,7 @@ class ServeSettings(DeclaredOptions):
         "--certificateSecret", _TEXT, default="",
         help_text="Create and renew an authority and a certificate in this Secret, instead of reading files.")
     certificate_lifetime: int = plain(
-        "--certificateLifetime", _DURATION, default=90 * 24 * _HOUR,
+        "--certificateLifetime", DURATION, default=90 * 24 * _HOUR,
         help_text="How long a created certificate is valid; it is renewed after two thirds of that.")
     service: str = plain("--serviceName", _TEXT, default="netinit-webhook", help_text="The Service of this server.")
     webhook_config: str = plain(
@@ -105,9 +92,9 @@ class ServeSettings(DeclaredOptions):
         help_text="Watch ProxyConfig resources (networking.istio.io), and merge them into the pods' proxy configuration.")
     health_file: str = plain(
         "--healthCheckFile", PATH, default="", help_text="Write ok to this file while the server is healthy.")
-    health_interval: int = plain("--healthCheckInterval", _DURATION, default=0, help_text="How often to write this file; 0: never.")
+    health_interval: int = plain("--healthCheckInterval", DURATION, default=0, help_text="How often to write this file; 0: never.")
     shutdown_delay: int = plain(
-        "--shutdownDelay", _DURATION, default=5 * SECOND,
+        "--shutdownDelay", DURATION, default=5 * SECOND,
         help_text="How long to keep serving after SIGTERM, until no new reviews arrive.")
     max_reviews: int = plain("--maxReviews", COUNT, default=128, help_text="Maximum number of waiting reviews; further ones get 503.")
     max_connections: int = plain(

@@ -9,7 +9,7 @@ from netinit.base.tree import Tree, mapping, sequence
 from netinit.kube import client as api
 from netinit.kube.access import find_access
 from netinit.kube.client import Client, Resource, ask_once
-from netinit.webhook.linting import CA_CONFIG_MAP, find_hooks, metadata_of
+from netinit.webhook.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
 
 _LINTED = (
     api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,
@@ -36,7 +36,7 @@ async def _survey(client: Client) -> list[Tree]:
                 raise
     with contextlib.suppress(ClusterError):
         trees += await _list(client, api.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
-    for namespace in sorted({hook.service[0] for hook in find_hooks(trees)} - {""}):
+    for namespace in sorted({hook.service[0] for hook in find_hooks({HOOKS: trees}, whole=True)} - {""}):
         for resource in (api.SECRETS, api.CONFIG_MAPS):
             with contextlib.suppress(ClusterError):
                 trees += await _list(client, resource, namespace)

@@ -10,7 +10,7 @@ import click
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.cli.flags import FlagCommand, optional_packages, read_value
-from netinit.webhook.settings import SECOND, ServeSettings, read_duration
+from netinit.webhook.settings import DURATION, SECOND, ServeSettings
 
 _SLACK = 0.01  # seconds, as in Istio's probe
 
@@ -37,7 +37,7 @@ def probe(path: str, interval: str) -> int:
 
     Exit codes: 0 it is, 1 the file is older than the interval, or does not exist.
     """
-    allowed = read_value(interval, read_duration, "--interval") / SECOND + _SLACK
+    allowed = read_value(interval, DURATION.read, "--interval") / SECOND + _SLACK
     try:
         age = time.time() - Path(path).stat().st_mtime
     except OSError as error:

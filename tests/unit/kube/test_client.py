@@ -233,7 +233,8 @@ def names(cache):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(client_module, "_PAUSES", (0.001, 0.01))
+    monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(client_module, "_MAX_PAUSE", 0.01)
 
 
 def test_a_cache_lists_and_then_follows(quick):

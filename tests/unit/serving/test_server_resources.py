@@ -80,6 +80,6 @@ def test_the_monitoring_port_answers_metrics_and_health(path, status, body):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(reply_monitoring({"path": path, "query_string": b""}, send, lambda: b"m", lambda _: (False, "not yet")))
+    asyncio.run(reply_monitoring({"path": path, "query_string": b""}, None, send, metrics=lambda: b"m", report=lambda _: (False, "not yet")))
     assert sent[0]["status"] == status
     assert sent[1]["body"].startswith(body)

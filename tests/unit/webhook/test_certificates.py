@@ -18,7 +18,6 @@ from netinit.base.errors import ConfigError
 from netinit.webhook.certificates import (
     CertificateInfo,
     CertificateState,
-    RenewalPlan,
     bundle_patch,
     check,
     describe,
@@ -39,7 +38,7 @@ NAMES = service_names("netinit-webhook", "mesh")
 
 
 def plan(lifetime=90 * DAY):
-    return RenewalPlan(lifetime=lifetime, names=NAMES)
+    return {"lifetime": lifetime, "names": NAMES}
 
 
 PAIR = make_pair(NAMES, now=NOW, seconds=90 * DAY)
@@ -157,35 +156,35 @@ def test_what_cannot_be_served_is_refused_with_the_reason(certificate, key, now,
 
 
 def test_nothing_there_makes_a_pair():
-    kept = next_state(None, NOW, plan())
+    kept = next_state(None, NOW, **plan())
     assert kept.bundle == kept.current.authority
     assert kept.next_pair is None
 
 
-FIRST = next_state(None, NOW, plan())
+FIRST = next_state(None, NOW, **plan())
 
 
 @pytest.mark.parametrize("age", [0, 30, 59])
 def test_before_two_thirds_nothing_is_due(age):
-    assert next_state(FIRST, NOW + age * DAY, plan()) is FIRST
+    assert next_state(FIRST, NOW + age * DAY, **plan()) is FIRST
 
 
 @pytest.mark.parametrize("lifetime", [30.0, 3600.0, 90 * DAY])
 def test_two_thirds_are_those_of_the_lifetime_whatever_the_clocks_allowance(lifetime):
-    kept = next_state(None, NOW, plan(lifetime))
-    assert next_state(kept, NOW + lifetime * 0.6, plan(lifetime)) is kept
-    assert next_state(kept, NOW + lifetime * 0.7, plan(lifetime)).next_pair is not None
+    kept = next_state(None, NOW, **plan(lifetime))
+    assert next_state(kept, NOW + lifetime * 0.6, **plan(lifetime)) is kept
+    assert next_state(kept, NOW + lifetime * 0.7, **plan(lifetime)).next_pair is not None
 
 
 def test_the_new_authority_is_in_the_bundle_before_its_certificate_is_served():
     due = NOW + 60.1 * DAY
-    waiting = next_state(FIRST, due, plan())
+    waiting = next_state(FIRST, due, **plan())
     assert waiting.current == FIRST.current
     assert waiting.next_pair is not None
     assert waiting.bundle == FIRST.current.authority + waiting.next_pair.authority
-    assert next_state(waiting, due + 59, plan()) is waiting
-    assert next_state(waiting, due + 3600, plan(), announced=False) is waiting, "not before every caBundle has it"
-    done = next_state(waiting, due + 61, plan())
+    assert next_state(waiting, due + 59, **plan()) is waiting
+    assert next_state(waiting, due + 3600, **plan(), announced=False) is waiting, "not before every caBundle has it"
+    done = next_state(waiting, due + 61, **plan())
     assert done.current == waiting.next_pair
     assert FIRST.current.authority in done.bundle, "a replica that has not heard of it yet still serves the old one"
 
@@ -194,34 +193,34 @@ def test_an_expired_authority_leaves_the_bundle_at_the_next_renewal():
     kept, now = FIRST, NOW
     for _ in range(4):
         now += 61 * DAY
-        kept = next_state(kept, now, plan())
+        kept = next_state(kept, now, **plan())
         now += 61
-        kept = next_state(kept, now, plan())
+        kept = next_state(kept, now, **plan())
     assert FIRST.current.authority not in kept.bundle
     assert kept.bundle.count("BEGIN CERTIFICATE") <= 3
 
 
 def test_an_expired_pair_is_replaced_at_once_whatever_was_announced():
-    kept = next_state(FIRST, NOW + 200 * DAY, plan(), announced=False)
+    kept = next_state(FIRST, NOW + 200 * DAY, **plan(), announced=False)
     assert kept.current != FIRST.current
     assert kept.next_pair is None
 
 
 def test_an_expired_pair_gives_way_to_the_one_that_waits():
-    waiting = next_state(FIRST, NOW + 89.9 * DAY, plan())
-    assert next_state(waiting, NOW + 90.5 * DAY, plan(), announced=False).current == waiting.next_pair
+    waiting = next_state(FIRST, NOW + 89.9 * DAY, **plan())
+    assert next_state(waiting, NOW + 90.5 * DAY, **plan(), announced=False).current == waiting.next_pair
 
 
 def test_a_waiting_pair_that_has_expired_is_dropped():
     kept = dataclasses.replace(FIRST, next_pair=OTHER, waiting_since=NOW)
-    assert next_state(kept, NOW + 2 * DAY, plan()) == FIRST
+    assert next_state(kept, NOW + 2 * DAY, **plan()) == FIRST
 
 
 @pytest.mark.parametrize(
     "kept",
     [
         FIRST,
-        next_state(FIRST, NOW + 61 * DAY, plan()),
+        next_state(FIRST, NOW + 61 * DAY, **plan()),
         dataclasses.replace(FIRST, earlier=(OTHER.authority, PAIR.authority)),
     ],
 )
@@ -248,14 +247,14 @@ def test_a_secret_that_somebody_spoilt_is_made_anew():
     data = to_data(FIRST)
     data["tls.key"] = to_data(CertificateState(current=OTHER))["tls.key"]
     spoilt = from_secret({"data": data})
-    assert next_state(spoilt, NOW, plan()).current.key not in {FIRST.current.key, OTHER.key}
+    assert next_state(spoilt, NOW, **plan()).current.key not in {FIRST.current.key, OTHER.key}
 
 
 def test_a_secret_with_the_authority_of_another_certificate_is_made_anew():
     spoilt = from_secret({"data": {**to_data(FIRST), "authority.crt": to_data(CertificateState(current=OTHER))["authority.crt"]}})
-    made = next_state(spoilt, NOW, plan())
+    made = next_state(spoilt, NOW, **plan())
     assert made.current.authority not in {FIRST.current.authority, OTHER.authority}
-    assert next_state(made, NOW, plan()) is made
+    assert next_state(made, NOW, **plan()) is made
 
 
 @pytest.mark.parametrize(

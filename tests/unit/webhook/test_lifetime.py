@@ -36,10 +36,11 @@ async def serve(visit):
     state = ServingState(served=load(Texts(), Settings(), 1))
     metrics = Metrics(state, lambda: 0)
     application = Application(state, log=EventLog("error", stream=io.StringIO()), metrics=metrics, max_reviews=8, max_bytes=1 << 20)
-    listener = HttpListener(application, max_connections=8)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        await listener.start(listening, None)
+        listening.settimeout(0)
+        listener = HttpListener(application, listening, max_connections=8)
+        listener.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             await visit(reader, writer)

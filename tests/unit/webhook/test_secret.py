@@ -11,12 +11,11 @@ import pytest
 
 from netinit.base.errors import ClusterError
 from netinit.kube.access import Access, find_service_account
-from netinit.webhook.certificates import RenewalPlan, from_secret
+from netinit.webhook.certificates import from_secret
 from netinit.webhook.cluster import WatchedCluster
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 
-PLAN = RenewalPlan(lifetime=86400.0, names=("netinit-webhook.mesh.svc",))
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": "netinit-webhook", "uid": "7a11"}
 
 
@@ -51,10 +50,10 @@ def renew(cluster, *moments, state=None):
     watched = WatchedCluster(cluster, settings, state or ServingState(), config=None, certificates=certificates)
 
     async def look():
-        await watched.renew_step(cluster.secret, PLAN)
+        await watched.renew_step(cluster.secret)
         for change in moments:
             change()
-            await watched.renew_step(cluster.secret, PLAN)
+            await watched.renew_step(cluster.secret)
 
     asyncio.run(look())
     return served

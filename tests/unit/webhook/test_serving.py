@@ -17,6 +17,7 @@ import pytest
 
 import prefork
 from netinit.webhook.certificates import make_pair
+from netinit.webhook.settings import DURATION, SECOND
 from webhook_server import CONFIG, Server, make_client_pair, make_pod, make_review, patched
 
 
@@ -380,6 +381,18 @@ def test_bad_flags_are_told_by_name(words, said):
     assert done.returncode == 2
     assert said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("0s", 0), ("2160h", 2160 * 3600), ("1h30m", 5400), ("87600h", 87600 * 3600)])
+def test_a_duration_may_be_nothing_or_years(text, seconds):
+    assert DURATION.read(text) == seconds * SECOND
+    assert DURATION.read(DURATION.write(seconds * SECOND)) == seconds * SECOND
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5s", "00", "87601h", "5s ", "1e3s"])
+def test_a_duration_of_more_than_ten_years_and_words_that_are_none_are_refused(text):
+    with pytest.raises(ValueError, match="is not a duration: use one of at most ten years such as 5s"):
+        DURATION.read(text)
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
 import json
 import socket
@@ -74,9 +73,9 @@ def test_whatever_is_wrong_with_the_files_of_the_certificate_is_shown_until_it_i
         weak = make_weak_pair()
         future = make_pair(("localhost",), now=time.time() + 3600, seconds=3600)
         for spoilt, said in (
-            (dataclasses.replace(good, certificate=""), "tls.crt is empty"),
-            (dataclasses.replace(good, key="\n"), "tls.key is empty"),
-            (dataclasses.replace(good, key=future.key), "do not belong to each other"),
+            (good._replace(certificate=""), "tls.crt is empty"),
+            (good._replace(key="\n"), "tls.key is empty"),
+            (good._replace(key=future.key), "do not belong to each other"),
             (weak, "the serving certificate cannot be used"),
             (future, "is not valid yet"),
         ):
