@@ -14,7 +14,7 @@ from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, list_rules, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
-from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Target, Tproxy
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 
 if TYPE_CHECKING:
@@ -130,6 +130,12 @@ class HookedChain:
         if called is None or called.policy:
             return None, f"nothing is known of {name}"
         return (None, f"the chain {name} calls itself") if name in above else (called, "")
+
+    def is_final(self, target: Target) -> bool:
+        """Whether packets that a rule takes end, leave its chain, or come back to it as they were."""
+        called = [loaded.rule.target for name in list_reachable(self.chains, (target.calls,)) for loaded in self.chains[name].rules]
+        final = (Accept, Drop, Jump, Redirect, Reject, Return, Tproxy)
+        return all(isinstance(one, final) or one.only_observes for one in (target, *called))
 
     @property
     def changes_packets(self) -> bool:
