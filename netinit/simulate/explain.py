@@ -17,7 +17,7 @@ from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
-from netinit.simulate.ruleset import Ruleset, label_of, with_plan
+from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
@@ -144,10 +144,6 @@ class Explanation:
         made = step.rule.origin if step.rule else None
         return self.origins.get(made.option, made.label) if made else ""
 
-    def option_of(self, step: TraceStep) -> str:
-        """The option behind a step's rule; empty for foreign rules and those of every plan."""
-        return label_of(step.rule.origin if step.rule else None, self.origins)
-
 
 def explain(
     packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: SettledOptions | None = None,
@@ -189,8 +185,7 @@ def _describe_cause(made: Explanation) -> str:
             return f", because there is no {made.trace.first.family.name} rule that looks at it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
-        origin = made.option_of(step)
-        return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
+        return f", because {step.rule.why(made.origins)}"
     whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
     return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 

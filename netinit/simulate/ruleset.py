@@ -51,6 +51,15 @@ class LoadedRule:
         """The rule as quoted in sentences."""
         return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
 
+    def label(self, origins: Mapping[str, str]) -> str:
+        """The option behind the rule, as the user set it (`origins`); empty if no option makes it."""
+        return origins.get(self.origin.option, self.origin.label) if self.origin and self.origin.option else ""
+
+    def why(self, origins: Mapping[str, str]) -> str:
+        """Its purpose, with the option behind it; empty for a foreign rule."""
+        label = self.label(origins)
+        return self.purpose + (f" ({label})" if label else "")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleHit:
@@ -382,8 +391,3 @@ def list_reachable(chains: Mapping[str, LoadedChain], roots: Iterable[str]) -> l
             found[name] = None
             waiting += [loaded.rule.target.calls for loaded in reversed(chains[name].rules)]
     return list(found)
-
-
-def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
-    """The option behind a rule, as the user set it (`origins`); empty for rules that no option makes."""
-    return origins.get(origin.option, origin.label) if origin and origin.option else ""

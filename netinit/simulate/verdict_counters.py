@@ -19,7 +19,7 @@ from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset, label_of
+from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, cause_of
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
@@ -172,7 +172,7 @@ class _Finder:
             hit = cause_of(way, captured=True, transparent=hit.table != NAT, translated=False) or hit
         loaded = hit.rules[0]
         because = loaded.purpose or f"{loaded.quotation} ({hit.table} {hit.chain}, rule {loaded.number})"
-        return because, label_of(loaded.origin, self._origins), not loaded.purpose
+        return because, loaded.label(self._origins), not loaded.purpose
 
     def _walk(self, hook: str, table: str, chain: LoadedChain, above: Way) -> Iterator[Way]:
         """The ways to every reachable rule; a recursive chain is entered once."""

@@ -16,7 +16,7 @@ from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.ruleset import RuleHit, label_of
+from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
@@ -47,7 +47,8 @@ class Piece:
 class Traffic:
     """One line of the report: kind, directions, and the proxy's port if captured.
 
-    `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy.
+    `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy, and
+    `regions` are the packet sets, one per space.
     """
 
     kind: TrafficKind
@@ -56,12 +57,7 @@ class Traffic:
     who: tuple[str, ...]
     because: tuple[str, ...]
     closes: str
-    pieces: tuple[Piece, ...]
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The packet sets, one per space."""
-        return unite_by_space(piece.region for piece in self.pieces)
+    regions: tuple[Region, ...]
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
@@ -130,7 +126,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         if stopped:
             yield Piece(kinds.DROPPED, stopped, part, cause, "istio_exact")
         if others := region - stopped:
-            yield Piece(kinds.DROPPED, others, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
+            yield Piece(kinds.DROPPED, others, part, cause, label=cause.rules[0].label(subject.origins) if cause else "")
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
@@ -160,7 +156,7 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
     if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and port not in own:
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
-    return Piece(kind, part.region, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
+    return Piece(kind, part.region, part, cause, label=cause.rules[0].label(subject.origins) if cause else "")
 
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
@@ -193,7 +189,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
             handled |= valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
         others = outside - handled  # the proxy can handle TCP, and DNS if it resolves names
         if outside := outside - others:
-            yield Piece(kind, outside, part, cause, option, label_of(origin, subject.origins))
+            yield Piece(kind, outside, part, cause, option, cause.rules[0].label(subject.origins))
     if others:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
@@ -258,7 +254,8 @@ def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     who = merge_families(_name_all(pieces), len(subject.surroundings))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
-    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
+    regions = unite_by_space(piece.region for piece in pieces)
+    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), regions)
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
