@@ -22,7 +22,7 @@ from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNIN
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import Divergence, Partition, compare
+from netinit.simulate.symbolic.partition import Divergence, compare
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
@@ -40,7 +40,7 @@ class Prover:
         self.options = options
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
-        self._parts: dict[tuple[SettledOptions, int], Partition] = {}
+        self.divide = cache(lambda given, space: divide(space, self._load(given).get(space.family)))
         around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
@@ -79,13 +79,6 @@ class Prover:
     def changes_nothing(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated as under the given options if one of these is changed."""
         return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
-
-    def divide(self, options: SettledOptions, space: Space) -> Partition:
-        """Partition a space under options, from the cache if possible."""
-        key = (options, id(space))
-        if key not in self._parts:
-            self._parts[key] = divide(space, self._load(options).get(space.family))
-        return self._parts[key]
 
 
 def _to_ports(space: Space) -> Region:
