@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Network, PortRange, lists_port
+from netinit.base.net import Network, PortRange, covers, lists_port
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
@@ -70,7 +70,7 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
     elif flag.kind in _NETWORKS:
         address = packet.source if packet.in_interface else packet.destination
         host = Network((packet.family.version, address or 0, packet.family.bits))
-        inside = [one for one in value if one.family is host.family and one.first <= host.first <= one.last]
+        inside = [one for one in value if covers(one, host)]
         yield _take_out_or_add(flag, value, host, inside)
         if inside:
             yield f"add {host} to {label}", {field: (*value, host)}

@@ -142,9 +142,8 @@ class HookedChain:
 
     def is_final(self, target: Target) -> bool:
         """Whether packets that a rule takes end, leave its chain, or come back to it as they were."""
-        called = [loaded.rule.target for name in list_reachable(self.chains, (target.calls,)) for loaded in self.chains[name].rules]
         final = (Accept, Drop, Jump, Redirect, Reject, Return, Tproxy)
-        return all(isinstance(one, final) or one.only_observes for one in (target, *called))
+        return all(isinstance(one, final) or one.only_observes for one in list_targets(self.chains, target))
 
     @property
     def changes_packets(self) -> bool:
@@ -391,3 +390,8 @@ def list_reachable(chains: Mapping[str, LoadedChain], roots: Iterable[str]) -> l
             found[name] = None
             waiting += [loaded.rule.target.calls for loaded in reversed(chains[name].rules)]
     return list(found)
+
+
+def list_targets(chains: Mapping[str, LoadedChain], target: Target) -> list[Target]:
+    """A target, and those of the chains that it calls, directly or not."""
+    return [target, *[loaded.rule.target for name in list_reachable(chains, (target.calls,)) for loaded in chains[name].rules]]

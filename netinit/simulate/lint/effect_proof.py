@@ -134,7 +134,7 @@ def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Fi
                 if earlier.default != AUTO and not prover.are_same(base, without(base, flag), family):
                     yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
                     break
-    elif is_list(value):
+    elif type(value) is tuple:  # a list; networks and ranges of ports are of types of their own
         yield from _check_entries(prover, flag, value, explained=explained)
 
 
@@ -153,7 +153,7 @@ def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
 
 def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
     """The finding for an option or list entry whose omission changes nothing."""
-    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
+    shown = f"{', '.join(map(str, item))}: " if type(item) is tuple and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other, base in _omissions(prover, flag):
@@ -192,11 +192,6 @@ def _switches(options: SettledOptions) -> Iterator[tuple[Flag, str, dict[str, An
             yield flag, flag.label, {flag.field: True}
         elif flag.kind.words and flag.kind is not kinds.SWITCH:
             yield from [(flag, f"{flag.label} {word}", {flag.field: word}) for word in flag.kind.words if word and word != value]
-
-
-def is_list(value: object) -> bool:
-    """Whether a value is a list; networks and port ranges are tuples too."""
-    return type(value) is tuple
 
 
 def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
@@ -244,7 +239,7 @@ def minimise(options: SettledOptions) -> SettledOptions:
 def _drop_entries(prover: Prover, options: SettledOptions, flag: Flag) -> SettledOptions:
     """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
-    if not is_list(value):
+    if type(value) is not tuple:
         return options
     contained = find_contained(value)
     rest = tuple([item for index, item in enumerate(value) if index not in contained])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby, permutations
 
 from netinit.base.errors import TooManyPartsError
@@ -78,20 +78,13 @@ class Walker:
         self._visible = cache(_visible)
 
     def ask(self, stage: HookStage, groups: Groups) -> Groups:
-        """Send packets through a stage's chains and return those that pass; NAT skips the rest for translated packets."""
-        translated: Groups = {}
-        for hooked_chains in stage.rounds:
-            frames = [_ChainFrame(one, one.chain, ()) for one in hooked_chains]
-            through: Groups = {}
-            for (condition, path), region in groups.items():
-                for (now, so_far), left in self._ask_round(frames, Part(region, PASSED, condition, path)).items():
-                    done = stage.name == NAT and now.translation != condition.translation
-                    join_groups(translated if done else through, {(now, so_far): left})
-            groups = through
-        if translated:
-            join_groups(translated, groups)
-            return translated
-        return groups
+        """Send packets through a stage's chains and return those that pass."""
+        rounds = [[_ChainFrame(one, one.chain, ()) for one in chains] for chains in stage.rounds]
+        steps = [(partial(self._ask_round, frames), stage.name == NAT) for frames in rounds]
+        through: Groups = {}
+        for (condition, path), region in groups.items():
+            join_groups(through, _take_steps(steps, Part(region, PASSED, condition, path)))
+        return through
 
     def _ask_round(self, frames: list[_ChainFrame], group: Part) -> Groups:
         """Send packets through chains of equal priority; return those that pass."""
@@ -138,38 +131,26 @@ class Walker:
         return ended + [Part(region, PASSED, condition, path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: Part) -> Groups:
-        """Packets that pass all chains; once translated, they skip the other NAT chains."""
-        waiting: Groups = {(group.condition, group.path): group.region}
-        translated: Groups = {}
-        for frame in frames:
-            went, waiting = self._ask_one(frame, waiting), {}
-            for (now, path), region in went.items():
-                done = frame.hooked.effect == NAT and now.translation != group.condition.translation
-                join_groups(translated if done else waiting, {(now, path): region})
-        join_groups(waiting, translated)
-        return waiting
+        return _take_steps([(partial(self._ask_one, frame), frame.hooked.effect == NAT) for frame in frames], group)
 
-    def _ask_one(self, frame: _ChainFrame, groups: Groups) -> Groups:
+    def _ask_one(self, frame: _ChainFrame, group: Part) -> Groups:
         through: Groups = {}
-        for (condition, path), region in groups.items():
-            place, now = frame.hooked.place, condition
-            if frame.hooked.turn == EARLY:
-                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
-                self.doubts.append(Part(region, UNKNOWN, condition, path, reason))
-                join_groups(through, {(condition, path): region})
-                now = condition.replace(early=(*condition.early, place))
-            elif place in condition.early:
-                now = condition.replace(early=tuple([one for one in condition.early if one != place]))
-                join_groups(through, {(now, path): region})
-                continue
-            results = self._walk(frame, now, path, region)
-            join_groups(through, results[ACCEPTED])
-            if frame.chain.policy == ACCEPT:
-                join_groups(through, results[BACK])
-                continue
-            fate = DROPPED if frame.chain.policy == "DROP" else UNKNOWN
-            for (now, so_far), left in results[BACK].items():
-                self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
+        place, now, region, path = frame.hooked.place, group.condition, group.region, group.path
+        if frame.hooked.turn == EARLY:
+            reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
+            self.doubts.append(Part(region, UNKNOWN, now, path, reason))
+            join_groups(through, {(now, path): region})
+            now = now.replace(early=(*now.early, place))
+        elif place in now.early:
+            return {(now.replace(early=tuple([one for one in now.early if one != place])), path): region}
+        results = self._walk(frame, now, path, region)
+        join_groups(through, results[ACCEPTED])
+        if frame.chain.policy == ACCEPT:
+            join_groups(through, results[BACK])
+            return through
+        fate = DROPPED if frame.chain.policy == "DROP" else UNKNOWN
+        for (now, so_far), left in results[BACK].items():
+            self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
     def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> Results:
@@ -191,7 +172,7 @@ class Walker:
             found = self._runs[id(place.chain)] = []
             for _, rules in groupby(place.chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment)):
                 run = tuple(rules)
-                found += [run] if place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
+                found += [run] if len(run) > 1 and place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
         return found
 
     def _meet(self, place: _ChainFrame, run: Run, group: Part) -> Results:
@@ -273,6 +254,20 @@ class Walker:
             found = Choice(unite([one.certain for one in each]), unite([one.possible for one in each]))
             self._choices[key] = found
         return found
+
+
+def _take_steps(steps: Iterable[tuple[Callable[[Part], Groups], bool]], group: Part) -> Groups:
+    """Packets that pass each step, which may be of NAT: once it has translated them, they skip its other steps."""
+    waiting: Groups = {(group.condition, group.path): group.region}
+    translated: Groups = {}
+    for step, is_nat in steps:
+        came, waiting = waiting, {}
+        for (condition, path), region in came.items():
+            for (now, so_far), left in step(Part(region, PASSED, condition, path)).items():
+                done = is_nat and now.translation != group.condition.translation
+                join_groups(translated if done else waiting, {(now, so_far): left})
+    join_groups(waiting, translated)
+    return waiting
 
 
 def _alike(one: Part, other: Part) -> bool:
