@@ -40,7 +40,7 @@ def lint(
         *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
-        *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
+        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in made.warnings],
     ]
     if proved:
         from netinit.simulate.lint.effect_proof import find_without_effect  # imports the symbolic engine
@@ -48,11 +48,6 @@ def lint(
         found += find_without_effect(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
-
-
-def _split_warning(warning: str) -> tuple[str, str]:
-    option, colon, message = warning.partition(": ")
-    return (option, message) if colon else ("", warning)
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:

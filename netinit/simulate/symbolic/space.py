@@ -43,6 +43,7 @@ class CtState:
 
 STATES = (CtState.NEW, CtState.ESTABLISHED, CtState.RELATED, CtState.INVALID, CtState.UNTRACKED)
 REUSES = (CtState.REUSED_NEW, CtState.REUSED, CtState.REUSED_INVALID)
+KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)  # of a connection that began before
 BEGINNINGS = (CtState.NEW, *REUSES)  # states of a bare SYN, for TCP
 ALL_STATES = (
     CtState.NEW, CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED, CtState.REUSED_NEW, CtState.REUSED,
