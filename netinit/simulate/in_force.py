@@ -215,22 +215,18 @@ class _ForceCheck:
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
                     key = (part.condition.redirect_port, part.condition.transparent)
-                    wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
+                    wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, captured)
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying)
 
-    def _check_parts(
-        self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
-    ) -> Iterator[Difference]:
+    def _check_parts(self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region]) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
-            ended = part.condition
-            region = captured & part.region
-            if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
-                region -= wanted[ended.redirect_port, ended.transparent]
+            as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
+            region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
                 responsible = self._find_responsible(part)
                 verdict = DROPPED if part.at_worst_dropped else part.verdict

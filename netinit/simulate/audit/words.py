@@ -41,8 +41,9 @@ def describe_values(region: Region) -> tuple[str, bool]:
         if region & sent:
             hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
+    known = {one.name for one in space.dimensions}
     for name, phrase in _PHRASES.items():
-        if space.has(name):
+        if name in known:
             values, whole = _reach(space, region, name)
             if isinstance(phrase, str):
                 words.append(_phrase(values, space.dimension(name).last, phrase, _format_number))
