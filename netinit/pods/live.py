@@ -37,7 +37,7 @@ from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
-from netinit.rules.model import NAT, NFT_PREFIXES, OUTPUT, PREROUTING, Plan
+from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
@@ -127,7 +127,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
-    warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
+    warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
     forbidden = [one for one in snapshot.unknown if one.is_forbidden]
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
@@ -184,8 +184,8 @@ def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: boo
         raise ParseError(str(error)) from None
 
 
-def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return by hook what affects packets but is not simulated."""
+def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
@@ -195,7 +195,7 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     found += ["the loopback device, which is down,"] * any(
         one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
     )
-    return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}
+    return tuple(dict.fromkeys(found))
 
 
 def read_surroundings(family: Family) -> Surroundings:

@@ -156,8 +156,8 @@ def explain(
     """
     trace = simulate(packet, ruleset, surroundings)
     made = Explanation(trace, origins=origins or {})
-    if trace.unread and trace.verdict != UNKNOWN:
-        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
+    if ruleset.unread and trace.verdict != UNKNOWN:
+        return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(

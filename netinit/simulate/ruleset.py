@@ -172,7 +172,7 @@ class HookStage:
 class Ruleset:
     """The tables of one family, and the marks that policy rules route to this host.
 
-    `tracked`: something else enables connection tracking. `unread`: by hook, what decides there and cannot be read.
+    `tracked`: something else enables connection tracking. `unread`: what decides too and cannot be read.
     `others`: the rules of the kernel's other backends, which run at the same hooks; `source` then names this one.
     `foreign`: base chains of foreign nf_tables tables.
     """
@@ -182,7 +182,7 @@ class Ruleset:
     local_marks: LocalMarks = frozenset()
     routing_table: int = 0  # that routes those marks
     tracked: bool = False
-    unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
     source: str = ""
     others: tuple[Ruleset, ...] = ()
     foreign: tuple[HookedChain, ...] = ()

@@ -60,7 +60,11 @@ class _PacketSets:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
             self._send_out({(Condition(hook=OUTPUT, sender=True), ()): region})
-        return [_unless_unread(one) for one in _settle(self._walker.ended, self._walker.doubts)]
+        found = _settle(self._walker.ended, self._walker.doubts)
+        if self._ruleset.unread:
+            reason = list_unread(self._ruleset.unread)
+            found = [one if one.fate == UNKNOWN else Part(one.region, UNKNOWN, one.condition, one.path, reason) for one in found]
+        return found
 
     def _send_out(self, groups: Groups) -> None:
         """Send packets from sockets (or the kernel) of this host."""
@@ -140,10 +144,7 @@ class _PacketSets:
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Traverse a hook and return the packets that pass."""
-        unread = self._ruleset.unread.get(hook, ())
-        entering = self._part(
-            groups, lambda now: [(self._everything, now.replace(hook=hook, unread=tuple(dict.fromkeys((*now.unread, *unread)))))]
-        )
+        entering = self._part(groups, lambda now: [(self._everything, now.replace(hook=hook))])
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
@@ -248,11 +249,3 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _unless_unread(one: Part) -> Part:
-    """The end, or UNKNOWN if something unreadable decided about the packets as well."""
-    condition = one.condition
-    if not condition.unread or one.fate == UNKNOWN:
-        return one
-    return Part(one.region, UNKNOWN, condition, one.path, list_unread(condition.unread))
