@@ -45,7 +45,7 @@ from netinit.simulate.ruleset import (
     load_plan,
     map_chains,
 )
-from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
+from netinit.simulate.snapshot_rules import SOURCES, load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.partition import Part
@@ -133,7 +133,7 @@ class _ForceCheck:
         own: dict[tuple[int, str], Collection[str]] = {}  # the chains of each table
         if self._tables == NF_TABLES:
             for family in self._plan.families:
-                own |= {(NUMBERS[family], table): chains for table, chains in write_plan(self._plan, family).items()}
+                own |= {(family.number, table): chains for table, chains in write_plan(self._plan, family).items()}
         elif self._tables == TABLES_OF_OUR_OWN:
             own = {(INET, f"{self._plan.nft_prefix}{table.name}"): () for table in self._plan.tables}
         for table in self._snapshot.tables:

@@ -143,7 +143,7 @@ class Walker:
             now = now.replace(early=(*now.early, place))
         elif place in now.early:
             return {(now.replace(early=tuple([one for one in now.early if one != place])), path): region}
-        results = self._walk(frame, now, path, region)
+        results = self._walk(frame, Part(region, PASSED, now, path))
         join_groups(through, results[ACCEPTED])
         if frame.chain.policy == ACCEPT:
             join_groups(through, results[BACK])
@@ -153,25 +153,29 @@ class Walker:
             self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
-    def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> Results:
+    def _walk(self, place: _ChainFrame, group: Part) -> Results:
         """Traverse a chain; packets that return from a called chain are merged."""
-        whole = _results({(condition, path): region})
-        for run in self._split(place):
-            if run[0].rule.target.only_observes or not whole[GO_ON]:
-                continue
-            groups, whole[GO_ON] = whole[GO_ON], {}
-            for (now, so_far), left in groups.items():
-                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
+        whole = self._meet_each(place, self._split(place), group)
         join_groups(whole[BACK], whole[GO_ON])
         return whole
 
+    def _meet_each(self, place: _ChainFrame, runs: Iterable[Run], group: Part) -> Results:
+        whole = _results({(group.condition, group.path): group.region})
+        for run in runs:
+            groups, whole[GO_ON] = whole[GO_ON], {}
+            for (now, so_far), left in groups.items():
+                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
+        return whole
+
     def _split(self, place: _ChainFrame) -> list[Run]:
-        """The rules in order; neighbours that differ in matches alone form a run, if none changes what later ones see."""
+        """The rules that act, in order; neighbours that differ in matches alone form a run, if none changes what later ones see."""
         found = self._runs.get(id(place.chain))
         if found is None:
             found = self._runs[id(place.chain)] = []
             for _, rules in groupby(place.chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment)):
                 run = tuple(rules)
+                if run[0].rule.target.only_observes:
+                    continue
                 found += [run] if len(run) > 1 and place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
         return found
 
@@ -179,12 +183,7 @@ class Walker:
         """Apply a run of rules, one by one if their matches are uncertain."""
         choice, condition, path = self._choose(run, group.condition), group.condition, group.path
         if len(run) > 1 and choice.certain != choice.possible:
-            whole = _results({(condition, path): group.region})
-            for loaded in run:
-                groups, whole[GO_ON] = whole[GO_ON], {}
-                for (now, so_far), left in groups.items():
-                    _join(whole, self._meet(place, (loaded,), Part(left, PASSED, now, so_far)))
-            return whole
+            return self._meet_each(place, [(loaded,) for loaded in run], group)
         results = _results({})
         if left := group.region - choice.certain:
             results[GO_ON][condition, path] = left
@@ -238,7 +237,7 @@ class Walker:
             self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_ChainFrame(place.hooked, called, above), group.condition, path, group.region)
+        done = self._walk(_ChainFrame(place.hooked, called, above), group)
         join_groups(results[ACCEPTED], done[ACCEPTED])
         back: Groups = {}
         for (now, so_far), left in done[BACK].items():  # a chain without hits is not on the path
