@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,12 +191,12 @@ def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
     title = f"{step.hook}, table {step.table}{f' of {step.source}' if step.source else ''}" if step.table else ""
     head = f"{SIGNS[step.holds]} " + escape(f"{step.chain} {rule.number}")
     count = f"  [{rule.packets} packets]" if rule.packets is not None else ""
-    return (step.hook, step.table, step.source), title, head, f"{format_rule(rule, answer.origins)}{count}"
+    return (step.hook, step.table, step.source), title, head, f"{format_rule(rule, answer.option_of(step))}{count}"
 
 
-def format_rule(rule: LoadedRule, origins: Mapping[str, str]) -> str:
+def format_rule(rule: LoadedRule, option: str) -> str:
     """A rule on a path: its text, a foreign comment, its purpose and the option behind it."""
-    why = rule.why(origins)
+    why = rule.purpose + (f" ({option})" if option else "")
     said = f"  with comment {quote(rule.comment)}" if rule.comment else ""
     return f"{rule.bare_text}{said}{f'  # {why}' if why else ''}"
 

@@ -170,7 +170,7 @@ def _path_row(line: TraceStep, kind: str, answer: Explanation) -> PathRow:
     head = f"{SIGNS.get(kind, '✔')} " + escape(f"{line.chain} {line.place[-1] or '-'}")
     if line.rule is None:
         return line.place[:2], title, head, f"{line.outcome}  # {said}"
-    return line.place[:2], title, head, f"{format_rule(line.rule, answer.origins)}{f'  <- {said}' if said else ''}"
+    return line.place[:2], title, head, f"{format_rule(line.rule, answer.option_of(line))}{f'  <- {said}' if said else ''}"
 
 
 def to_object(observed: Trace, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:

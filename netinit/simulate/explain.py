@@ -144,6 +144,10 @@ class Explanation:
         made = step.rule.origin if step.rule else None
         return self.origins.get(made.option, made.label) if made else ""
 
+    def option_of(self, step: TraceStep) -> str:
+        """The option behind a step's rule; empty for foreign rules and those of every plan."""
+        return step.rule.label(self.origins) if step.rule else ""
+
 
 def explain(
     packet: Packet, ruleset: Ruleset, surroundings: Surroundings, *, options: SettledOptions | None = None,
