@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
-from netinit.rules.foreign_targets import Several
+from netinit.rules.foreign_targets import DestinationNat, Several, SourceNat, UnknownTarget
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, list_rules, write_plan
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ACCEPT = "ACCEPT"
+_FINAL = (Accept, Drop, Redirect, Reject, Return, SourceNat, Tproxy, UnknownTarget)  # no packet goes on with the next rule
+_UNCHANGED = (*_FINAL, DestinationNat, Jump)  # nor does one that these change
 EARLY, LATE = "early", "late"
 
 
@@ -142,8 +144,9 @@ class HookedChain:
 
     def is_final(self, target: Target) -> bool:
         """Whether packets that a rule takes end, leave its chain, or come back to it as they were."""
-        final = (Accept, Drop, Jump, Redirect, Reject, Return, Tproxy)
-        return all(isinstance(one, final) or one.only_observes for one in list_targets(self.chains, target))
+        if isinstance(target, Several):
+            return isinstance(target.targets[-1], _FINAL)
+        return all(isinstance(one, _UNCHANGED) or one.only_observes for one in list_targets(self.chains, target))
 
     @property
     def changes_packets(self) -> bool:
