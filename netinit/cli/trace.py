@@ -36,6 +36,7 @@ from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
+from netinit.simulate.verdict_counters import Place, count_rules
 
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
@@ -133,16 +134,9 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
-def _texts(rule_source: RuleSource) -> list[object]:
+def _texts(rule_source: RuleSource) -> dict[Place, str]:
     """Key that changes with the rules; legacy iptables has no handles."""
-    return [
-        (source, family.name, table, name, [loaded.text for loaded in chain.rules])
-        for source, families in rule_source.rulesets.items()
-        for family, ruleset in families.items()
-        for table, chains in ruleset.tables.items()
-        for name, chain in chains.items()
-        if chain.rules
-    ]
+    return {place: text for place, (text, _) in count_rules(rule_source.rulesets, frozenset()).items()}
 
 
 def compare(rule_source: RuleSource, observed: Trace) -> tuple[Explanation, AlignedTrace]:

@@ -339,24 +339,24 @@ def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...]
     """
     required = task.options.require_capture
     try:
-        found = None if _is_plain(backend, comparison, task) else _judge(backend, shadows, task)
+        differences, warnings = ((), ()) if _is_plain(backend, comparison, task) else _judge(backend, shadows, task)
     except (OSError, TooManyPartsError) as error:
         why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
         if required:
             raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
         return (*[one.describe() for one in shadows], why)
-    idle = [one for one in found.differences if one.kind == INACTIVE] if found else []
+    idle = [one for one in differences if one.kind == INACTIVE]
     if idle:
         from netinit.pods.refusals import list_differences
 
         raise NotInForceError(list_differences(f"{STAY}, but are not in force:", tuple(idle), MAX_NAMED))
-    escaping = (*shadows, *[one for one in found.differences if one.kind != INACTIVE]) if found else shadows
+    escaping = (*shadows, *[one for one in differences if one.kind != INACTIVE])
     if escaping and required:
         from netinit.pods.refusals import list_differences
 
         what = f"{STAY}, but --require-capture is set, and packets that they should capture may escape:"
         raise ApplyError(list_differences(what, escaping, MAX_NAMED))
-    return (*[one.describe() for one in escaping], *(found.warnings if found else ()))
+    return (*[one.describe() for one in escaping], *warnings)
 
 
 def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
@@ -367,10 +367,10 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
     )  # fmt: skip
 
 
-def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Departures | None:
+def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Departures:
     snapshot = task.machine.read_snapshot()
     if snapshot is None:
-        return None
+        return (), ()
     from netinit.simulate.in_force import find_departures  # imports the prover: 150 ms
 
     return find_departures(snapshot, task.plan, backend, shadows)

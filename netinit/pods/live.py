@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from netinit import backends
 from netinit.backends import ipset
@@ -36,7 +37,7 @@ from netinit.rules.iptables.sets import Contents, use_sets
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
-from netinit.rules.model import NAT, NFT_PREFIXES, OUTPUT, PREROUTING, Plan
+from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
@@ -112,21 +113,21 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             found[name] = from_listings(listings, routing, contents)
             plans += _with_sets(_plans(wanted, found[name]), variant, contents)
         else:
-            own = _load(snapshot).rulesets[SOURCES[name]]
-            found[name] = _read_or_infer(snapshot, chains_of({family: own[family] for family in families}), routing)
+            native = _load(snapshot).rulesets[SOURCES[name]]
+            found[name] = _read_or_infer(snapshot, chains_of({family: native[family] for family in families}), routing)
             plans += _plans(wanted, found[name])
     held = _load(snapshot, plans)
-    rulesets = _load_rulesets(snapshot, held, places or (FIRST_WITH[NF_TABLES],), families, contents)
+    unread = _find_unread(snapshot)
+    rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places or (FIRST_WITH[NF_TABLES],)}
+    for name, family in product(rulesets, families):
+        own = held.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
+        table = next((rule.table for rule in rules_to_lo(snapshot, family)), 0)
+        rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=held.foreign[family])
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
-    unread = _find_unread(snapshot)
-    rulesets = {
-        name: {family: replace(rules, unread=unread, foreign=held.foreign[family]) for family, rules in one.items()}
-        for name, one in rulesets.items()
-    }
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
-    warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
+    warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
     forbidden = [one for one in snapshot.unknown if one.is_forbidden]
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
@@ -169,24 +170,6 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
 
 
-def _load_rulesets(
-    snapshot: Snapshot, held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
-) -> dict[str, dict[Family, Ruleset]]:
-    tables = {family: next((rule.table for rule in rules_to_lo(snapshot, family)), 0) for family in families}
-    rulesets: dict[str, dict[Family, Ruleset]] = {}
-    for name in places:
-        rules = held.rulesets.get(SOURCES[name], {})
-        rulesets[name] = {
-            family: resolve_sets(replace(rules.get(family) or Ruleset(family), routing_table=tables[family]), contents)
-            for family in families
-        }
-    for family in families:
-        if any(one[family].tracks for one in rulesets.values()):
-            for one in rulesets.values():
-                one[family] = replace(one[family], tracked=True)
-    return rulesets
-
-
 def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     held = load_snapshot(snapshot, plans)
     if held.unreadable:
@@ -201,8 +184,8 @@ def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: boo
         raise ParseError(str(error)) from None
 
 
-def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return by hook what affects packets but is not simulated."""
+def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
         found.append("the device called lo, which is not the loopback,")
@@ -212,7 +195,7 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     found += ["the loopback device, which is down,"] * any(
         one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
     )
-    return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}
+    return tuple(dict.fromkeys(found))
 
 
 def read_surroundings(family: Family) -> Surroundings:

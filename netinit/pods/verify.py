@@ -147,10 +147,10 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     if snapshot is None:
         return listed, ()
     try:
-        departures = find_departures(snapshot, plan, chosen.backend.name, listed)
+        differences, warnings = find_departures(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
         return listed, (f"whether foreign rules take captured traffic away is not known: {error}",)
-    return listed + departures.differences, departures.warnings
+    return listed + differences, warnings
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:

@@ -82,7 +82,6 @@ class Condition:
     translated: bool = False
     policy_routed: bool = False
     zone: int = 0
-    unread: tuple[str, ...] = ()  # things that decided and cannot be read
     early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
     has_vague_marks: bool = False  # their marks are unknown
 

@@ -10,6 +10,7 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
 DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)
+POD = {4: "192.0.2.10", 6: "2001:db8::10"}  # a pod whose addresses are unknown, from the same ranges
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:

@@ -147,10 +147,9 @@ class PacketPath(PacketState):
 
     def _pass(self, hook: str) -> bool:
         """Traverse a hook; False if the packet ends there."""
-        unread = self._ruleset.unread.get(hook, ())
-        self._now = self._now.replace(hook=hook, unread=tuple(dict.fromkeys((*self._now.unread, *unread))))
+        self._now = self._now.replace(hook=hook)
         self._seen = OnePacket(self._packet, self._around, hook)
-        for other in unread:
+        for other in self._ruleset.unread if hook in (PREROUTING, OUTPUT) else ():
             self._note(f"{other}, which is foreign and not read, looks at it too")
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:

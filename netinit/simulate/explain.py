@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Network, PortRange, lists_port
+from netinit.base.net import Network, PortRange, covers, lists_port
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
 from netinit.options.kinds import ALL, Flag
@@ -17,7 +17,7 @@ from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate, simulate_on_old_entries
-from netinit.simulate.ruleset import Ruleset, label_of, with_plan
+from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
@@ -70,7 +70,7 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
     elif flag.kind in _NETWORKS:
         address = packet.source if packet.in_interface else packet.destination
         host = Network((packet.family.version, address or 0, packet.family.bits))
-        inside = [one for one in value if one.family is host.family and one.first <= host.first <= one.last]
+        inside = [one for one in value if covers(one, host)]
         yield _take_out_or_add(flag, value, host, inside)
         if inside:
             yield f"add {host} to {label}", {field: (*value, host)}
@@ -146,7 +146,7 @@ class Explanation:
 
     def option_of(self, step: TraceStep) -> str:
         """The option behind a step's rule; empty for foreign rules and those of every plan."""
-        return label_of(step.rule.origin if step.rule else None, self.origins)
+        return step.rule.label(self.origins) if step.rule else ""
 
 
 def explain(
@@ -160,8 +160,8 @@ def explain(
     """
     trace = simulate(packet, ruleset, surroundings)
     made = Explanation(trace, origins=origins or {})
-    if trace.unread and trace.verdict != UNKNOWN:
-        return made.unknown_because(f"{list_unread(trace.unread)}; without that: {made.sentence}")
+    if ruleset.unread and trace.verdict != UNKNOWN:
+        return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(
@@ -189,8 +189,7 @@ def _describe_cause(made: Explanation) -> str:
             return f", because there is no {made.trace.first.family.name} rule that looks at it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
-        origin = made.option_of(step)
-        return f", because {step.rule.purpose}" + (f" ({origin})" if origin else "")
+        return f", because {step.rule.why(made.origins)}"
     whose = "in netinit's chain that no option makes" if step.chain in OWNED_CHAINS else "that is not netinit's"
     return f", because of a rule {whose}: {step.rule.quotation} ({step.table} {step.chain}, rule {step.rule.number})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netinit.base.net import FULL_MASK, IPV4, Family, Network, number_of
+from netinit.base.net import FULL_MASK, IPV4, Family, Network, covers, number_of
 from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
@@ -70,15 +70,13 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
     """Routes to this host or lo for addresses that are not its own, which unmarked packets can take."""
     reached = {rule.table for rule in snapshot.routing_rules if rule.family == family.number and not rule.mark}
     own = {number_of(one.address) for one in snapshot.addresses if one.family == family.number}
-    loopback = family.loopback_network
     for route in snapshot.routes:
         if route.family != family.number or route.table not in {*reached, MAIN, LOCAL}:
             continue
         network = Network((family.version, *route.destination))
         is_own = network.first in own and network.length == family.bits
-        within_loopback = loopback.first <= network.first and network.last <= loopback.last
         leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and any(hop.index == LOOPBACK_INDEX for hop in route.hops))
-        if leads_here and not (is_own or within_loopback):
+        if leads_here and not (is_own or covers(family.loopback_network, network)):
             yield route
 
 

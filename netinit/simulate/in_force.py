@@ -6,12 +6,12 @@ packets that the plan captures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
-from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, Snapshot, TableRoute
+from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, IP, Snapshot, TableRoute
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.iptables.parse import normalise_rule
@@ -45,7 +45,7 @@ from netinit.simulate.ruleset import (
     load_plan,
     map_chains,
 )
-from netinit.simulate.snapshot_rules import NUMBERS, SOURCES, load_snapshot
+from netinit.simulate.snapshot_rules import SOURCES, load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.partition import Part
@@ -59,26 +59,20 @@ FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
 
 
-@dataclass(frozen=True, slots=True)
-class Departures:
-    """What keeps the plan from being in force, plus warnings."""
-
-    differences: tuple[Difference, ...] = ()
-    warnings: tuple[str, ...] = ()
+Departures = tuple[tuple[Difference, ...], tuple[str, ...]]
+"""What keeps a plan from being in force, and warnings."""
 
 
 def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
     """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
-    if source is None or not plan.families:
-        return Departures()
-    return _ForceCheck(snapshot, plan, source, listed).check()
+    return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
     """What devices and routes divert or drop, which the rules do not show."""
     checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
-    found = [one.describe() for one in checks.check().differences if one.where == DEVICES or one.table == ROUTING]
+    found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
     return (*found, *checks.losses())
 
 
@@ -97,13 +91,13 @@ class _ForceCheck:
 
     def check(self) -> Departures:
         """Run all checks."""
-        found = [*self._devices(), *self._excluded(), *self._dormant(), *self._bases()]
+        found = [*self._devices(), *self._excluded(), *self._inactive()]
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
         found += self._unfollowed()
         self._warnings += self.losses()
-        return Departures(tuple(found), tuple(self._warnings))
+        return tuple(found), tuple(self._warnings)
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
@@ -134,36 +128,29 @@ class _ForceCheck:
                     purpose="which the plan excludes: no connection that leaves the pod there is captured", origin="the device's name",
                 )  # fmt: skip
 
-    def _dormant(self) -> Iterator[Difference]:
-        """The kernel skips the chains of a dormant table."""
-        own = set()
+    def _inactive(self) -> Iterator[Difference]:
+        """Tables whose chains the kernel skips, and built-in chains of iptables-nft at another hook or priority."""
+        own: dict[tuple[int, str], Collection[str]] = {}  # the chains of each table
         if self._tables == NF_TABLES:
-            own = {(NUMBERS[family], table) for family in self._plan.families for table in write_plan(self._plan, family)}
+            for family in self._plan.families:
+                own |= {(family.number, table): chains for table, chains in write_plan(self._plan, family).items()}
         elif self._tables == TABLES_OF_OUR_OWN:
-            own = {(INET, f"{self._plan.nft_prefix}{table.name}") for table in self._plan.tables}
+            own = {(INET, f"{self._plan.nft_prefix}{table.name}"): () for table in self._plan.tables}
         for table in self._snapshot.tables:
             if table.flags & DORMANT and (table.family, table.name) in own:
                 yield Difference(
                     kind=INACTIVE, where=FAMILY_NAMES[table.family], table=table.name, rule="flags dormant",
                     purpose="the kernel skips every chain of the table", origin="the table's flags",
                 )  # fmt: skip
-
-    def _bases(self) -> Iterator[Difference]:
-        """iptables-nft's built-in chains must have the right hook and priority."""
-        if self._tables != NF_TABLES:
-            return
-        live = {(chain.family, chain.table, chain.name): chain for chain in self._snapshot.chains}
-        for family in self._plan.families:
-            for table, chains in write_plan(self._plan, family).items():
-                for name in chains:
-                    chain = live.get((NUMBERS[family], table, name))
-                    if name in BUILTIN_CHAINS and chain and not is_base_of(chain, table, name):
-                        kind, priority = expected_base(table, name)
-                        yield Difference(
-                            kind=INACTIVE, where=family.name, table=table, chain=name,
-                            rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
-                            purpose=f"packets do not meet the chain as type {kind} at priority {priority}", origin="the chain's hook",
-                        )  # fmt: skip
+        for chain in self._snapshot.chains:
+            is_planned = chain.name in BUILTIN_CHAINS and chain.name in own.get((chain.family, chain.table), ())
+            if is_planned and not is_base_of(chain, chain.table, chain.name):
+                kind, priority = expected_base(chain.table, chain.name)
+                yield Difference(
+                    kind=INACTIVE, where="IPv4" if chain.family == IP else "IPv6", table=chain.table, chain=chain.name,
+                    rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
+                    purpose=f"packets do not meet the chain as type {kind} at priority {priority}", origin="the chain's hook",
+                )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
         """What may divert packets but cannot be simulated."""
@@ -228,22 +215,18 @@ class _ForceCheck:
             for part in divide(space, planned, likely).parts:
                 if part.verdict == CAPTURED:
                     key = (part.condition.redirect_port, part.condition.transparent)
-                    wanted[key] = wanted.get(key, nothing(space)) | part.region & likely
+                    wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, captured)
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying)
 
-    def _check_parts(
-        self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], captured: Region
-    ) -> Iterator[Difference]:
+    def _check_parts(self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region]) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
-            ended = part.condition
-            region = captured & part.region
-            if part.verdict == CAPTURED and (ended.redirect_port, ended.transparent) in wanted:
-                region -= wanted[ended.redirect_port, ended.transparent]
+            as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
+            region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
                 responsible = self._find_responsible(part)
                 verdict = DROPPED if part.at_worst_dropped else part.verdict

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
-from netinit.rules.foreign_targets import Several
+from netinit.rules.foreign_targets import DestinationNat, Several, SourceNat, UnknownTarget
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
-from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
+from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Target, Tproxy
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ACCEPT = "ACCEPT"
+_FINAL = (Accept, Drop, Redirect, Reject, Return, SourceNat, Tproxy, UnknownTarget)  # no packet goes on with the next rule
+_UNCHANGED = (*_FINAL, DestinationNat, Jump)  # nor does one that these change
 EARLY, LATE = "early", "late"
 
 
@@ -50,6 +52,15 @@ class LoadedRule:
     def quotation(self) -> str:
         """The rule as quoted in sentences."""
         return quote_rule(self.text) if self.comment else f"`{self.bare_text}`"
+
+    def label(self, origins: Mapping[str, str]) -> str:
+        """The option behind the rule, as the user set it (`origins`); empty if no option makes it."""
+        return origins.get(self.origin.option, self.origin.label) if self.origin and self.origin.option else ""
+
+    def why(self, origins: Mapping[str, str]) -> str:
+        """Its purpose, with the option behind it; empty for a foreign rule."""
+        label = self.label(origins)
+        return self.purpose + (f" ({label})" if label else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,6 +142,12 @@ class HookedChain:
             return None, f"nothing is known of {name}"
         return (None, f"the chain {name} calls itself") if name in above else (called, "")
 
+    def is_final(self, target: Target) -> bool:
+        """Whether packets that a rule takes end, leave its chain, or come back to it as they were."""
+        if isinstance(target, Several):
+            return isinstance(target.targets[-1], _FINAL)
+        return all(isinstance(one, _UNCHANGED) or one.only_observes for one in list_targets(self.chains, target))
+
     @property
     def changes_packets(self) -> bool:
         """Whether a reachable rule does more than log, accept or end packets."""
@@ -158,7 +175,7 @@ class HookStage:
 class Ruleset:
     """The tables of one family, and the marks that policy rules route to this host.
 
-    `tracked`: something else enables connection tracking. `unread`: by hook, what decides there and cannot be read.
+    `tracked`: something else enables connection tracking. `unread`: what decides too and cannot be read.
     `others`: the rules of the kernel's other backends, which run at the same hooks; `source` then names this one.
     `foreign`: base chains of foreign nf_tables tables.
     """
@@ -168,7 +185,7 @@ class Ruleset:
     local_marks: LocalMarks = frozenset()
     routing_table: int = 0  # that routes those marks
     tracked: bool = False
-    unread: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
     source: str = ""
     others: tuple[Ruleset, ...] = ()
     foreign: tuple[HookedChain, ...] = ()
@@ -377,6 +394,6 @@ def list_reachable(chains: Mapping[str, LoadedChain], roots: Iterable[str]) -> l
     return list(found)
 
 
-def label_of(origin: Origin | None, origins: Mapping[str, str]) -> str:
-    """The option behind a rule, as the user set it (`origins`); empty for rules that no option makes."""
-    return origins.get(origin.option, origin.label) if origin and origin.option else ""
+def list_targets(chains: Mapping[str, LoadedChain], target: Target) -> list[Target]:
+    """A target, and those of the chains that it calls, directly or not."""
+    return [target, *[loaded.rule.target for name in list_reachable(chains, (target.calls,)) for loaded in chains[name].rules]]

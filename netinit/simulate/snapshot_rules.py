@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family
+from netinit.base.net import FAMILIES, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
@@ -41,7 +41,6 @@ SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # 
 HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all
 HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
-NUMBERS = {IPV4: IP, IPV6: IP6}
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
 UNPLANNED: Planned = ("", None)
@@ -91,7 +90,7 @@ class _Loader:
     def _iptables(self, family: Family) -> Tables:
         found = {}
         for table in self._snapshot.tables:
-            if table.family == NUMBERS[family] and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
+            if table.family == family.number and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
                 chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.held)]
                 found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
@@ -160,7 +159,7 @@ class _Loader:
         """Active base chains of no backend that packets of this family meet."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
-            if not chain.is_base or chain.family not in (INET, NUMBERS[family], NETDEV) or _is_of_backend(chain):
+            if not chain.is_base or chain.family not in (INET, family.number, NETDEV) or _is_of_backend(chain):
                 continue
             table = tables.get((chain.family, chain.table))
             hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
@@ -194,7 +193,7 @@ def _is_of_backend(chain: HeldChain | None) -> bool:
         return False
     is_ours = chain.family == INET and chain.table in TABLE_NAMES
     table, name = (model_table(chain.table), model_name(chain.name)) if is_ours else (chain.table, chain.name)
-    return (is_ours or chain.family in NUMBERS.values()) and is_base_of(chain, table, name) and table in STAGES[name]
+    return (is_ours or chain.family in (IP, IP6)) and is_base_of(chain, table, name) and table in STAGES[name]
 
 
 def _leave_out_other_family(tables: dict[Family, Tables]) -> dict[Family, Tables]:

@@ -65,8 +65,7 @@ class TraceStep:
 class Trace:
     """The simulated or observed path of one packet; `reason` says why it was dropped, refused or is unknown.
 
-    `redirect_port` is REDIRECT's or TPROXY's, `zone` the conntrack zone. `unread` names foreign tables that saw the
-    packet and may have changed its fate.
+    `redirect_port` is REDIRECT's or TPROXY's, `zone` the conntrack zone.
     """
 
     first: Packet  # as sent or received
@@ -80,7 +79,6 @@ class Trace:
     policy_routed: bool = False
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
-    unread: tuple[str, ...] = ()
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
 
     @property

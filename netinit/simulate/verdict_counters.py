@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from netinit.base.net import Family
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
@@ -19,7 +20,7 @@ from netinit.rules.matches.packet import Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
-from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset, label_of
+from netinit.simulate.ruleset import LoadedChain, RuleHit, Ruleset, list_targets
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN, cause_of
 
 INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
@@ -104,7 +105,7 @@ class _Finder:
     def __init__(self, ruleset: Ruleset, source: str, family: str, origins: Mapping[str, str]) -> None:
         self._tables = ruleset.tables
         self._source, self._family, self._origins = source, family, origins
-        self._last: dict[tuple[str, str], int] = {}  # number of the last rule that leads to a capture, by table and chain
+        self._last = cache(self._find_last)
         self._entered: Counter[Place] = Counter()  # ways that lead over a jump
 
     def find(self) -> Iterator[Fate]:
@@ -133,7 +134,7 @@ class _Finder:
         """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
         for place, fates in leaving.items():
             entry = fates[0][0]
-            captures = entry.met.target.calls and self._find_last(entry.table, entry.chain) == place.number
+            captures = entry.met.target.calls and self._last(entry.table, entry.chain) == place.number
             if captures and all(alone for _, _, alone in fates):
                 others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
                 yield Fate(
@@ -172,7 +173,7 @@ class _Finder:
             hit = cause_of(way, captured=True, transparent=hit.table != NAT, translated=False) or hit
         loaded = hit.rules[0]
         because = loaded.purpose or f"{loaded.quotation} ({hit.table} {hit.chain}, rule {loaded.number})"
-        return because, label_of(loaded.origin, self._origins), not loaded.purpose
+        return because, loaded.label(self._origins), not loaded.purpose
 
     def _walk(self, hook: str, table: str, chain: LoadedChain, above: Way) -> Iterator[Way]:
         """The ways to every reachable rule; a recursive chain is entered once."""
@@ -201,7 +202,7 @@ class _Finder:
         """Whether accepting here keeps packets from every rule that may capture them."""
         hit = way[-1]
         stages = STAGES[hit.hook]
-        if any(self._find_last(later, hit.hook) for later in stages[stages.index(hit.table) + 1 :]):
+        if any(self._last(later, hit.hook) for later in stages[stages.index(hit.table) + 1 :]):
             return False
         here = self._comes_before_a_capture(hit)
         callers = [one for one in way[:-1] if not (isinstance(one.met.target, Jump) and one.met.target.goto)]
@@ -211,18 +212,15 @@ class _Finder:
         return here and (not above or hit.chain in BUILTIN_CHAINS)
 
     def _comes_before_a_capture(self, hit: RuleHit) -> bool:
-        return self._find_last(hit.table, hit.chain) > hit.rules[0].number
+        return self._last(hit.table, hit.chain) > hit.rules[0].number
 
     def _find_last(self, table: str, name: str) -> int:
         """Number of a chain's last rule that captures or leads to a capture; 0 if none."""
-        known = self._last.get((table, name))
-        if known is None:
-            self._last[table, name] = 0  # guards against recursion
-            chain = self._tables.get(table, {}).get(name)
-            targets = [(loaded.number, loaded.rule.target) for loaded in chain.rules] if chain else []
-            leading = [at for at, one in targets if one.captures_at or (one.calls and self._find_last(table, one.calls))]
-            known = self._last[table, name] = max(leading, default=0)
-        return known
+        chains = self._tables.get(table, {})
+        for loaded in reversed(chains[name].rules if name in chains else ()):
+            if any(one.captures_at for one in list_targets(chains, loaded.rule.target)):
+                return loaded.number
+        return 0
 
 
 def _matches(way: Way) -> list[Match]:

@@ -248,8 +248,8 @@ def judge(pod, planned, backend, trial, asked, counted):
     """What netinit says that is not so."""
     with pod.entered():
         snapshot = read_snapshot()
-    departures = find_departures(snapshot, planned, backend, ())
-    escaping = [one for one in departures.differences if one.kind == ESCAPING]
+    differences, warnings = find_departures(snapshot, planned, backend, ())
+    escaping = [one for one in differences if one.kind == ESCAPING]
     held = load_snapshot(snapshot, [planned])
     around = {family: surroundings_of(snapshot, family) for family in FAMILIES}
     joint = {family: held.join(family, backend) for family in FAMILIES}
@@ -267,7 +267,7 @@ def judge(pod, planned, backend, trial, asked, counted):
         what = f"{direction} {probe.host}:{probe.port} by {probe.uid}"
         planned_so = simulate(packet, alone[family], plain[family]).verdict == CAPTURED
         if planned_so and real == "escaped" and not escaping:
-            wrong.append(f"{what} escapes, verify says nothing: {departures.warnings}")
+            wrong.append(f"{what} escapes, verify says nothing: {warnings}")
         if (real == "escaped" and said == {CAPTURED}) or (real == "captured" and said == {"direct"}):
             wrong.append(f"{what}: {said}, and in fact {real}")
     counted["alarms"] += bool(escaping)

@@ -16,17 +16,16 @@ from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
-from netinit.simulate.ruleset import RuleHit, label_of
+from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
-from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, REUSES, CtState, Dim, Space
+from netinit.simulate.symbolic.space import INBOUND, KNOWN, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
 MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
-KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)
 ADD = "add them to {option}, or capture all with '*'"
 
 
@@ -47,7 +46,8 @@ class Piece:
 class Traffic:
     """One line of the report: kind, directions, and the proxy's port if captured.
 
-    `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy.
+    `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy, and
+    `regions` are the packet sets, one per space.
     """
 
     kind: TrafficKind
@@ -56,12 +56,7 @@ class Traffic:
     who: tuple[str, ...]
     because: tuple[str, ...]
     closes: str
-    pieces: tuple[Piece, ...]
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The packet sets, one per space."""
-        return unite_by_space(piece.region for piece in self.pieces)
+    regions: tuple[Region, ...]
 
 
 def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
@@ -130,7 +125,7 @@ def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece
         if stopped:
             yield Piece(kinds.DROPPED, stopped, part, cause, "istio_exact")
         if others := region - stopped:
-            yield Piece(kinds.DROPPED, others, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
+            yield Piece(kinds.DROPPED, others, part, cause, label=cause.rules[0].label(subject.origins) if cause else "")
     elif part.verdict == CAPTURED:
         yield _captured(subject, part, cause)
     else:
@@ -160,15 +155,15 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
     if cause and not cause.rules[0].origin and not subject.is_of_another_mesh and port not in own:
         return Piece(kinds.FOREIGN, part.region, part, cause)
     kind = kinds.RESOLVED if port == DNS_LISTENER else kinds.CAPTURED
-    return Piece(kind, part.region, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
+    return Piece(kind, part.region, part, cause, label=cause.rules[0].label(subject.origins) if cause else "")
 
 
 def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that no rule captures."""
     space, origin = region.space, cause.rules[0].origin if cause else None
     if martian := region & martians(space):
-        region -= martian
         yield Piece(kinds.DROPPED, martian, part, reason=MARTIAN)
+    region -= martian
     if region and not subject.is_of_another_mesh and cause and (not origin or part.condition.translated):
         yield Piece(kinds.FOREIGN, region, part, cause)
         return
@@ -178,23 +173,21 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     outside = region - local(space, Dim.DESTINATION) if space.direction == OUTBOUND else region
     if inside := region - outside:
         yield Piece(kinds.LOCAL, inside, part, cause)
-    if subject.is_of_another_mesh:
-        others = outside - valued(space, Dim.PROTOCOL, "tcp")
-        if streams := outside - others:
-            yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
-    elif not cause:
-        yield from _uncaptured(subject, part, outside)
-        return
-    else:
-        option = origin.option if origin else ""
-        kind = _kind_of(subject, cause, option)
-        handled = outside if kind in (kinds.PROXY, kinds.SHARED_OWNER) else valued(space, Dim.PROTOCOL, "tcp")
-        if any(options.redirect_dns for options in subject.options.values()):
-            handled |= valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
-        others = outside - handled  # the proxy can handle TCP, and DNS if it resolves names
-        if outside := outside - others:
-            yield Piece(kind, outside, part, cause, option, label_of(origin, subject.origins))
-    if others:
+    handled = outside & valued(space, Dim.PROTOCOL, "tcp")  # what the proxy can handle: TCP, and DNS if it resolves names
+    if handled and subject.is_of_another_mesh:
+        yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, handled, part, cause)
+    elif handled and not cause:
+        yield from _uncaptured(subject, part, handled)
+    elif cause and origin and not subject.is_of_another_mesh:
+        kind = _kind_of(subject, cause, origin.option)
+        if kind in (kinds.PROXY, kinds.SHARED_OWNER):
+            handled = outside
+        elif any(options.redirect_dns for options in subject.options.values()):
+            queries = valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
+            handled |= outside & queries
+        if handled:
+            yield Piece(kind, handled, part, cause, origin.option, cause.rules[0].label(subject.origins))
+    if others := outside - handled:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
 
@@ -212,14 +205,9 @@ def _sharing(subject: AuditSubject, option: str) -> list[str]:
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
-def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
-    """Classify first packets that no rule decides."""
-    space = region.space
-    streams = region & valued(space, Dim.PROTOCOL, "tcp")
-    if others := region - streams:
-        yield Piece(kinds.NOT_TCP, others, part)
-    if not streams:
-        return
+def _uncaptured(subject: AuditSubject, part: Part, streams: Region) -> Iterator[Piece]:
+    """Classify the first TCP packets of connections that no rule decides."""
+    space = streams.space
     others_on = any(is_on(subject, family) for family in subject.surroundings if family is not space.family)
     if others_on and not is_on(subject, space.family):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
@@ -258,7 +246,9 @@ def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
     who = merge_families(_name_all(pieces), len(subject.surroundings))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
-    return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
+    regions = unite_by_space(piece.region for piece in pieces)
+    because = tuple(dict.fromkeys(filter(None, map(_because, pieces))))
+    return Traffic(first.kind, directions, port, who, because, _closes(subject, first), regions)
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
@@ -276,20 +266,15 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]
 
 
-def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for piece in pieces:
-        if piece.cause and piece.cause.rules[0].purpose:
-            found[piece.cause.rules[0].purpose + (f" ({piece.label})" if piece.label else "")] = None
-        elif piece.cause and piece.kind is not kinds.UNKNOWN:
-            found[f"a rule that is not netinit's: {piece.cause}"] = None
-        elif reason := piece.reason or piece.part.reason:
-            found[reason] = None
-        elif piece.label:
-            found[f"{piece.label} leaves it out"] = None
-        elif piece.kind.reason:
-            found[piece.kind.reason] = None
-    return tuple(found)
+def _because(piece: Piece) -> str:
+    """The cause of one piece; empty if there is none to tell."""
+    rule = piece.cause.rules[0] if piece.cause else None
+    if rule and rule.purpose:
+        return rule.purpose + (f" ({piece.label})" if piece.label else "")
+    if rule and piece.kind is not kinds.UNKNOWN:
+        return f"a rule that is not netinit's: {piece.cause}"
+    omission = f"{piece.label} leaves it out" if piece.label else ""
+    return piece.reason or piece.part.reason or omission or piece.kind.reason
 
 
 def _closes(subject: AuditSubject, piece: Piece) -> str:

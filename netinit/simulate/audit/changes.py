@@ -10,7 +10,6 @@ from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
-from netinit.simulate.ruleset import label_of
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
@@ -126,10 +125,4 @@ def _address(address: object) -> str:
 def _why(subject: AuditSubject, part: Part) -> str:
     """The deciding rule and the option it comes from."""
     cause = part.cause
-    if cause is None:
-        return ""
-    rule = cause.rules[0]
-    if not rule.purpose:
-        return str(cause)
-    label = label_of(rule.origin, subject.origins)
-    return rule.purpose + (f" ({label})" if label else "")
+    return (cause.rules[0].why(subject.origins) or str(cause)) if cause else ""

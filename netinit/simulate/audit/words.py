@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
 from netinit.simulate.symbolic.match_sets import local
@@ -41,8 +42,9 @@ def describe_values(region: Region) -> tuple[str, bool]:
         if region & sent:
             hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
     words = []
+    known = {one.name for one in space.dimensions}
     for name, phrase in _PHRASES.items():
-        if space.has(name):
+        if name in known:
             values, whole = _reach(space, region, name)
             if isinstance(phrase, str):
                 words.append(_phrase(values, space.dimension(name).last, phrase, _format_number))
@@ -125,18 +127,15 @@ def _state(region: Region, values: tuple[Interval, ...], _: Region) -> str:
     return f"in the state {_list(states, ' or ')}"
 
 
-def _mark(name: str) -> Formatter:
-    def format_values(region: Region, _: tuple[Interval, ...], whole: Region) -> str:
-        others = everything(region.space) - whole
-        for found, how in ((whole, "with"), (others, "without")):
-            bits = found.reach(name)
-            if len(bits) == 1:
-                value, mask = bits[0]
-                text = str(value) if mask == FULL_MASK else f"{value:#x}/{mask:#x}"
-                return f"{how} the {name} {text}" if mask else ""
-        return f"with certain {name}s" if others else ""
-
-    return format_values
+def _mark(name: str, region: Region, _: tuple[Interval, ...], whole: Region) -> str:
+    others = everything(region.space) - whole
+    for found, how in ((whole, "with"), (others, "without")):
+        bits = found.reach(name)
+        if len(bits) == 1:
+            value, mask = bits[0]
+            text = str(value) if mask == FULL_MASK else f"{value:#x}/{mask:#x}"
+            return f"{how} the {name} {text}" if mask else ""
+    return f"with certain {name}s" if others else ""
 
 
 def _socket(_: Region, values: tuple[Interval, ...], __: Region) -> str:
@@ -189,7 +188,7 @@ def _list(words: list[str], last: str = ", ") -> str:
 _PHRASES: dict[str, Formatter | str] = {  # how to describe the values of a dimension, or the word before numbers
     Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination, Dim.DESTINATION_PORT: "on port",
     Dim.SOURCE: _source, Dim.SOURCE_PORT: "from source port", Dim.UID: "by uid", Dim.GID: "by gid", Dim.STATE: _state,
-    Dim.MARK: _mark(Dim.MARK), Dim.CONNECTION_MARK: _mark(Dim.CONNECTION_MARK), Dim.SOCKET: _socket,
+    **{name: partial(_mark, name) for name in _MARKS}, Dim.SOCKET: _socket,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, SettledO
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.endpoints import POD, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -19,7 +19,6 @@ __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 
 HTTP_PORT = 80
 OF_EFFECT = (NO_EFFECT, SHADOWED)
-_POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
 
 
@@ -40,7 +39,7 @@ def lint(
         *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
-        *[Finding(WARNING, NO_EFFECT, *_split_warning(warning)) for warning in made.warnings],
+        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in made.warnings],
     ]
     if proved:
         from netinit.simulate.lint.effect_proof import find_without_effect  # imports the symbolic engine
@@ -48,11 +47,6 @@ def lint(
         found += find_without_effect(options, frozenset([finding.option for finding in found if finding.kind in OF_EFFECT]))
     unique = list(dict.fromkeys(found))
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
-
-
-def _split_warning(warning: str) -> tuple[str, str]:
-    option, colon, message = warning.partition(": ")
-    return (option, message) if colon else ("", warning)
 
 
 def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
@@ -82,7 +76,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Connections of the proxy that are redirected to its own outbound port."""
     for family, ruleset in rulesets.items():
-        hosts = (_ELSEWHERE[family], _POD[family], family.loopback.partition("/")[0])
+        hosts = (_ELSEWHERE[family], POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
                 message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever"
@@ -93,7 +87,7 @@ def _redirect(
     options: Options, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
 ) -> Iterator[tuple[str, str, int]]:
     """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
-    around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(_POD[ruleset.family])),))
+    around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(POD[ruleset.family.version])),))
     proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
     if known := options.traits.proxy_mark:
         proxies = [(f"mark {known:#x}", 0, known)]

@@ -18,15 +18,15 @@ from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
+from netinit.simulate.endpoints import POD
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import Divergence, Partition, compare
+from netinit.simulate.symbolic.partition import Divergence, compare
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
-OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
 MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
@@ -40,8 +40,8 @@ class Prover:
         self.options = options
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
-        self._parts: dict[tuple[SettledOptions, int], Partition] = {}
-        around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
+        self.divide = cache(lambda given, space: divide(space, self._load(given).get(space.family)))
+        around = {one: Surroundings(family=one, addresses=(("eth0", number_of(POD[one.version])),)) for one in FAMILIES}
         self.spaces = make_spaces((self._load(options),), around, free=True)
 
     def differences(self, one: SettledOptions, other: SettledOptions, family: Family | None = None) -> Iterator[Divergence]:
@@ -79,13 +79,6 @@ class Prover:
     def changes_nothing(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated as under the given options if one of these is changed."""
         return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
-
-    def divide(self, options: SettledOptions, space: Space) -> Partition:
-        """Partition a space under options, from the cache if possible."""
-        key = (options, id(space))
-        if key not in self._parts:
-            self._parts[key] = divide(space, self._load(options).get(space.family))
-        return self._parts[key]
 
 
 def _to_ports(space: Space) -> Region:
@@ -141,7 +134,7 @@ def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Fi
                 if earlier.default != AUTO and not prover.are_same(base, without(base, flag), family):
                     yield Finding(WARNING, SHADOWED, flag.label, f"'*' captures no {family.name}, because of {earlier.label}")
                     break
-    elif is_list(value):
+    elif type(value) is tuple:  # a list; networks and ranges of ports are of types of their own
         yield from _check_entries(prover, flag, value, explained=explained)
 
 
@@ -160,7 +153,7 @@ def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explai
 
 def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *, explained: bool) -> Finding:
     """The finding for an option or list entry whose omission changes nothing."""
-    shown = f"{', '.join(map(str, item))}: " if is_list(item) and len(item) <= MAX_ITEMS else ""
+    shown = f"{', '.join(map(str, item))}: " if type(item) is tuple and len(item) <= MAX_ITEMS else ""
     if not explained:
         return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
     for other, base in _omissions(prover, flag):
@@ -199,11 +192,6 @@ def _switches(options: SettledOptions) -> Iterator[tuple[Flag, str, dict[str, An
             yield flag, flag.label, {flag.field: True}
         elif flag.kind.words and flag.kind is not kinds.SWITCH:
             yield from [(flag, f"{flag.label} {word}", {flag.field: word}) for word in flag.kind.words if word and word != value]
-
-
-def is_list(value: object) -> bool:
-    """Whether a value is a list; networks and port ranges are tuples too."""
-    return type(value) is tuple
 
 
 def find_contained(items: tuple[Any, ...]) -> dict[int, Any]:
@@ -251,7 +239,7 @@ def minimise(options: SettledOptions) -> SettledOptions:
 def _drop_entries(prover: Prover, options: SettledOptions, flag: Flag) -> SettledOptions:
     """Remove the list entries that no packet needs."""
     value = getattr(options, flag.field)
-    if not is_list(value):
+    if type(value) is not tuple:
         return options
     contained = find_contained(value)
     rest = tuple([item for index, item in enumerate(value) if index not in contained])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby, permutations
 
 from netinit.base.errors import TooManyPartsError
@@ -24,8 +24,8 @@ from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
 PASSED = ""  # the fate of packets in transit
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
-
 Groups = dict[tuple[Condition, Path], Region]
+Run = tuple[LoadedRule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +72,19 @@ class Walker:
         self.doubts: list[Part] = []
         self._space = space
         self._is_proxy = is_proxy
-        self._choices: dict[tuple[int, Condition], Choice] = {}  # by rule, and the part of the condition that it can see
+        self._choices: dict[tuple[int, int, Condition], Choice] = {}  # by run, and the part of the condition that it can see
         self._passages: dict[tuple[str, int, int, bool], RuleHit] = {}
-        self._runs: dict[int, list[tuple[LoadedRule, ...]]] = {}  # by chain
-        self._joined: dict[tuple[int, Condition], Choice | None] = {}  # by run
+        self._runs: dict[int, list[Run]] = {}  # by chain
         self._visible = cache(_visible)
 
     def ask(self, stage: HookStage, groups: Groups) -> Groups:
-        """Send packets through a stage's chains and return those that pass; NAT skips the rest for translated packets."""
-        translated: Groups = {}
-        for hooked_chains in stage.rounds:
-            frames = [_ChainFrame(one, one.chain, ()) for one in hooked_chains]
-            through: Groups = {}
-            for (condition, path), region in groups.items():
-                for (now, so_far), left in self._ask_round(frames, Part(region, PASSED, condition, path)).items():
-                    done = stage.name == NAT and now.translation != condition.translation
-                    join_groups(translated if done else through, {(now, so_far): left})
-            groups = through
-        if translated:
-            join_groups(translated, groups)
-            return translated
-        return groups
+        """Send packets through a stage's chains and return those that pass."""
+        rounds = [[_ChainFrame(one, one.chain, ()) for one in chains] for chains in stage.rounds]
+        steps = [(partial(self._ask_round, frames), stage.name == NAT) for frames in rounds]
+        through: Groups = {}
+        for (condition, path), region in groups.items():
+            join_groups(through, _take_steps(steps, Part(region, PASSED, condition, path)))
+        return through
 
     def _ask_round(self, frames: list[_ChainFrame], group: Part) -> Groups:
         """Send packets through chains of equal priority; return those that pass."""
@@ -139,97 +131,76 @@ class Walker:
         return ended + [Part(region, PASSED, condition, path) for (condition, path), region in through.items()]
 
     def _ask_each(self, frames: Sequence[_ChainFrame], group: Part) -> Groups:
-        """Packets that pass all chains; once translated, they skip the other NAT chains."""
-        waiting: Groups = {(group.condition, group.path): group.region}
-        translated: Groups = {}
-        for frame in frames:
-            went, waiting = self._ask_one(frame, waiting), {}
-            for (now, path), region in went.items():
-                done = frame.hooked.effect == NAT and now.translation != group.condition.translation
-                join_groups(translated if done else waiting, {(now, path): region})
-        join_groups(waiting, translated)
-        return waiting
+        return _take_steps([(partial(self._ask_one, frame), frame.hooked.effect == NAT) for frame in frames], group)
 
-    def _ask_one(self, frame: _ChainFrame, groups: Groups) -> Groups:
+    def _ask_one(self, frame: _ChainFrame, group: Part) -> Groups:
         through: Groups = {}
-        for (condition, path), region in groups.items():
-            place, now = frame.hooked.place, condition
-            if frame.hooked.turn == EARLY:
-                reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
-                self.doubts.append(Part(region, UNKNOWN, condition, path, reason))
-                join_groups(through, {(condition, path): region})
-                now = condition.replace(early=(*condition.early, place))
-            elif place in condition.early:
-                now = condition.replace(early=tuple([one for one in condition.early if one != place]))
-                join_groups(through, {(now, path): region})
-                continue
-            results = self._walk(frame, now, path, region)
-            join_groups(through, results[ACCEPTED])
-            if frame.chain.policy == ACCEPT:
-                join_groups(through, results[BACK])
-                continue
-            fate = DROPPED if frame.chain.policy == "DROP" else UNKNOWN
-            for (now, so_far), left in results[BACK].items():
-                self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
+        place, now, region, path = frame.hooked.place, group.condition, group.region, group.path
+        if frame.hooked.turn == EARLY:
+            reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
+            self.doubts.append(Part(region, UNKNOWN, now, path, reason))
+            join_groups(through, {(now, path): region})
+            now = now.replace(early=(*now.early, place))
+        elif place in now.early:
+            return {(now.replace(early=tuple([one for one in now.early if one != place])), path): region}
+        results = self._walk(frame, Part(region, PASSED, now, path))
+        join_groups(through, results[ACCEPTED])
+        if frame.chain.policy == ACCEPT:
+            join_groups(through, results[BACK])
+            return through
+        fate = DROPPED if frame.chain.policy == "DROP" else UNKNOWN
+        for (now, so_far), left in results[BACK].items():
+            self.ended.append(Part(left, fate, now, so_far, frame.hooked.policy_reason))
         return through
 
-    def _walk(self, place: _ChainFrame, condition: Condition, path: Path, region: Region) -> Results:
+    def _walk(self, place: _ChainFrame, group: Part) -> Results:
         """Traverse a chain; packets that return from a called chain are merged."""
-        whole = _results({(condition, path): region})
-        for run in self._split(place.chain):
-            if run[0].rule.target.only_observes or not whole[GO_ON]:
-                continue
-            groups, whole[GO_ON] = whole[GO_ON], {}
-            for (now, so_far), left in groups.items():
-                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
+        whole = self._meet_each(place, self._split(place), group)
         join_groups(whole[BACK], whole[GO_ON])
         return whole
 
-    def _split(self, chain: LoadedChain) -> list[tuple[LoadedRule, ...]]:
-        """The rules in order, with equivalent neighbours grouped."""
-        found = self._runs.get(id(chain))
-        if found is None:
-            same = groupby(chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment))
-            found = self._runs[id(chain)] = [tuple(rules) for _, rules in same]
-        return found
-
-    def _meet(self, place: _ChainFrame, run: tuple[LoadedRule, ...], group: Part) -> Results:
-        """Apply a run of rules, at once if that makes no difference."""
-        if len(run) > 1:
-            choice = self._choose_any(run, group.condition)
-            ended = len(self.ended)
-            results = self._take(place, run, choice, group) if choice else None
-            if results is not None:
-                return results
-            del self.ended[ended:]
+    def _meet_each(self, place: _ChainFrame, runs: Iterable[Run], group: Part) -> Results:
         whole = _results({(group.condition, group.path): group.region})
-        for loaded in run:
+        for run in runs:
             groups, whole[GO_ON] = whole[GO_ON], {}
             for (now, so_far), left in groups.items():
-                if one := self._take(place, (loaded,), self._choose(loaded, now), Part(left, PASSED, now, so_far)):
-                    _join(whole, one)
+                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
         return whole
 
-    def _take(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], choice: Choice, group: Part) -> Results | None:
-        """Apply equivalent rules; None if they must be applied one by one."""
-        results, condition = _results({}), group.condition
-        if left := group.region - choice.certain:
-            results[GO_ON][condition, group.path] = left
-        if doubt := group.region & (choice.possible - choice.certain):
-            self._doubt(place, rules, group, doubt, results)
-        taken = group.region & choice.certain
-        if not taken:
-            return results
-        met = self._meeting(place, rules)
-        return self._act(place, met, Part(taken, PASSED, condition, (*group.path, met)), results)
+    def _split(self, place: _ChainFrame) -> list[Run]:
+        """The rules that act, in order; neighbours that differ in matches alone form a run, if none changes what later ones see."""
+        found = self._runs.get(id(place.chain))
+        if found is None:
+            found = self._runs[id(place.chain)] = []
+            for _, rules in groupby(place.chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment)):
+                run = tuple(rules)
+                if run[0].rule.target.only_observes:
+                    continue
+                found += [run] if len(run) > 1 and place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
+        return found
 
-    def _meeting(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], *, doubtful: bool = False) -> RuleHit:
+    def _meet(self, place: _ChainFrame, run: Run, group: Part) -> Results:
+        """Apply a run of rules, one by one if their matches are uncertain."""
+        choice, condition, path = self._choose(run, group.condition), group.condition, group.path
+        if len(run) > 1 and choice.certain != choice.possible:
+            return self._meet_each(place, [(loaded,) for loaded in run], group)
+        results = _results({})
+        if left := group.region - choice.certain:
+            results[GO_ON][condition, path] = left
+        if doubt := group.region & (choice.possible - choice.certain):
+            self._doubt(place, run, group, doubt, results)
+        if taken := group.region & choice.certain:
+            met = self._meeting(place, run)
+            self._act(place, met, Part(taken, PASSED, condition, (*path, met)), results)
+        return results
+
+    def _meeting(self, place: _ChainFrame, rules: Run, *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(
             (place.hooked.hook, id(rules[0]), len(rules), doubtful),
             RuleHit(place.hooked.hook, place.hooked.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
-    def _doubt(self, place: _ChainFrame, rules: tuple[LoadedRule, ...], group: Part, doubt: Region, results: Results) -> None:
+    def _doubt(self, place: _ChainFrame, rules: Run, group: Part, doubt: Region, results: Results) -> None:
         """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
         met = self._meeting(place, rules, doubtful=True)
         unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
@@ -244,63 +215,58 @@ class Walker:
         path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
         self._act(place, met, Part(doubt, PASSED, group.condition, path), results)
 
-    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: Results) -> Results | None:
-        """Apply a target and add to `results`; None if the rules must be applied one by one."""
-        condition, path, taken = group.condition, group.path, group.region
-        actor = TargetEffects(self._space.around, condition, place.hooked.effect, self._is_proxy)
+    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: Results) -> None:
+        """Apply a target to the packets that its rules take, and add to `results`."""
+        actor = TargetEffects(self._space.around, group.condition, place.hooked.effect, self._is_proxy)
         verdict = met.met.target.act(actor)
         # Nothing depends on the addresses that sources are translated to; distinguishing them would split packets further.
         now = actor.now if actor.now.source is KEPT else actor.now.replace(source=None)
         if actor.called:
-            back = self._call(place, actor.called, group, results)
-            if back is not None:
-                join_groups(results[verdict], back)
-            return None if back is None else results
-        if actor.fate:
+            join_groups(results[verdict], self._call(place, actor.called, group, results))
+        elif actor.fate:
             reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
-            self.ended.append(Part(taken, actor.fate, now, path, reason, by_rule=True))
-            return results
-        if verdict == GO_ON and len(met.rules) > 1:
-            return None
-        join_groups(results[verdict], {(now, path): taken})
-        return results
+            self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
+        else:
+            join_groups(results[verdict], {(now, group.path): group.region})
 
-    def _call(self, place: _ChainFrame, chain: str, group: Part, results: Results) -> Groups | None:
-        """Send packets through a called chain; None if the rules must be applied one by one."""
+    def _call(self, place: _ChainFrame, chain: str, group: Part, results: Results) -> Groups:
+        """Send packets through a called chain, and return those that come back."""
         called, why = place.hooked.find_called(chain, place.above)
         path = group.path
         if called is None:
             self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
-        done = self._walk(_ChainFrame(place.hooked, called, above), group.condition, path, group.region)
-        if len(path[-1].rules) > 1 and any(now != group.condition for now, _ in done[BACK]):
-            return None  # a later rule of the run might match their new state
+        done = self._walk(_ChainFrame(place.hooked, called, above), group)
         join_groups(results[ACCEPTED], done[ACCEPTED])
         back: Groups = {}
         for (now, so_far), left in done[BACK].items():  # a chain without hits is not on the path
             join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
         return back
 
-    def _choose(self, loaded: LoadedRule, condition: Condition) -> Choice:
-        key = (id(loaded), self._visible(condition))
+    def _choose(self, run: Run, condition: Condition) -> Choice:
+        """Packets that any of the rules takes; those that two rules send to one chain come back alike from both calls."""
+        key = (id(run[0]), len(run), self._visible(condition))
         found = self._choices.get(key)
         if found is None:
-            found = self._choices[key] = choose(self._space, condition, loaded.rule)
+            each = [choose(self._space, condition, loaded.rule) for loaded in run]
+            found = Choice(unite([one.certain for one in each]), unite([one.possible for one in each]))
+            self._choices[key] = found
         return found
 
-    def _choose_any(self, run: tuple[LoadedRule, ...], condition: Condition) -> Choice | None:
-        """Packets that any of the rules takes; None if a match is uncertain.
 
-        A packet that two rules send to the same chain returns alike from both calls; see `_call`.
-        """
-        key = (id(run[0]), self._visible(condition))
-        if key not in self._joined:
-            found = [choose(self._space, condition, loaded.rule) for loaded in run]
-            exact = all(choice.certain == choice.possible for choice in found)
-            whole = unite([choice.certain for choice in found]) if exact else None
-            self._joined[key] = Choice(whole, whole) if whole is not None else None
-        return self._joined[key]
+def _take_steps(steps: Iterable[tuple[Callable[[Part], Groups], bool]], group: Part) -> Groups:
+    """Packets that pass each step, which may be of NAT: once it has translated them, they skip its other steps."""
+    waiting: Groups = {(group.condition, group.path): group.region}
+    translated: Groups = {}
+    for step, is_nat in steps:
+        came, waiting = waiting, {}
+        for (condition, path), region in came.items():
+            for (now, so_far), left in step(Part(region, PASSED, condition, path)).items():
+                done = is_nat and now.translation != group.condition.translation
+                join_groups(translated if done else waiting, {(now, so_far): left})
+    join_groups(waiting, translated)
+    return waiting
 
 
 def _alike(one: Part, other: Part) -> bool:
@@ -315,5 +281,5 @@ def _visible(condition: Condition) -> Condition:
     """The part of a condition that rules can see."""
     return condition.replace(
         connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
-        transparent=False, translated=False, policy_routed=False, zone=0, unread=(), early=(),
+        transparent=False, translated=False, policy_routed=False, zone=0, early=(),
     )  # fmt: skip

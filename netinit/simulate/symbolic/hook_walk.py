@@ -17,11 +17,10 @@ from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
-from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
+from netinit.simulate.symbolic.space import INBOUND, KNOWN, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
-_BEGINS, _KNOWN = (CtState.NEW,), (CtState.ESTABLISHED, CtState.REUSED)
 
 
 def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
@@ -61,7 +60,11 @@ class _PacketSets:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
             self._send_out({(Condition(hook=OUTPUT, sender=True), ()): region})
-        return [_unless_unread(one) for one in _settle(self._walker.ended, self._walker.doubts)]
+        found = _settle(self._walker.ended, self._walker.doubts)
+        if self._ruleset.unread:
+            reason = list_unread(self._ruleset.unread)
+            found = [one if one.fate == UNKNOWN else Part(one.region, UNKNOWN, one.condition, one.path, reason) for one in found]
+        return found
 
     def _send_out(self, groups: Groups) -> None:
         """Send packets from sockets (or the kernel) of this host."""
@@ -70,33 +73,23 @@ class _PacketSets:
         groups = {key: region - staying for key, region in groups.items()}
         groups = self._pass(OUTPUT, self._part(groups, self._route_out))
         groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
-        looped: Groups = {}
-        for (condition, path), region in groups.items():
-            if condition.out_interface != LOOPBACK_DEVICE:
-                self._end({(condition, path): region}, SENT)
-                continue
-            # On lo packets lose their sockets but keep marks and conntrack entries.
-            back = condition.replace(in_interface=LOOPBACK_DEVICE, out_interface="", sender=False)
-            join_groups(looped, {(back, path): region})
+        self._end({key: region for key, region in groups.items() if key[0].out_interface != LOOPBACK_DEVICE}, SENT)
+        groups = {key: region for key, region in groups.items() if key[0].out_interface == LOOPBACK_DEVICE}
+        back = {"in_interface": LOOPBACK_DEVICE, "out_interface": "", "sender": False}  # marks and conntrack entries stay
+        looped = self._part(groups, lambda now: [(self._everything, now.replace(**back))])
         self._end(self._pass(INPUT, self._pass(PREROUTING, looped)), DELIVERED)
 
     def _receive(self, groups: Groups) -> None:
         """Receive packets from interfaces."""
         groups = self._pass(PREROUTING, groups)
         sort = cache(lambda condition: [*self._sort(condition)])
-        ours: Groups = {}
-        passing: Groups = {}
-        for (condition, path), region in groups.items():
-            for part, now in sort(condition):
-                if not (here := region & part):
-                    continue
-                if now is None:
-                    self._end({(condition, path): here}, UNKNOWN, "its destination is not known")
-                elif now.out_interface == LOOPBACK_DEVICE:
-                    join_groups(ours, {(now.replace(out_interface=""), path): here})
-                else:
-                    join_groups(passing, {(now, path): here})
-        self._end(self._pass(INPUT, ours), DELIVERED)
+
+        def bound(fate: str) -> Groups:
+            return self._part(groups, lambda condition: [(region, now) for region, now, end in sort(condition) if end == fate])
+
+        self._end(bound(UNKNOWN), UNKNOWN, "its destination is not known")
+        self._end(self._pass(INPUT, bound(DELIVERED)), DELIVERED)
+        passing = bound(FORWARDED)
         if self._space.around.forwards:
             passing = self._part(
                 passing, lambda now: [(here, now.replace(out_interface=name)) for here, name in self._ways(now, free=False)]
@@ -105,25 +98,24 @@ class _PacketSets:
         else:
             self._end(passing, DROPPED, "it is for another host, and this one does not forward")
 
-    def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition | None]]:
-        """Split packets into those for this host (as if they left through lo), for others, and unknown."""
+    def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition, str]]:
+        """Split packets into those for this host, for others, and unknown, by the fate that they are bound for."""
         packets = SymbolicPackets(self._space, condition)
         local = packets.local(source=False)
-        here = condition.replace(out_interface=LOOPBACK_DEVICE)
         if condition.redirected:
-            yield self._everything, here
+            yield self._everything, condition, DELIVERED
             return
-        yield local.certain, here
-        yield local.possible - local.certain, None
+        yield local.certain, condition, DELIVERED
+        yield local.possible - local.certain, condition, UNKNOWN
         heard = nothing(self._space)
         if condition.destination is KEPT:  # a broadcast address or multicast group
             heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
             heard -= packets.of_protocol("tcp").certain | local.possible
-        yield heard, here
+        yield heard, condition, DELIVERED
         rest = self._everything - local.possible - heard
         routed = self._routed_here(condition)
-        yield rest & routed, here.replace(policy_routed=True)
-        yield rest - routed, condition
+        yield rest & routed, condition.replace(policy_routed=True), DELIVERED
+        yield rest - routed, condition, FORWARDED
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""
@@ -143,21 +135,16 @@ class _PacketSets:
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
         """Routes of packets to other hosts."""
-        around = self._space.around
         if isinstance(condition.destination, int):
-            yield self._everything, around.leaving_interface(condition.destination, 0)
-            return
-        if free:
+            yield self._everything, self._space.around.leaving_interface(condition.destination, 0)
+        elif free:
             yield self._everything, KEPT
-            return
-        yield from split_by_route(self._space)
+        else:
+            yield from split_by_route(self._space)
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Traverse a hook and return the packets that pass."""
-        unread = self._ruleset.unread.get(hook, ())
-        entering = self._part(
-            groups, lambda now: [(self._everything, now.replace(hook=hook, unread=tuple(dict.fromkeys((*now.unread, *unread)))))]
-        )
+        entering = self._part(groups, lambda now: [(self._everything, now.replace(hook=hook))])
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
@@ -174,13 +161,12 @@ class _PacketSets:
         elif condition.state is not KEPT:
             yield self._everything, condition.replace(tracked=True)
         else:
-            values = self._space.dimension(Dim.STATE).values
-            for states in (_BEGINS, _KNOWN):
-                found = within(self._space, Dim.STATE, [(values.index(states[0]), values.index(states[-1]))])
-                known = states == _KNOWN  # the beginning of the connection was not simulated
-                yield found, condition.replace(tracked=True, connection=True, decided=known, source_decided=known)
-            rest = within(self._space, Dim.STATE, [(values.index(CtState.REUSED) + 1, len(values) - 1)])
-            yield rest, condition.replace(tracked=True)
+            begins = in_states(self._space, (CtState.NEW,))
+            known = in_states(self._space, (*KNOWN, CtState.REUSED_NEW, CtState.REUSED))
+            joined = condition.replace(tracked=True, connection=True)
+            yield begins, joined
+            yield known, joined.replace(decided=True, source_decided=True)  # the connection's beginning was not simulated
+            yield self._everything - begins - known, condition.replace(tracked=True)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:
         """Apply NAT: decided by a connection's first packet, repeated for the others."""
@@ -263,11 +249,3 @@ def _restore_states(ended: list[Part]) -> Iterator[Part]:
             yield replace(one, region=already, condition=one.condition.replace(state=KEPT))
         else:
             yield one
-
-
-def _unless_unread(one: Part) -> Part:
-    """The end, or UNKNOWN if something unreadable decided about the packets as well."""
-    condition = one.condition
-    if not condition.unread or one.fate == UNKNOWN:
-        return one
-    return Part(one.region, UNKNOWN, condition, one.path, list_unread(condition.unread))

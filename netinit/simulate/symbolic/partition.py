@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.ruleset import RuleHit
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
 
@@ -144,25 +143,18 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
     """Packets for which two values are equal: constants, the initial value, or the interface's address."""
     if one == other:
         return everything(space)
-    if KEPT in (one, other):
-        value = other if one is KEPT else one
-        if value is PRIMARY:
-            return _any_interface(space, lambda address: _equal(space, name, KEPT, address))
-        values = space.dimension(name).values
-        if values:
-            value = values.index(value) if value in values else None
-        return within(space, name, [(value, value)]) if isinstance(value, int) else nothing(space)
     if PRIMARY in (one, other):
         value = other if one is PRIMARY else one
-        return _any_interface(space, lambda address: everything(space) if address == value else nothing(space))
-    return nothing(space)
-
-
-def _any_interface(space: Space, equal: Callable[[int | None], Region]) -> Region:
-    found = nothing(space)
-    for at, interface in enumerate(space.dimension(Dim.INTERFACE).values):
-        found |= within(space, Dim.INTERFACE, [(at, at)]) & equal(space.around.primary_address(interface))
-    return found
+        found = nothing(space)
+        for interface in space.dimension(Dim.INTERFACE).values:
+            found |= valued(space, Dim.INTERFACE, interface) & _equal(space, name, value, space.around.primary_address(interface))
+        return found
+    if KEPT not in (one, other):
+        return nothing(space)
+    value = other if one is KEPT else one
+    if values := space.dimension(name).values:
+        value = values.index(value) if value in values else None
+    return within(space, name, [(value, value)]) if isinstance(value, int) else nothing(space)
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:

@@ -105,19 +105,14 @@ class Region:
         return tuple(found)
 
     def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
-        """One member: in each dimension the first feasible wish, or else the lowest coordinate."""
+        """One member: in each dimension but marks the first feasible wish, or else the lowest coordinate."""
         point: Point = {}
         node = self.node
         for dimension in self.space.dimensions:
-            wanted = wishes.get(dimension.name, ())
-            if dimension.levels == 1:
-                point[dimension.name], node = self._step(dimension.level, node, wanted)
-                continue
             value = 0
-            for bit in range(BITS - 1, -1, -1):
-                wish = (wanted[0] >> bit & 1,) if wanted else ()
-                coordinate, node = self._step(dimension.level + BITS - 1 - bit, node, wish)
-                value |= coordinate << bit
+            for level in range(dimension.level, dimension.level + dimension.levels):  # one, or for a mark each bit
+                coordinate, node = self._step(level, node, wishes.get(dimension.name, ()))
+                value = value << 1 | coordinate
             point[dimension.name] = value
         return point
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from math import prod
 
 from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
 from netinit.rules.matches.packet import is_named
@@ -43,6 +42,7 @@ class CtState:
 
 STATES = (CtState.NEW, CtState.ESTABLISHED, CtState.RELATED, CtState.INVALID, CtState.UNTRACKED)
 REUSES = (CtState.REUSED_NEW, CtState.REUSED, CtState.REUSED_INVALID)
+KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)  # of a connection that began before
 BEGINNINGS = (CtState.NEW, *REUSES)  # states of a bare SYN, for TCP
 ALL_STATES = (
     CtState.NEW, CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED, CtState.REUSED_NEW, CtState.REUSED,
@@ -93,18 +93,9 @@ class Space:
         """The family of its addresses."""
         return self.around.family
 
-    @property
-    def size(self) -> int:
-        """The number of points."""
-        return prod(one.last + 1 for one in self.dimensions)
-
     def dimension(self, name: str) -> Dimension:
         """The dimension of this name. Raises KeyError if the direction does not have it."""
         return self._by_name[name]
-
-    def has(self, name: str) -> bool:
-        """Whether the dimension exists."""
-        return name in self._by_name
 
     @cached_property
     def _by_name(self) -> dict[str, Dimension]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_the_lines_are_all_traffic_and_each_packet_is_in_one():
     regions = [region for row in rows for region in row.regions]
     spaces = {id(region.space): region.space for region in regions}
     for space in spaces.values():
-        assert sum(region.size for region in regions if region.space is space) == space.size
+        assert sum(region.size for region in regions if region.space is space) == prod(one.last + 1 for one in space.dimensions)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +210,10 @@ def test_a_pod_without_rules_is_uncaptured_altogether():
 
 def test_what_a_table_looks_at_that_nobody_here_can_read_is_unknown():
     made = plan(Options.from_argv(["--ipv6=off", *SIDECAR.split()], {}))
-    unread = {"OUTPUT": ("nft table inet theirs",)}
-    rulesets = {"plan": {IPV4: replace(load_plan(made, IPV4), unread=unread)}}
+    rulesets = {"plan": {IPV4: replace(load_plan(made, IPV4), unread=("nft table inet theirs",))}}
     rows = bypasses(audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)})))
-    assert (rows[0].kind, rows[0].directions) == (kinds.UNKNOWN, ("outbound",))
-    assert "nft table inet theirs" in rows[0].because[0]
-    assert [row.kind for row in rows if row.directions == ("outbound",)] == [kinds.UNKNOWN]
+    assert [(row.kind, row.directions) for row in rows] == [(kinds.UNKNOWN, ("inbound",)), (kinds.UNKNOWN, ("outbound",))]
+    assert all("nft table inet theirs" in row.because[0] for row in rows)
 
 
 def test_an_ambient_pod_passes_nothing_by_that_is_not_by_design_but_the_node_proxys_mark():
