@@ -66,12 +66,6 @@ def steps_towards(
     return tuple(missing + extra)
 
 
-def make(steps: tuple[RouteChange, ...]) -> tuple[str, ...]:
-    """Apply changes in order until one fails; return warnings. Raises the errors of `make_one`."""
-    made = [make_one(step) for step in steps]
-    return tuple([one.warning for one in made if one.warning])
-
-
 def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
     """Apply a change; return a warning if it failed but is not needed everywhere.
 

@@ -213,8 +213,10 @@ def forget_connections(pod: Pod) -> None:
 def program(pod: Pod, dialect: str, wanted: Plan) -> None:
     """The plan's rules alone are in the kernel, with counters at zero."""
     with pod.entered():
-        routes.make(routes.steps_towards(wanted, FAMILIES))
-        routes.make(routes.steps_towards(wanted, FAMILIES))
+        for step in routes.steps_towards(wanted, FAMILIES):
+            routes.make_one(step)
+        for step in routes.steps_towards(wanted, FAMILIES):
+            routes.make_one(step)
     if dialect == "nftables":
         pod.run(["nft", "-f", "-"], stdin="flush ruleset\n" + render_script(wanted), check=True)
         return

@@ -167,7 +167,8 @@ def _fate(arrival: Arrival) -> str:
 
 def program(pod: Pod, dialect: str, wanted: Plan, istio: str = "") -> None:
     with pod.entered():
-        routes.make(routes.steps_towards(wanted, FAMILIES))
+        for step in routes.steps_towards(wanted, FAMILIES):
+            routes.make_one(step)
     if dialect not in IPTABLES:
         script = istio if dialect == ISTIOS else render_script(wanted)
         pod.run(["nft", "-f", "-"], stdin=script, check=True)
@@ -185,7 +186,8 @@ def clear(pod: Pod, dialect: str) -> None:
         for family in FAMILIES:
             pod.run([f"{family.program}-legacy-restore", "-w"], stdin=text, check=True)
     with pod.entered():
-        routes.make(routes.steps_towards(EMPTY_PLAN, FAMILIES))
+        for step in routes.steps_towards(EMPTY_PLAN, FAMILIES):
+            routes.make_one(step)
         forget_connections()
 
 

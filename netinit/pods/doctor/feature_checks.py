@@ -219,7 +219,8 @@ def _check_routing(family: Family) -> Exception | None:
         routes=(Route(family=family, table=133),),
     )  # fmt: skip
     try:
-        routes.make(routes.steps_towards(wanted, (family,)))
+        for step in routes.steps_towards(wanted, (family,)):
+            routes.make_one(step)
     except (NetinitError, OSError) as error:
         return error
     return None
