@@ -113,8 +113,8 @@ def _list_tables(namespace: NetworkNamespace) -> list[str]:
             found = link.dump(_NFT_MSG_GETTABLE, bytes(netlink.NETFILTER_SIZE))
     except OSError as error:
         raise LabError(f"the kernel does not list the nft tables of {namespace.name!r}: {error.strerror}") from error
-    names = [netlink.read_attributes(body, netlink.NETFILTER_SIZE)[_NFTA_TABLE_NAME] for _, body in found]
-    return [f"{FAMILY_NAMES[body[0]]} {netlink.read_name(name)}" for (_, body), name in zip(found, names, strict=True)]
+    names = [netlink.read_attributes(body, netlink.NETFILTER_SIZE)[_NFTA_TABLE_NAME] for body in found]
+    return [f"{FAMILY_NAMES[body[0]]} {netlink.read_name(name)}" for body, name in zip(found, names, strict=True)]
 
 
 def _list_network(namespace: NetworkNamespace) -> str:
@@ -123,14 +123,15 @@ def _list_network(namespace: NetworkNamespace) -> str:
         for what, question, families in _NETWORK:
             for family in families:
                 messages = link.dump(question, bytes((family,)).ljust(_HEADER, b"\0"))
-                lines += [f"{what} {text}\n" for text in sorted(_render(*message) for message in messages)]
+                lines += [f"{what} {text}\n" for text in sorted(_render(question, message) for message in messages)]
     return "".join(lines)
 
 
 @functools.lru_cache(_REMEMBERED)
-def _render(kind: int, body: bytes) -> str:
+def _render(question: int, body: bytes) -> str:
     """A netlink message as sorted `field=value` pairs, decoded by pyroute2, without volatile fields."""
     links.load_pyroute2()
+    kind = question - 2  # RTM_NEW... and RTM_GET...
     name = _MESSAGES[kind]
     header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)
     message = getattr(import_module(f"pyroute2.netlink.rtnl.{name}"), name)(header + body)

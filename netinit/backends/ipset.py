@@ -113,8 +113,8 @@ class SetsBackend(RestoreBackend):
         super().__init__(**given)  # type: ignore[arg-type]
         self._threshold = threshold
 
-    def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> SetsState:
-        state = super()._observe(families, snapshot).detailed()
+    def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> SetsState:
+        state = super().observe(snapshot, families).detailed()
         sets = self._read_sets()
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)

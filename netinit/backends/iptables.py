@@ -7,8 +7,8 @@ from abc import abstractmethod
 
 from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.base.net import FAMILIES, Family
-from netinit.kernel import detect, netlink, run
+from netinit.base.net import FAMILIES, IPV4, Family
+from netinit.kernel import Closing, detect, netlink, run
 from netinit.options import BACKENDS
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
@@ -186,10 +186,8 @@ class XtablesBackend(Backend):
     def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
         """Commit each family's input; return errors by family."""
 
-    def observe(self, snapshot: Snapshot | None = None) -> XtablesState:
-        return self._observe(self._families, snapshot)
-
-    def _observe(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> XtablesState:
+    def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> XtablesState:
+        families = self._families if families is None else families
         held = self.read(families, snapshot)
         ours, foreign = any(place[1] in OWNED_CHAINS for one in held for place in one.rules), False
         if held and not ours:
@@ -223,7 +221,7 @@ class XtablesBackend(Backend):
         """Restore the families' rules from before the change; return the places of rules that are lost."""
         from netinit.backends.listing_comparison import write_return
 
-        now = self._observe(families)
+        now = self.observe(families=families)
         before = of_kind(change.before, XtablesState)
         if all(now.listings[family] == before.listings[family] for family in families):
             return []
@@ -249,7 +247,7 @@ class RestoreBackend(XtablesBackend):
         with self.lock():
             results = self._run(jobs)
         return {
-            family: result if isinstance(result, BackendUnavailableError) else self._explain(result, family)
+            family: result if isinstance(result, BackendUnavailableError) else self._explain_end(result, family)
             for family, result in zip(scripts, results, strict=True)
             if isinstance(result, BackendUnavailableError) or result.status
         }
@@ -265,25 +263,21 @@ class RestoreBackend(XtablesBackend):
         return run.run_all([(path, ["--noflush"], script) for path, script in jobs])
 
     def refusal(self, error: OSError) -> NetinitError:
+        said = posix.strerror(error.errno or 0)
+        return self._explain(said, f"{self.name}: the kernel does not list its rules: {said}", IPV4)
+
+    def _explain_end(self, result: Finished, family: Family) -> NetinitError:
+        from netinit.backends.failure_causes import condense  # rarely needed
+
+        said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
+        locked = result.status == LOCKED_STATUS and ("lock" in said or not result.errors)
+        return self._explain(said, f"{result.program}: {condense(said)}", family, locked=locked)
+
+    def _explain(self, said: str, message: str, family: Family, *, locked: bool = False) -> NetinitError:
         from netinit.backends.failure_causes import explain_iptables
 
-        said = posix.strerror(error.errno or 0)
-        message = f"{self.name}: the kernel does not list its rules: {said}"
-        privileged = detect.has_capability(detect.CAP_NET_ADMIN)
-        modules = self.variant if self.variant == detect.NFT else f"{self.variant} IPv4"
-        return explain_iptables(said, message, modules, locked=False, privileged=privileged)
-
-    def _explain(self, result: Finished, family: Family) -> NetinitError:
-        said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        from netinit.backends.failure_causes import condense, explain_iptables  # rarely needed
-
-        return explain_iptables(
-            said,
-            f"{result.program}: {condense(said)}",
-            self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}",
-            locked=result.status == LOCKED_STATUS and ("lock" in said or not result.errors),
-            privileged=detect.has_capability(detect.CAP_NET_ADMIN),
-        )
+        modules = self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}"
+        return explain_iptables(said, message, modules, locked=locked, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
 
 
 class NftVariant(RestoreBackend):
@@ -342,10 +336,7 @@ class LegacyVariant(RestoreBackend):
         Any process may hold a file with a name, even /dev/null, locked for ever.
         """
         arguments = ["--noflush", "-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
-        nothing = posix.memfd_create("lock", 0)  # programs inherit it
-        try:
+        with Closing(posix.memfd_create("lock", 0)) as nothing:  # programs inherit it
             environment = {"XTABLES_LOCKFILE": f"/proc/self/fd/{nothing}"}
             programs = [(path, arguments, script) for path, script in jobs]
             return run.run_all(programs, environment=environment, waits=self._lock_timeout)
-        finally:
-            posix.close(nothing)

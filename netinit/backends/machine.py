@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import posix
 from _socket import if_indextoname
 
 from netinit import backends
 from netinit.backends import Lock
-from netinit.kernel import detect, namespaces, netlink
+from netinit.kernel import Closing, detect, namespaces, netlink
 from netinit.options import Facts, Options, SettledOptions
 
 TYPE_CHECKING = False
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-class NamespaceLock(Lock):
-    """The lock of this process's network namespace for one run; entering it raises LockedError."""
-
-    def __init__(self, nanoseconds: int) -> None:
-        self._nanoseconds = nanoseconds
-
-    def __enter__(self) -> None:
-        self._descriptor = namespaces.lock(self._nanoseconds)
-
-    def __exit__(self, *_: object) -> None:
-        posix.close(self._descriptor)
-
-
 class Machine:
     """The machine and this process's namespace; `link` lists and changes policy rules, routes and addresses."""
 
@@ -45,7 +31,10 @@ class Machine:
     refuse_own_namespace = staticmethod(namespaces.refuse_host)
     occupied = staticmethod(backends.populated)
     load = staticmethod(backends.load)
-    lock = NamespaceLock
+
+    def lock(self, nanoseconds: int) -> Lock | Closing:
+        """Acquire the lock of this process's network namespace for one run, as a context manager. Raises LockedError."""
+        return Closing(namespaces.lock(nanoseconds))
 
     def settle(self, options: Options) -> SettledOptions:
         """Return the options settled for this pod's addresses and name servers; with a pid, `inside` has read the latter."""
@@ -99,7 +88,7 @@ class Machine:
         """
         from netinit.backends.named_pod import NamedPod
         from netinit.kernel.open_pod import warn_if_host
-        from netinit.kernel.snapshot import cgroups
+        from netinit.kernel.snapshot import bpf
 
         if not (options.pid or options.netns):
             warning = warn_if_host("this is the machine's own network namespace") if namespaces.is_machine() else ""
@@ -107,10 +96,10 @@ class Machine:
                 return action(options, warning)
         with NamedPod(options, stays=self.stays) as pod, pod.lock(options.lock_timeout, locks) if locks else Lock():
             warning = pod.warn_if_host()
-            programs = cgroups.of_folder(*self.cgroup) if self.cgroup[1] else cgroups.of_processes(pod.identity)
+            programs = bpf.of_folder(*self.cgroup) if self.cgroup[1] else bpf.of_processes(pod.identity)
 
             def act() -> Result:
-                cgroups.remember(programs)
+                bpf.remember(programs)
                 return action(pod.options, warning)
 
             return pod.run_inside(act, joins=joins, keep=keep)

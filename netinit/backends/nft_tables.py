@@ -200,7 +200,7 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
 
 
 def _list_tables(names: tuple[str, ...]) -> list[bytes]:
-    bodies = [body for _, body in netlink.dump(netlink.NETLINK_NETFILTER, netlink.NFT_MSG_GETTABLE, bytes((netlink.INET, 0, 0, 0)))]
+    bodies = netlink.dump(netlink.NETLINK_NETFILTER, netlink.NFT_MSG_GETTABLE, bytes((netlink.INET, 0, 0, 0)))
     return [body[netlink.NETFILTER_SIZE :] for body in bodies if read_name(read_attributes(body, netlink.NETFILTER_SIZE)[1]) in names]
 
 

@@ -58,14 +58,7 @@ class NftComparison(Comparison):
         self.plan = plan
         self.state = state
         self.is_first = not state.ours
-        self._steps: dict[str, Steps] | None = None
-
-    @property
-    def steps(self) -> dict[str, Steps]:
-        """The planned chains, by table."""
-        if self._steps is None:
-            self._steps = plan_tables(self.plan)
-        return self._steps
+        self.steps = plan_tables(plan)  # the planned chains, by table
 
     def find_differences(self) -> tuple[Difference, ...]:
         if not self.state.tables:

@@ -270,7 +270,8 @@ def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]
     """Format intervals as nft does: an address, a network if it equals the interval, else two addresses."""
     texts = []
     size = family.bits // 8
-    to_text = inet_ntoa if family is IPV4 else _format_ipv6  # same result for IPv4, in a third of inet_ntop's time
+    # For IPv4 both give the same, inet_ntoa in a third of the time.
+    to_text = inet_ntoa if family is IPV4 else lambda packed: inet_ntop(AF_INET6, packed)
     ends = {0: ""}  # number of addresses after the first -> prefix length of the network; empty if there is none
     for low, high in intervals:
         more = high - low
@@ -281,7 +282,3 @@ def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]
         is_network = not low & more and (end or not more)
         texts.append(text + end if is_network else f"{text}-{text_of(high, family)}")
     return texts
-
-
-def _format_ipv6(packed: bytes) -> str:
-    return inet_ntop(AF_INET6, packed)

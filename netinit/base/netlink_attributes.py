@@ -9,6 +9,10 @@ from _struct import pack, unpack_from
 
 from netinit.base.records import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 HEADER, TYPE_MASK = 4, 0x3FFF
 MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
 
@@ -85,6 +89,13 @@ def signed(value: bytes | None) -> int:
 def name(value: bytes) -> str:
     """A name; bytes that are not UTF-8 become lone surrogates."""
     return value.rstrip(b"\0").decode("utf-8", "surrogateescape")
+
+
+def read_hook(value: bytes) -> dict[str, Any]:
+    """The fields of a chain in its NFTA_CHAIN_HOOK. Raises MalformedError, or KeyError if a part is missing."""
+    found = attributes_of(value)
+    devices = dict.fromkeys([one for _, one in split_attributes(found.get(4, b""))] or [found.get(3, b"")])  # NFTA_HOOK_DEVS, _DEV
+    return {"hook": number(found[1]), "priority": signed(found[2]), "devices": tuple([name(one) for one in devices if one])}
 
 
 def write_attribute(kind: int, payload: bytes) -> bytes:

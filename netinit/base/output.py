@@ -49,17 +49,14 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
-    """Overwrite the last `above` lines of a terminal; each line must fit its width."""
-    stream = _stdout()
-    stream.write((f"\x1b[{above}A" if above else "") + "\r\x1b[J" + "".join(map(_paint_line, rows)))
-    stream.flush()
+def show_painted(rows: Iterable[Iterable[tuple[str, str]]], above: int | None = None) -> None:
+    """Write lines to stdout and flush: texts, each with SGR parameters (empty for none).
 
-
-def show_painted(parts: Iterable[tuple[str, str]]) -> None:
-    """Write one line to stdout and flush: texts, each with SGR parameters (empty for none)."""
+    `above`: overwrite the last so many lines of a terminal; each line must fit its width.
+    """
     stream = _stdout()
-    stream.write(_paint_line(parts))
+    start = "" if above is None else (f"\x1b[{above}A" if above else "") + "\r\x1b[J"
+    stream.write(start + "".join(map(_paint_line, rows)))
     stream.flush()
 
 

@@ -146,13 +146,6 @@ class RoutingRule(Record):
     others: tuple[int, ...] = ()
 
 
-class Hop(Record):
-    """One nexthop of a route: its device and its share of flows."""
-
-    index: int
-    weight: int = 1
-
-
 class TableRoute(Record):
     """A route of any table. `kind` is RTN_*: 1 unicast, 2 local, 3 broadcast, 6 blackhole, 7 unreachable, 8 prohibit."""
 
@@ -165,8 +158,7 @@ class TableRoute(Record):
     scope: int = 0
     protocol: int = 0
     metric: int = 0
-    hops: tuple[Hop, ...] = ()
-    preferred_source: str = ""
+    hops: tuple[int, ...] = ()  # the device of each nexthop
     others: tuple[int, ...] = ()
 
 

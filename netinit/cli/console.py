@@ -12,7 +12,6 @@ from netinit.base.logs import Log
 from netinit.base.output import (
     answers_a_terminal,
     show,
-    show_in_place,
     show_lines,
     show_lines_if_possible,
     show_painted,
@@ -64,15 +63,14 @@ def answer(lines: Lines, *, now: bool = False) -> None:
     is_terminal = answers_a_terminal()
     painted = wants_colour(is_terminal)
     if is_terminal or painted:
-        for row in _rows(split_message(lines), width_of_answers(), painted=painted):
-            show_painted(row)
+        show_painted(_rows(split_message(lines), width_of_answers(), painted=painted))
     else:
         show(lines, now=now)
 
 
 def answer_again(texts: list[str], above: int) -> int:
     """Overwrite the previous answer of `above` lines; return the number of lines written."""
-    show_in_place(_rows(texts, 0, painted=wants_colour(answers_a_terminal())), above)
+    show_painted(_rows(texts, 0, painted=wants_colour(answers_a_terminal())), above)
     return len(texts)
 
 

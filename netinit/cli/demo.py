@@ -279,5 +279,5 @@ def show_line(line: Line, *, colour: bool, marks: dict[str, str]) -> None:
     style = STYLES[line.kind] if colour else ""
     mark = marks.get(line.kind, "")
     if line.kind == TITLE:
-        show_painted([])
-    show_painted([("" if line.kind == TITLE else "  ", ""), (mark or line.text, style), (f" {line.text}" if mark else "", "")])
+        show_painted([[]])
+    show_painted([[("" if line.kind == TITLE else "  ", ""), (mark or line.text, style), (f" {line.text}" if mark else "", "")]])

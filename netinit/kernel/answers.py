@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 
-from netinit.base import errors
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
@@ -38,32 +37,6 @@ def decode(data: bytes) -> Any:
         return _gather(json.loads(data))
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, ImportError, RecursionError, StopIteration) as error:
         raise NetinitError(f"a child's answer cannot be read: {type(error).__name__}") from None
-
-
-def decode_words(data: bytes, number: int) -> tuple[Any, ...]:
-    """Return the tuple of `number` values that `encode` wrote. Raises NetinitError for anything else."""
-    found = decode(data)
-    if not isinstance(found, tuple) or len(found) != number:
-        raise NetinitError("a child's answer cannot be read: it is another one")
-    return found
-
-
-def encode_error(error: NetinitError) -> bytes:
-    """Return an error as JSON, with the arguments to raise it with."""
-    problems = getattr(error, "problems", None)
-    return encode((type(error).__name__, problems if isinstance(problems, tuple) else (str(error),)))
-
-
-def decode_error(data: bytes) -> NetinitError:
-    """Return the error that `encode_error` wrote; a NetinitError if netinit.base.errors does not have its name."""
-    name, words = decode_words(data, 2)
-    words = [str(one) for one in words] if isinstance(words, tuple) else []
-    found = getattr(errors, name, None) if isinstance(name, str) else None
-    kind = found if isinstance(found, type) and issubclass(found, NetinitError) else NetinitError
-    try:
-        return kind(*words)
-    except TypeError:
-        return NetinitError(*words)
 
 
 def _spread(value: object) -> object:

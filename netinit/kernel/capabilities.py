@@ -47,8 +47,8 @@ def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> 
     permitted = read_capabilities("CapPrm") & kept
     halves = [bits >> shift & 0xFFFFFFFF for shift in (0, 32) for bits in (permitted, permitted, 0)]  # the last: inheritable
     header, data = libc.buffer(8, pack("=II", _VERSION, 0)), libc.buffer(24, pack("=6I", *halves))
-    if libc.function("capset")(header, data) or prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise OSError(libc.errno(), posix.strerror(libc.errno()))
+    libc.call("capset", header, data)
+    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def give_up() -> None:

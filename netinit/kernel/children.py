@@ -27,9 +27,7 @@ MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answer
 _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
-_NOTHING, _VALUE, _ERROR, _SYSTEM, _FAULT = b"-", b"=", b"E", b"O", b"F"
-
-
+_VALUE, _ERROR = b"=", b"!"  # before an answer; None is empty
 _TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what is not needed"
 
 
@@ -49,7 +47,7 @@ class Answer:
 
     def give(self, value: object) -> None:
         """Send `value` as the answer now, instead of the action's result."""
-        self._send(_NOTHING if value is None else _VALUE + answers.encode(value))
+        self._send(b"" if value is None else _VALUE + answers.encode(value))
 
     def _send(self, data: bytes) -> None:
         if self.descriptor < 0:
@@ -277,20 +275,39 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
         answer.give(found)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent hears of it
         flush()
-        answer._send(_describe(error))  # noqa: SLF001 - its own module's
+        answer._send(_ERROR + answers.encode(_describe(error)))  # noqa: SLF001 - its own module's
 
 
-def _describe(error: BaseException) -> bytes:
+def _describe(error: BaseException) -> tuple[str, tuple[object, ...]]:
+    """Return the name and the arguments of an error, of which `_make_error` makes it again."""
     if isinstance(error, MemoryError):
         error = NetinitError(_TOO_MUCH)
     if isinstance(error, NetinitError):
-        return _ERROR + answers.encode_error(error)
+        problems = getattr(error, "problems", None)
+        return type(error).__name__, problems if isinstance(problems, tuple) else (str(error),)
     if isinstance(error, OSError):
-        return _SYSTEM + answers.encode((error.errno or 0, error.strerror or str(error), str(error.filename or "")))
+        return "OSError", (error.errno or 0, error.strerror or str(error), str(error.filename or ""))
     import traceback
 
     words = "".join(traceback.format_exception(error))
-    return _FAULT + answers.encode(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}")
+    return "ChildError", (f"{type(error).__name__}: {str(error).partition(chr(10))[0]}\n{words}",)
+
+
+def _make_error(found: object) -> Exception:
+    """Return the error of `_describe`: one of netinit.base.errors, whatever a child says that a pod took over."""
+    match found:
+        case ("ChildError", (str(text),)):
+            return ChildError(text)
+        case ("OSError", (int(number), str(text), str(name))):
+            return OSError(number, text, name or None)
+        case (str(name), tuple(words)):
+            named = getattr(errors, name, None)
+            kind = named if isinstance(named, type) and issubclass(named, NetinitError) else NetinitError
+            try:
+                return kind(*map(str, words))
+            except TypeError:
+                return NetinitError(*map(str, words))
+    return NetinitError("a child's answer cannot be read: it is another one")
 
 
 def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], object]:
@@ -322,14 +339,7 @@ def _close_others(kept: tuple[int, ...]) -> None:
 
 
 def _open(data: bytes) -> Any:
-    kind, rest = data[:1], data[1:]
-    if kind == _NOTHING:
-        return None
-    if kind == _ERROR:
-        raise answers.decode_error(rest)
-    if kind == _VALUE:
-        return answers.decode(rest)
-    if kind == _SYSTEM:
-        number, text, name = answers.decode_words(rest, 3)
-        raise OSError(number if isinstance(number, int) else 0, str(text), str(name) or None)
-    raise ChildError(str(answers.decode(rest)))
+    found = answers.decode(data[1:]) if data else None
+    if data.startswith(_ERROR):
+        raise _make_error(found)
+    return found

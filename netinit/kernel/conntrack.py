@@ -76,7 +76,7 @@ class Watch(EventSocket):
         self._socket.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             for kind, body in self.hear():
-                if kind in (NEW, DELETE) and (event := _read(kind, body)):
+                if kind in (NEW, DELETE) and (event := _read(body, destroyed=kind == DELETE)):
                     yield event
 
 
@@ -92,16 +92,15 @@ def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destinat
     ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
     nested = attribute(CTA_TUPLE_IP | netlink.NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | netlink.NLA_F_NESTED, ports)
     body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, nested)
-    found = [_read(kind, part) for kind, part in link.request(GET, 0, body, may_lack=True)]
-    return next((event for event in found if event), None)
+    return next(filter(None, map(_read, link.request(GET, 0, body, may_lack=True))), None)
 
 
 def list_entries(link: Netlink) -> list[Event]:
     """Return the entries of all connections with ports. Raises OSError."""
-    return [event for kind, body in link.dump(GET, struct.pack("=BBH", 0, 0, 0)) if (event := _read(kind, body))]
+    return [*filter(None, map(_read, link.dump(GET, bytes(netlink.NETFILTER_SIZE))))]
 
 
-def _read(kind: int, body: bytes) -> Event | None:
+def _read(body: bytes, *, destroyed: bool = False) -> Event | None:
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
@@ -109,7 +108,7 @@ def _read(kind: int, body: bytes) -> Event | None:
     handle = struct.pack("=BBH", body[0], 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
     handle += attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else b""
     answered = bool(big(attributes.get(STATUS)) & SEEN_REPLY)
-    return Event(destroyed=kind == DELETE, answered=answered, original=original, reply=reply, handle=handle)
+    return Event(destroyed=destroyed, answered=answered, original=original, reply=reply, handle=handle)
 
 
 def delete_entry(link: Netlink, event: Event) -> None:

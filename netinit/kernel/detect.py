@@ -102,19 +102,10 @@ def has_address_sets() -> bool:
     return not posix.access(MODULES, posix.F_OK) or posix.access(f"{MODULES}/ip_set", posix.F_OK)
 
 
-def list_address_sets() -> tuple[AddressSetHeader, ...]:
-    """Return all sets, without their elements. Raises OSError without NET_ADMIN or without kernel support."""
-    try:
-        found = _dump_sets(NEWEST_PROTOCOL)
-    except OSError:
-        found = _dump_sets(OLDEST_PROTOCOL)
-    return tuple([_read_set(body) for body in found])
-
-
 def _dump_sets(protocol: int) -> list[bytes]:
     body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
     body += attribute(ATTR_FLAGS | netlink.NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
-    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)]
+    return netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)
 
 
 def _read_set(body: bytes) -> AddressSetHeader:
@@ -125,11 +116,13 @@ def _read_set(body: bytes) -> AddressSetHeader:
 
 
 def loaded_sets() -> tuple[AddressSetHeader, ...]:
-    """Return all sets; empty if ipset is not loaded (a query would load it) or does not answer."""
-    try:
-        return list_address_sets() if has_address_sets() else ()
-    except OSError:
-        return ()
+    """Return all sets, without elements; empty if ipset is not loaded (a query would load it) or does not answer."""
+    for protocol in (NEWEST_PROTOCOL, OLDEST_PROTOCOL) if has_address_sets() else ():
+        try:
+            return tuple(map(_read_set, _dump_sets(protocol)))
+        except OSError:
+            continue
+    return ()
 
 
 def owned_sets() -> dict[str, int]:

@@ -10,6 +10,7 @@ import time
 from _struct import pack
 
 from netinit.base.errors import NamespaceError
+from netinit.kernel import Closing
 
 MAX_FILE_BYTES = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
 _KINDS = {
@@ -61,11 +62,8 @@ def read_in_root(root: int, path: str) -> str:
         if error.errno in (_MISSING, _NOT_A_FOLDER):
             return ""
         raise
-    descriptor = _reopen(seen)
-    try:
+    with Closing(_reopen(seen)) as descriptor:
         data = posix.read(descriptor, MAX_FILE_BYTES + 1)
-    finally:
-        posix.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
         raise UnsuitableFileError(f"it is longer than {MAX_FILE_BYTES} bytes")
     return data.decode("utf-8", "replace")
@@ -73,14 +71,12 @@ def read_in_root(root: int, path: str) -> str:
 
 def _reopen(seen: int, accepted: int = -1) -> int:
     """Open for reading, and close the O_PATH descriptor of, a regular file, or the device with the number `accepted`."""
-    try:
+    with Closing(seen):
         status = posix.fstat(seen)
         kind = status.st_mode & _FORMAT
         if kind != _REGULAR and status.st_rdev != accepted:
             raise UnsuitableFileError(f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
         return posix.open(f"/proc/self/fd/{seen}", _READING)
-    finally:
-        posix.close(seen)
 
 
 def open_path(folder: int, path: str, resolve: int) -> int:
@@ -102,13 +98,12 @@ def _openat2(folder: int, path: str, resolve: int) -> int:
 
     how = pack("=QQQ", posix.O_PATH | posix.O_CLOEXEC, 0, resolve | _NO_MAGIC)  # struct open_how
     name = path.encode("utf-8", "surrogateescape")
-    descriptor = libc.function("syscall")(_OPENAT2, folder, name, how, len(how))
-    if descriptor < 0:
-        code = libc.errno()
-        if code in (_NO_SUCH_CALL, _REFUSED):
-            raise NamespaceError(
-                "foreign files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile does not"
-                " have; for a pod, name its DNS servers with --dns-servers"
-            )
-        raise OSError(code, posix.strerror(code))
-    return descriptor
+    try:
+        return libc.call("syscall", _OPENAT2, folder, name, how, len(how))
+    except OSError as error:
+        if error.errno not in (_NO_SUCH_CALL, _REFUSED):
+            raise
+        raise NamespaceError(
+            "foreign files can be opened safely with openat2(2), which this kernel (before 5.6) or a seccomp profile does not"
+            " have; for a pod, name its DNS servers with --dns-servers"
+        ) from None

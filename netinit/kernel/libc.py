@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _ctypes
+import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +31,17 @@ class _Function(_ctypes.CFuncPtr):
 
 
 def function(name: str) -> Callable[..., int]:
-    """Return a C function that takes ints and buffers and returns an int; `errno` has its error."""
+    """Return a C function that takes ints and buffers and returns an int."""
     process: Any = None  # its own libraries: dlopen(3) with no name
     return _Function(_ctypes.dlsym(_ctypes.dlopen(process, NOW), name))
+
+
+def call(name: str, *arguments: Any) -> int:
+    """Call a C function and return its result. Raises OSError if that is negative."""
+    done = function(name)(*arguments)
+    if done < 0:
+        raise OSError(_ctypes.get_errno(), posix.strerror(_ctypes.get_errno()))
+    return done
 
 
 def buffer(size: int, content: bytes = b"") -> Any:
@@ -50,8 +59,3 @@ def pointer_to_number(value: int) -> object:
 def address_of(held: Any) -> int:
     """Return the address of a buffer."""
     return _ctypes.addressof(held)
-
-
-def errno() -> int:
-    """Return the error number of the last call."""
-    return _ctypes.get_errno()

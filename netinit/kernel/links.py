@@ -19,7 +19,7 @@ from netinit.kernel import netlink
 from netinit.kernel.netlink import Netlink
 
 UNUSED = {"ssl": "_ssl", "sqlite3": "_sqlite3"}  # a module, and the part of it that is built with a library
-RTM_NEWLINK, RTM_DELLINK, IFF_UP = 16, 17, 1  # linux/rtnetlink.h, if.h
+IFF_UP = 1  # linux/if.h
 _NODAD = 0x02  # IFA_F_NODAD: the address is usable at once
 _PERMANENT = 0x80  # NUD_PERMANENT
 
@@ -68,11 +68,11 @@ class Links(Netlink):
 
     def set_up(self, index: int) -> None:
         """Bring a device up, without pyroute2."""
-        self.request(RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, index, IFF_UP, IFF_UP))
+        self.request(netlink.RTM_NEWLINK, 0, struct.pack("=BxHiII", 0, 0, index, IFF_UP, IFF_UP))
 
     def delete_link(self, index: int) -> None:
         """Delete a device, and with a veth its other end, without pyroute2."""
-        self.request(RTM_DELLINK, 0, struct.pack("=BxHiII", 0, 0, index, 0, 0))
+        self.request(netlink.RTM_DELLINK, 0, struct.pack("=BxHiII", 0, 0, index, 0, 0))
 
 
 @functools.cache

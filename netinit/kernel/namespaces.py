@@ -16,7 +16,7 @@ import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
-from netinit.kernel import identify
+from netinit.kernel import Closing, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,14 +102,23 @@ def take_or_refuse(descriptor: int, nanoseconds: int, what: str, remedy: str) ->
 
 def enter(descriptor: int, kind: int = NETWORK, name: str = "the network namespace") -> None:
     """Move the calling thread into an open namespace for good. Raises NamespaceError."""
-    if refusal := _call("setns", descriptor, kind):
-        raise NamespaceError(f"{name} cannot be entered: {refusal}; entering needs root with SYS_ADMIN (nsenter needs the same)")
+    from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
+
+    try:
+        libc.call("setns", descriptor, kind)
+    except OSError as error:
+        remedy = "entering needs root with SYS_ADMIN (nsenter needs the same)"
+        raise NamespaceError(f"{name} cannot be entered: {error.strerror}; {remedy}") from None
 
 
 def unshare() -> None:
     """Move the calling thread into a new network namespace, with `lo` down. Raises NamespaceError."""
-    if refusal := _call("unshare", NETWORK):
-        raise NamespaceError(f"cannot make a network namespace: {refusal}; run as root with CAP_SYS_ADMIN")
+    from netinit.kernel import libc
+
+    try:
+        libc.call("unshare", NETWORK)
+    except OSError as error:
+        raise NamespaceError(f"cannot make a network namespace: {error.strerror}; run as root with CAP_SYS_ADMIN") from None
 
 
 class Visit:
@@ -135,18 +144,10 @@ class Visit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with Closing(self._home):
             enter(self._home)
-        finally:
-            posix.close(self._home)
 
 
 def open_own() -> int:
     """Return a descriptor of the calling thread's network namespace."""
     return posix.open(_OF_THIS_THREAD, posix.O_RDONLY | posix.O_CLOEXEC)
-
-
-def _call(name: str, *arguments: int) -> str:
-    from netinit.kernel import libc  # Python 3.12 has os.setns and os.unshare
-
-    return posix.strerror(libc.errno()) if libc.function(name)(*arguments) else ""

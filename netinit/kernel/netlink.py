@@ -11,15 +11,16 @@ from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FULL_MASK, HostAddress
-from netinit.base.netlink_attributes import HEADER, TYPE_MASK, HeldChain, name, number, signed, write_attribute
+from netinit.base.netlink_attributes import HEADER, TYPE_MASK, HeldChain, name, number, read_hook, write_attribute
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Self, TypeVar
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, Self, TypeVar
 
     Result = TypeVar("Result")
+    Fields = Mapping[int, tuple[str, Callable[[bytes], Any]]]  # by an attribute's number: the record's field, and what reads it
 
 AF_NETLINK, AF_UNSPEC = 16, 0
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
@@ -29,12 +30,15 @@ NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSG_HEADER = 16
 NLA_F_NET_BYTEORDER, NLA_F_NESTED = 0x4000, 0x8000
-# linux/rtnetlink.h, if_addr.h, fib_rules.h
+# linux/rtnetlink.h, if_addr.h, if_link.h, pkt_sched.h, fib_rules.h
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETQDISC = 16, 17, 18, 38
+IFLA_XDP, TCA_KIND = 43, 1
+WITHOUT_FILTERS = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 IFA_ADDRESS, IFA_LOCAL = 1, 2
-RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF = 4, 6, 12, 15, 20
+RTA_DST, RTA_OIF, RTA_PRIORITY, RTA_MULTIPATH, RTA_CACHEINFO, RTA_TABLE, RTA_PREF = 1, 4, 6, 9, 12, 15, 20
 RTN_LOCAL, RT_SCOPE_UNIVERSE, RT_SCOPE_HOST, RT_TABLE_UNSPEC = 2, 0, 254, 0
 FR_ACT_TO_TBL = 1
 FRA_PRIORITY, FRA_FWMARK, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE, FRA_FWMASK, FRA_PROTOCOL = 6, 10, 14, 15, 16, 21
@@ -46,14 +50,14 @@ INET, OF_IPTABLES = 1, (2, 10)  # families of nf_tables; iptables-nft keeps its 
 NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
 NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
 NFT_MSG_GETGEN, NFTA_GEN_ID = 10 << 8 | 16, 1
-NFTA_CHAIN_TABLE, NFTA_CHAIN_HANDLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_USE = 1, 2, 3, 4, 5, 6
-NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 7, 1, 2
+NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE = 1, 3, 4, 5, 7
+NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY = 1, 2
 NFTA_EXPR_NAME, NFTA_EXPR_DATA = 1, 2
 NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_EXPRESSIONS = 1, 2, 3, 4
 NF_ACCEPT = 1  # linux/netfilter.h
-# Headers by kind of message: struct ifaddrmsg, rtmsg and fib_rule_hdr (same layout), nfgenmsg
-_ADDRESS, _ROUTE, _NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
-_ADDRESS_SIZE, _ROUTE_SIZE, NETFILTER_SIZE = 8, 12, 4
+# Headers by kind of message: struct ifaddrmsg, rtmsg and fib_rule_hdr (same layout), nfgenmsg, ifinfomsg, tcmsg
+ADDRESS, ROUTE, NETFILTER = "=BBBBI", "=BBBBBBBBI", "=BBH"
+ADDRESS_SIZE, ROUTE_SIZE, NETFILTER_SIZE, LINK_SIZE, CONTROL_SIZE = 8, 12, 4, 16, 20
 
 EINTR, EFBIG = 4, 27
 LOOPBACK_INDEX = 1  # lo is the first device of every network namespace
@@ -61,6 +65,10 @@ DUMP_ATTEMPTS, READ_ATTEMPTS = 20, 10  # of one dump, and of several that must s
 RECEIVE_SIZE = 1 << 16  # the kernel sends 32 KiB at once at most; longer messages are requested again with a larger buffer
 MAX_BYTES = 1 << 28  # of one answer: some 500,000 rules
 attribute, big, read_name = write_attribute, number, name
+OF_CHAINS: Fields = {  # NFTA_CHAIN_*
+    1: ("table", name), 2: ("handle", number), 3: ("name", name), 4: ("", read_hook), 5: ("policy", number), 6: ("uses", number),
+    7: ("kind", name), 10: ("flags", number),
+}  # fmt: skip
 
 
 class PolicyRule(Record):
@@ -103,30 +111,30 @@ class Netlink:
         """Close the socket; the kernel deletes what it owns."""
         self._socket.close()
 
-    def dump(self, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
-        """Return every object of a kind as (message type, payload); repeat if something changed meanwhile (NLM_F_DUMP_INTR).
+    def dump(self, kind: int, body: bytes, most: int = MAX_BYTES) -> list[bytes]:
+        """Return the payload for every object of a kind; repeat if something changed meanwhile (NLM_F_DUMP_INTR).
 
         Raises OSError: EINTR if it keeps changing, EFBIG above `most` bytes.
         """
         for _ in range(DUMP_ATTEMPTS):
             self._interrupted = self._truncated = False
-            self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body)
+            self._socket.send(self._write(kind, NLM_F_DUMP, body))
             found, size = [], 0
             for part in self._receive():
                 found.append(part)
-                size += len(part[1])
+                size += len(part)
                 if size > most:
                     raise OSError(EFBIG, posix.strerror(EFBIG))
             if not (self._interrupted or self._truncated):
                 return found
         raise OSError(EINTR, posix.strerror(EINTR))
 
-    def request(self, kind: int, flags: int, body: bytes, *, may_lack: bool = False) -> list[tuple[int, bytes]]:
-        """Send a change or query and wait for its acknowledgement; return other messages as (message type, payload).
+    def request(self, kind: int, flags: int, body: bytes, *, may_lack: bool = False) -> list[bytes]:
+        """Send a change or query and wait for its acknowledgement; return the payloads of other messages.
 
         `may_lack`: that the object does not exist is no error.
         """
-        self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
+        self._socket.send(self._write(kind, NLM_F_ACK | flags, body))
         self._truncated = False
         try:
             found = [*self._receive()]
@@ -138,12 +146,14 @@ class Netlink:
             raise OSError(EFBIG, posix.strerror(EFBIG))
         return found
 
-    def _send(self, kind: int, flags: int, body: bytes) -> None:
+    def _write(self, kind: int, flags: int, body: bytes) -> bytes:
+        """Return a request with its header and the next sequence number."""
         self._sequence += 1
-        self._socket.send(message(kind, flags, body, self._sequence))
+        head = pack("=IHHII", NLMSG_HEADER + len(body), kind, NLM_F_REQUEST | flags, self._sequence, 0)
+        return head + body + b"\0" * (-len(body) % 4)
 
-    def _receive(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the messages of an answer; after a truncated one the next receive has a larger buffer."""
+    def _receive(self) -> Iterator[bytes]:
+        """Yield the payloads of an answer; after a truncated one the next receive has a larger buffer."""
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
             if how & MSG_TRUNC:
@@ -159,18 +169,18 @@ class Netlink:
                     if code:
                         raise OSError(code, posix.strerror(code))
                     return
-                yield kind, body
+                yield body
 
 
 def list_addresses(link: Netlink | None = None) -> tuple[HostAddress, ...]:
     """Return all addresses in the kernel's order: IPv4 first, as in Go's net.InterfaceAddrs."""
     found = []
-    request = RTM_GETADDR, pack(_ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
-    for kind, body in link.dump(*request) if link else dump(NETLINK_ROUTE, *request):
-        family, length, _, scope, index = unpack_from(_ADDRESS, body)
-        attributes = read_attributes(body, _ADDRESS_SIZE)
+    request = RTM_GETADDR, pack(ADDRESS, AF_UNSPEC, 0, 0, 0, 0)
+    for body in link.dump(*request) if link else dump(NETLINK_ROUTE, *request):
+        family, length, _, scope, index = unpack_from(ADDRESS, body)
+        attributes = read_attributes(body, ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
-        if kind == RTM_NEWADDR and packed:
+        if packed:
             address = inet_ntop(family, packed)
             found.append(HostAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)
@@ -179,7 +189,7 @@ def list_addresses(link: Netlink | None = None) -> tuple[HostAddress, ...]:
 def change_loopback_address(address: str, *, add: bool) -> None:
     """Add an IPv6 address to the loopback device, or delete it."""
     packed = inet_pton(AF_INET6, address)
-    body = pack(_ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
+    body = pack(ADDRESS, AF_INET6, 128, 0, RT_SCOPE_HOST, LOOPBACK_INDEX)
     body += attribute(IFA_LOCAL, packed) + attribute(IFA_ADDRESS, packed)
     _change(RTM_NEWADDR, RTM_DELADDR, body, add=add)
 
@@ -187,10 +197,10 @@ def change_loopback_address(address: str, *, add: bool) -> None:
 def list_mark_rules(family: int) -> tuple[PolicyRule, ...]:
     """Return a family's policy rules that match a firewall mark and look up a table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETRULE, _header(family)):
-        got, to, source, tos, table, _, _, action, _ = unpack_from(_ROUTE, body)
-        attributes = read_attributes(body, _ROUTE_SIZE)
-        if kind == RTM_NEWRULE and got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
+    for body in dump(NETLINK_ROUTE, RTM_GETRULE, _header(family)):
+        got, to, source, tos, table, _, _, action, _ = unpack_from(ROUTE, body)
+        attributes = read_attributes(body, ROUTE_SIZE)
+        if got == family and action == FR_ACT_TO_TBL and FRA_FWMARK in attributes:
             found.append(
                 PolicyRule(
                     family=family, priority=native(attributes.get(FRA_PRIORITY)), mark=native(attributes[FRA_FWMARK]),
@@ -219,11 +229,11 @@ def change_mark_rule(rule: PolicyRule, *, add: bool) -> None:
 def list_local_routes(family: int) -> tuple[LocalRoute, ...]:
     """Return a family's default routes that deliver to this host, in any table."""
     found = []
-    for kind, body in dump(NETLINK_ROUTE, RTM_GETROUTE, _header(family)):
-        got, length, _, _, table, protocol, _, route_type, _ = unpack_from(_ROUTE, body)
-        attributes = read_attributes(body, _ROUTE_SIZE)
+    for body in dump(NETLINK_ROUTE, RTM_GETROUTE, _header(family)):
+        got, length, _, _, table, protocol, _, route_type, _ = unpack_from(ROUTE, body)
+        attributes = read_attributes(body, ROUTE_SIZE)
         to_lo = native(attributes.get(RTA_OIF)) == LOOPBACK_INDEX
-        if kind == RTM_NEWROUTE and (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
+        if (got, length, route_type) == (family, 0, RTN_LOCAL) and to_lo:
             plain = not set(attributes) - _PLAIN_ROUTE and native(attributes.get(RTA_PRIORITY)) == _USUAL_METRIC[family]
             named = native(attributes.get(RTA_TABLE), table)
             found.append(LocalRoute(family=family, table=named, protocol=protocol, plain=plain))
@@ -239,27 +249,15 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
 
 
 def list_nft_chains() -> tuple[HeldChain, ...]:
-    """Return all nf_tables chains, without their devices. Raises OSError without NET_ADMIN or nf_tables."""
-    found = []
-    for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
-        attributes = read_attributes(body, NETFILTER_SIZE)
-        hook = read_attributes(attributes.get(NFTA_CHAIN_HOOK, b""), 0)
-        found.append(
-            HeldChain(
-                family=body[0], table=read_name(attributes[NFTA_CHAIN_TABLE]), name=read_name(attributes[NFTA_CHAIN_NAME]),
-                handle=big(attributes.get(NFTA_CHAIN_HANDLE)), kind=read_name(attributes.get(NFTA_CHAIN_TYPE, b"")),
-                hook=big(hook[NFTA_HOOK_HOOKNUM]) if NFTA_HOOK_HOOKNUM in hook else -1,
-                priority=signed(hook.get(NFTA_HOOK_PRIORITY)), policy=big(attributes.get(NFTA_CHAIN_POLICY), NF_ACCEPT),
-                uses=big(attributes.get(NFTA_CHAIN_USE)),
-            )
-        )  # fmt: skip
-    return tuple(found)
+    """Return all nf_tables chains. Raises OSError without NET_ADMIN or nf_tables."""
+    found = dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, bytes(NETFILTER_SIZE))
+    return tuple([HeldChain(family=body[0], **fields_of(read_attributes(body, NETFILTER_SIZE), OF_CHAINS)) for body in found])
 
 
 def list_dormant_tables() -> tuple[tuple[int, str], ...]:
     """Return family and name of dormant nf_tables tables. Raises OSError without NET_ADMIN or nf_tables."""
     found = []
-    for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, pack(_NETFILTER, AF_UNSPEC, 0, 0)):
+    for body in dump(NETLINK_NETFILTER, NFT_MSG_GETTABLE, bytes(NETFILTER_SIZE)):
         attributes = read_attributes(body, NETFILTER_SIZE)
         if big(attributes.get(NFTA_TABLE_FLAGS)) & NFT_TABLE_F_DORMANT:
             found.append((body[0], read_name(attributes[NFTA_TABLE_NAME])))
@@ -269,7 +267,7 @@ def list_dormant_tables() -> tuple[tuple[int, str], ...]:
 def read_nft_generation() -> int:
     """Return the generation id of nf_tables, which differs after each change. Raises OSError."""
     with Netlink(NETLINK_NETFILTER) as link:
-        ((_, body),) = link.request(NFT_MSG_GETGEN, 0, bytes(NETFILTER_SIZE))
+        (body,) = link.request(NFT_MSG_GETGEN, 0, bytes(NETFILTER_SIZE))
     return big(read_attributes(body, NETFILTER_SIZE)[NFTA_GEN_ID])
 
 
@@ -289,10 +287,10 @@ def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
 
 def list_nft_rules(family: int) -> list[bytes]:
     """Return all rules of an nf_tables family: four bytes of header, then attributes. Raises OSError."""
-    return [body for _, body in dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(_NETFILTER, family, 0, 0))]
+    return dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(NETFILTER, family, 0, 0))
 
 
-def dump(protocol: int, kind: int, body: bytes, most: int = MAX_BYTES) -> list[tuple[int, bytes]]:
+def dump(protocol: int, kind: int, body: bytes, most: int = MAX_BYTES) -> list[bytes]:
     """Return every object of a kind through a new socket: see `Netlink.dump`. Raises OSError."""
     with Netlink(protocol) as link:
         return link.dump(kind, body, most)
@@ -305,12 +303,7 @@ def _change(new: int, delete: int, body: bytes, *, add: bool) -> None:
 
 def _header(family: int, *, protocol: int = 0, scope: int = 0, kind: int = 0) -> bytes:
     """Return a struct rtmsg, or a struct fib_rule_hdr, whose action is where the former has its type (`kind`)."""
-    return pack(_ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
-
-
-def message(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
-    """Return a netlink message with its header."""
-    return pack("=IHHII", NLMSG_HEADER + len(body), kind, flags, sequence, 0) + body + b"\0" * (-len(body) % 4)
+    return pack(ROUTE, family, 0, 0, 0, RT_TABLE_UNSPEC, protocol, scope, kind, 0)
 
 
 def split_messages(data: bytes) -> Iterator[tuple[int, bytes, int, int]]:
@@ -337,6 +330,16 @@ def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
         found[kind & TYPE_MASK] = body[offset + HEADER : offset + length]
         offset += length + 3 & ~3
     return found
+
+
+def fields_of(found: Mapping[int, bytes], fields: Fields) -> dict[str, Any]:
+    """Return the fields of a record by its attributes, as far as they are there; what is read without a name is several fields."""
+    values: dict[str, Any] = {}
+    for kind, (field, read) in fields.items():
+        if kind in found:
+            value = read(found[kind])
+            values.update({field: value} if field else value)
+    return values
 
 
 def native(value: bytes | None, default: int = 0) -> int:

@@ -61,15 +61,15 @@ class NfTables(Netlink):
         Raises OSError: EMSGSIZE if they are too large for the socket.
         """
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
-        parts = [self._spell(NFNL_MSG_BATCH_BEGIN, 0, edge)]
+        parts = [self._write(NFNL_MSG_BATCH_BEGIN, 0, edge)]
         first = self._sequence + 1
         last = len(messages) - 1
         for index, (family, (kind, flags, attributes)) in enumerate(messages):
             # Errors are always sent; acknowledging the last message proves that the kernel processed it.
             head = pack(">BBH", family, 0, 0)
-            parts.append(self._spell(kind, flags | (netlink.NLM_F_ACK if index == last else 0), head + attributes))
+            parts.append(self._write(kind, flags | (netlink.NLM_F_ACK if index == last else 0), head + attributes))
         if not check:  # without the end of the batch the kernel validates everything and rolls back
-            parts.append(self._spell(NFNL_MSG_BATCH_END, 0, edge))
+            parts.append(self._write(NFNL_MSG_BATCH_END, 0, edge))
         data = b"".join(parts)
         if len(data) > SMALL:
             self._make_room(len(data))
@@ -84,10 +84,6 @@ class NfTables(Netlink):
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUFFORCE, size)
         except PermissionError:  # in a pod's user namespace: limited to net.core.wmem_max
             self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, size)
-
-    def _spell(self, kind: int, flags: int, body: bytes) -> bytes:
-        self._sequence += 1
-        return netlink.message(kind, netlink.NLM_F_REQUEST | flags, body, self._sequence)
 
     def _answers(self, first: int) -> list[Refusal]:
         """Return the kernel's errors, which arrive before sending returns; `first`: the first message's sequence number."""
@@ -173,7 +169,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) 
 def dump_objects(link: Netlink, family: int, kind: int, more: bytes = b"") -> list[bytes]:
     """Return the objects that messages of this kind (NFT_MSG_NEW...) create; `more`: attributes that restrict them. Raises OSError."""
     try:
-        return [body for _, body in link.dump(kind + GET, pack("=BBH", family, 0, 0) + more, MAX_BYTES)]
+        return link.dump(kind + GET, pack("=BBH", family, 0, 0) + more, MAX_BYTES)
     except OSError as error:
         if kind in (NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE) and error.errno in (EINVAL, EOPNOTSUPP):  # older kernels
             return []
@@ -186,7 +182,7 @@ def dump_elements(family: int, table: bytes, named: bytes, most: int) -> list[by
     Uses a new socket: an abandoned dump continues in the kernel, which refuses another one on the same socket.
     """
     body = pack("=BBH", family, 0, 0) + attribute(1, table) + attribute(2, named)  # NFTA_SET_ELEM_LIST_TABLE, _SET
-    return [found for _, found in netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_NEWSETELEM + GET, body, most)]
+    return netlink.dump(netlink.NETLINK_NETFILTER, NFT_MSG_NEWSETELEM + GET, body, most)
 
 
 def _first(body: bytes) -> bytes:

@@ -13,7 +13,7 @@ import posix
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import capabilities, children, detect, files, identify, namespaces, preload, read_text, run
+from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, read_text, run
 from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
@@ -126,12 +126,11 @@ class OpenPod:
             root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
         except OSError as error:
             raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {_OTHERWISE}") from None
-        try:
-            return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,))
-        except OSError as error:
-            raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
-        finally:
-            posix.close(root)
+        with Closing(root):
+            try:
+                return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,))
+            except OSError as error:
+                raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
 
     def read_name_servers(self) -> list[str]:
         """Return the pod's name servers. Raises the errors of `read_resolv_conf`."""
@@ -358,13 +357,9 @@ def _copy_to_memfd(path: str) -> int:
         image = posix.memfd_create("program", posix.MFD_CLOEXEC | _MFD_EXEC)
     except OSError:
         image = posix.memfd_create("program", posix.MFD_CLOEXEC)
-    source = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
-    try:
+    with Closing(image), Closing(posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)) as source:
         while posix.sendfile(image, source, None, 1 << 24):
             pass
         posix.fchmod(image, 0o111)
         # A file open for writing cannot be executed, so only this descriptor stays open.
         return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)
-    finally:
-        posix.close(image)
-        posix.close(source)

@@ -11,22 +11,19 @@ from _struct import pack, unpack_from
 
 from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import LOOPBACK_INDEX, NETLINK_ROUTE, Netlink, read_attributes
+from netinit.kernel.netlink import LOOPBACK_INDEX, NETLINK_ROUTE, Netlink, read_attributes, read_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from netinit.base.snapshot import Unknown
+
     # Expected chains by family, table and name: see `HeldChain.facts`
     KnownChains = dict[tuple[int, str, str], tuple[int, int, str, int]]
 
-# linux/rtnetlink.h, if_link.h, pkt_sched.h
-RTM_GETLINK, RTM_GETQDISC = 18, 38
-IFLA_XDP, IFLA_XDP_ATTACHED, TCA_KIND = 43, 2, 1
-RTA_DST, RTA_MULTIPATH, RTN_UNICAST = 1, 9, 1
+IFLA_XDP_ATTACHED, RTN_UNICAST = 2, 1  # linux/if_link.h, rtnetlink.h
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
-_LINK_SIZE, _ADDRESS_SIZE, _ROUTE_SIZE, _CONTROL_SIZE = 16, 8, 12, 20
-WITHOUT_FILTERS = (b"noqueue", b"noop", b"mq", b"pfifo_fast")  # qdiscs that accept no filter
 _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
 
@@ -76,43 +73,45 @@ def _holds_legacy_rules(family: Family) -> bool:
 def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure: bool) -> bool:
     with Netlink(NETLINK_ROUTE) as link:
         devices = []
-        for _, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE)):
+        for body in link.dump(netlink.RTM_GETLINK, bytes(netlink.LINK_SIZE)):
             devices.append(unpack_from("=i", body, 4)[0])
-            attached = read_attributes(read_attributes(body, _LINK_SIZE).get(IFLA_XDP, b""), 0).get(IFLA_XDP_ATTACHED, b"")
-            if attached.strip(b"\0"):
+            xdp = read_attributes(read_attributes(body, netlink.LINK_SIZE).get(netlink.IFLA_XDP, b""), 0)
+            if xdp.get(IFLA_XDP_ATTACHED, b"").strip(b"\0"):
                 return False
-        for _, body in link.dump(RTM_GETQDISC, bytes(_CONTROL_SIZE)):
-            if read_attributes(body, _CONTROL_SIZE).get(TCA_KIND, b"").rstrip(b"\0") not in WITHOUT_FILTERS:
+        for body in link.dump(netlink.RTM_GETQDISC, bytes(netlink.CONTROL_SIZE)):
+            if read_name(read_attributes(body, netlink.CONTROL_SIZE).get(netlink.TCA_KIND, b"")) not in netlink.WITHOUT_FILTERS:
                 return False
         own = set()
-        for _, body in link.dump(netlink.RTM_GETADDR, bytes(_ADDRESS_SIZE)):
-            found = read_attributes(body, _ADDRESS_SIZE)
+        for body in link.dump(netlink.RTM_GETADDR, bytes(netlink.ADDRESS_SIZE)):
+            found = read_attributes(body, netlink.ADDRESS_SIZE)
             own.add(found.get(netlink.IFA_LOCAL) or found.get(netlink.IFA_ADDRESS))
-        for _, body in link.dump(netlink.RTM_GETROUTE, bytes(_ROUTE_SIZE)):
+        for body in link.dump(netlink.RTM_GETROUTE, bytes(netlink.ROUTE_SIZE)):
             if not _is_plain_route(body, own, tables) or (excluded and _is_default(body, excluded)):
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf, cgroups, reader
+    from netinit.kernel.snapshot import bpf, reader
 
-    if bpf.has_any(devices) or reader.count_transforms([]):
-        return False
-    return all(one.is_of_node for one in cgroups.read([]))
+    unknown: list[Unknown] = []
+    programs = bpf.read_devices(dict.fromkeys(devices, ""), unknown) + bpf.read_cgroups([])
+    # Most containers may not list programs, and cannot attach any either.
+    all_read = all(one.place == bpf.PLACE for one in unknown)
+    return all_read and all(one.is_of_node for one in programs) and not reader.count_transforms([])
 
 
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
     """Whether a route to more than 1/256 of all addresses uses one of these devices, or several."""
-    device = read_attributes(body, _ROUTE_SIZE).get(netlink.RTA_OIF)
+    device = read_attributes(body, netlink.ROUTE_SIZE).get(netlink.RTA_OIF)
     return body[1] < SHORT_PREFIX and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:
-    family, length, _, _, table, _, _, kind, _ = unpack_from("=BBBBBBBBI", body)
-    found = read_attributes(body, _ROUTE_SIZE)
+    family, length, _, _, table, _, _, kind, _ = unpack_from(netlink.ROUTE, body)
+    found = read_attributes(body, netlink.ROUTE_SIZE)
     to_loopback = found.get(netlink.RTA_OIF) == pack("=I", LOOPBACK_INDEX)
-    if not (kind == netlink.RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or RTA_MULTIPATH in found))):
+    if not (kind == netlink.RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or netlink.RTA_MULTIPATH in found))):
         return True
-    destination = found.get(RTA_DST, b"")
+    destination = found.get(netlink.RTA_DST, b"")
     first, shortest = _LOOPBACK.get(family, (b"", 0))
     return (
         (destination in own and length == _BITS.get(family))

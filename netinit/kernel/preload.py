@@ -12,7 +12,6 @@ import sys
 ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
 LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
-NOT_PRELOADED = ("netinit.backends.iptc_tables",)  # needs python-iptables, which only its own child can load
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 
 
@@ -37,7 +36,7 @@ def find_modules(folder: str, name: str) -> list[str]:
     for entry in sorted(posix.listdir(folder)):
         path, inner = f"{folder}/{entry}", f"{name}.{entry.removesuffix('.py')}"
         if entry.endswith(".py"):
-            found += [inner] if entry != "__init__.py" and inner not in NOT_PRELOADED else []
+            found += [inner] if entry != "__init__.py" else []
         elif posix.access(f"{path}/__init__.py", posix.F_OK):
             found += find_modules(path, inner)
     return found

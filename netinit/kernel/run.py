@@ -16,6 +16,7 @@ import time
 
 from netinit.base.errors import SIGNALS, BackendUnavailableError
 from netinit.base.records import Record
+from netinit.kernel import Closing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,21 +80,17 @@ def start(
 
     `waits`: nanoseconds it may wait for locks, in addition to its timeout. Raises BackendUnavailableError.
     """
-    source = -1
     try:
-        source = posix.memfd_create("stdin", posix.MFD_CLOEXEC)
-        data = memoryview(stdin.encode())
-        while data:
-            data = data[posix.write(source, data) :]
-        posix.lseek(source, 0, 0)
-        seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
-        deadline = time.monotonic_ns() + int(seconds * 10**9)
-        return _spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
+        with Closing(posix.memfd_create("stdin", posix.MFD_CLOEXEC)) as source:
+            data = memoryview(stdin.encode())
+            while data:
+                data = data[posix.write(source, data) :]
+            posix.lseek(source, 0, 0)
+            seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
+            deadline = time.monotonic_ns() + int(seconds * 10**9)
+            return _spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
     except OSError as error:
         raise _cannot_start(path, error) from None
-    finally:
-        if source >= 0:
-            posix.close(source)
 
 
 def start_with_pipe(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Running, int]:
@@ -102,13 +99,12 @@ def start_with_pipe(path: str, arguments: Sequence[str], environment: Mapping[st
     It gets a process group of its own. Raises BackendUnavailableError.
     """
     reading, writing = posix.pipe2(posix.O_CLOEXEC)
-    try:
-        return _spawn(path, arguments, environment, reading, group=0), writing
-    except OSError as error:
-        posix.close(writing)
-        raise _cannot_start(path, error) from None
-    finally:
-        posix.close(reading)
+    with Closing(reading):
+        try:
+            return _spawn(path, arguments, environment, reading, group=0), writing
+        except OSError as error:
+            posix.close(writing)
+            raise _cannot_start(path, error) from None
 
 
 def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -250,22 +246,17 @@ class Signals:
 def wait(pid: int, deadline: int) -> int | None:
     """Return a child's wait status; None if it still runs at the deadline (nanoseconds of the monotonic clock)."""
     try:
-        descriptor = posix.pidfd_open(pid)
-    except OSError:  # an older kernel, or no free descriptor
-        descriptor = -1
-    try:
-        if descriptor >= 0:
+        with Closing(posix.pidfd_open(pid)) as descriptor:
             await_input(descriptor, deadline)
-        while True:
-            done, status = posix.waitpid(pid, posix.WNOHANG)
-            if done:
-                return status
-            if descriptor >= 0 or time.monotonic_ns() >= deadline:
-                return None
-            time.sleep(_POLL)
-    finally:
-        if descriptor >= 0:
-            posix.close(descriptor)
+    except OSError:  # an older kernel, or no free descriptor
+        pass
+    while True:
+        done, status = posix.waitpid(pid, posix.WNOHANG)
+        if done:
+            return status
+        if time.monotonic_ns() >= deadline:
+            return None
+        time.sleep(_POLL)
 
 
 def await_input(descriptor: int, deadline: int) -> bool:

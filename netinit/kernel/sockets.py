@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 import struct
 from collections.abc import Iterator
 
 from netinit.base.net import IPV4, IPV6, Family
+from netinit.kernel import libc
 
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
 _TRANSPARENT = {IPV4: (socket.SOL_IP, IP_TRANSPARENT), IPV6: (socket.IPPROTO_IPV6, IPV6_TRANSPARENT)}
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h; the number is the same for IPv6
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint,)
 _BACKLOG = 1024  # a SYN beyond it is dropped and sent again after a second
 
 
@@ -56,15 +54,16 @@ def creating_as(uid: int | None, gid: int | None) -> Iterator[None]:
     setfsuid(2) changes the identity that the kernel stores in new files, which the owner match compares. Unlike seteuid it
     keeps the network capabilities, so ports below 1024 and IP_TRANSPARENT work.
     """
-    old_gid = _libc.setfsgid(gid) if gid is not None else None
-    old_uid = _libc.setfsuid(uid) if uid is not None else None
+    setfsuid, setfsgid = libc.function("setfsuid"), libc.function("setfsgid")
+    old_gid = setfsgid(gid) if gid is not None else None
+    old_uid = setfsuid(uid) if uid is not None else None
     try:
         yield
     finally:
         if old_uid is not None:
-            _libc.setfsuid(old_uid)
+            setfsuid(old_uid)
         if old_gid is not None:
-            _libc.setfsgid(old_gid)
+            setfsgid(old_gid)
 
 
 def become(user: int) -> None:

@@ -53,13 +53,12 @@ def list_tcp() -> tuple[TcpSocket, ...]:
     found: list[TcpSocket] = []
     with Netlink(NETLINK_SOCK_DIAG) as link:
         for family in (AF_INET, AF_INET6):
+            request = pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES)
             try:
-                parts = link.dump(SOCK_DIAG_BY_FAMILY, pack("=BBBBI48x", family, IPPROTO_TCP, 0, 0, _STATES), MAX_BYTES)
+                found += map(_read, link.dump(SOCK_DIAG_BY_FAMILY, request, MAX_BYTES))
             except OSError as error:
                 if family == AF_INET or error.errno != ENOENT:  # a kernel without IPv6
                     raise
-                parts = []
-            found += [_read(body) for _, body in parts]
     return tuple(found)
 
 

@@ -107,7 +107,7 @@ def _await_addresses(links: Links) -> None:
     """Wait until link-local addresses are usable, but not for duplicate address detection, which takes a second."""
     for _ in range(_ATTEMPTS):
         addresses = links.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
-        if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for _, address in addresses):
+        if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for address in addresses):
             return
         time.sleep(0.001)
 

@@ -26,7 +26,7 @@ from netinit.base.errors import (
 )
 from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
-from netinit.kernel import detect
+from netinit.kernel import Closing, detect
 from netinit.kernel.run import Signals
 from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
@@ -236,7 +236,7 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
     return plan, survey.holders(), steps
 
 
-def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock:
+def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock | Closing:
     """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
     if not locked and (options.pid or options.netns):
         raise OptionError("pid, netns: this changes the network namespace of its own process: enter the pod's namespace before")

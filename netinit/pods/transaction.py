@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeVar
 
     from netinit.backends import Lock
+    from netinit.kernel import Closing
 
     Result = TypeVar("Result")
 
@@ -40,11 +41,11 @@ class Transaction:
 
     def __init__(self, signals: Signals | None = None) -> None:
         self._inverses: list[tuple[str, Callable[[], None]]] = []
-        self._locks: list[Lock] = []
+        self._locks: list[Lock | Closing] = []
         self._signals = signals or Signals()
         self._own_signals = signals is None
 
-    def hold(self, lock: Lock) -> None:
+    def hold(self, lock: Lock | Closing) -> None:
         """Acquire a lock until the end of the run. Raises LockedError."""
         lock.__enter__()
         self._locks.append(lock)

@@ -33,7 +33,7 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
     routes: dict[Network, str] = {}
     for route in sorted(_main_routes(snapshot, family), key=lambda route: route.metric):
         if route.hops:
-            routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0].index, ""))
+            routes.setdefault(Network((family.version, *route.destination)), names.get(route.hops[0], ""))
     # Networks delivered to this host that no device has (`ip route add local NETWORK dev lo`). The kernel calls them LOCAL:
     # for IPv4 if the table local has them, for IPv6 if any table does.
     staying = [(Network((family.version, *one.destination)), one) for one in routes_that_stay(snapshot, family)]
@@ -75,7 +75,7 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
             continue
         network = Network((family.version, *route.destination))
         is_own = network.first in own and network.length == family.bits
-        leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and any(hop.index == LOOPBACK_INDEX for hop in route.hops))
+        leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and LOOPBACK_INDEX in route.hops)
         if leads_here and not (is_own or covers(family.loopback_network, network)):
             yield route
 
@@ -228,5 +228,5 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
             found.add(LOOPBACK_DEVICE)
         else:
             hops = route.hops if route.kind in (UNICAST, BROADCAST, MULTICAST) else ()
-            found |= {snapshot.name_of(hop.index) for hop in hops} or {LOST}
+            found |= set(map(snapshot.name_of, hops)) or {LOST}
     return found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laboratory import NetworkNamespace
 from netinit import backends
 from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel.detect import list_address_sets, owned_sets
+from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.kernel.netlink import list_nft_chains
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
@@ -343,5 +343,5 @@ def test_a_set_of_our_name_that_is_too_long_or_has_comments_is_not_read_and_is_r
 def test_the_elements_of_a_foreign_set_are_counted_and_not_read(inside):
     fill(inside, "big", 100_000)
     with inside.entered():
-        assert [(one.name, one.size) for one in list_address_sets()] == [("big", 100_000)]
+        assert [(one.name, one.size) for one in loaded_sets()] == [("big", 100_000)]
         assert owned_sets() == {}

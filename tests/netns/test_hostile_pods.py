@@ -15,7 +15,7 @@ from laboratory import NetworkNamespace
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import open_pod
-from netinit.kernel.detect import list_address_sets, owned_sets
+from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.kernel.snapshot import reader
 from netinit.pods import live
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
@@ -122,7 +122,7 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
     lines = [f"create {name} hash:ip family inet maxelem {TOO_MANY + 1}", *[f"add {name} 10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(TOO_MANY)]]
     call(inside, "ipset", "restore", stdin="\n".join(lines) + "\n")
     with inside.entered():
-        assert {one.name: one.size for one in list_address_sets()} == {name: TOO_MANY}
+        assert {one.name: one.size for one in loaded_sets()} == {name: TOO_MANY}
         assert owned_sets() == ({name: TOO_MANY} if name.startswith("netinit") else {})
     chosen = (*OPTIONS, "--backend", "iptables-nft", "-x", "10.0.0.0/8,11.0.0.0/8", "--ipset-threshold", "1")
     assert run_tool(inside, "apply", *chosen, "--reconcile").returncode == 0
@@ -130,7 +130,7 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert run_tool(inside, "remove").returncode == 0
     with inside.entered():
-        assert {one.name: one.size for one in list_address_sets()} == ({} if name.startswith("netinit") else {name: TOO_MANY})
+        assert {one.name: one.size for one in loaded_sets()} == ({} if name.startswith("netinit") else {name: TOO_MANY})
 
 
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):

@@ -34,6 +34,7 @@ from netinit.backends import lock as locking
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
+from netinit.kernel import children
 from programming import load, needs
 from readable import NOBODY
 
@@ -172,6 +173,31 @@ def test_without_a_library_or_the_linker_s_tool_the_error_says_which_and_the_rem
     )
     assert done.stdout.startswith(says), done
     assert "--backend" in done.stdout
+
+
+def test_the_libraries_and_the_extensions_folder_are_found_without_starting_a_program(monkeypatch):
+    def find():
+        import ctypes.util
+
+        def audit(event, _):
+            assert event not in STARTS, event
+
+        sys.addaudithook(audit)
+        folder = libiptc._find_without_programs()
+        maps = Path("/proc/self/maps").read_text()
+        loaded = all(name in maps for name in SONAMES)
+        return folder, loaded, tuple([ctypes.util.find_library(name) for name in ("xtables", "ip4tc", "ip6tc", "c", "ssl")])
+
+    folder, loaded, names = children.ask(find, seconds=30, what="the search")
+    assert (Path(folder).name, bool([*Path(folder).glob("libxt_*.so")])) == ("xtables", True)
+    assert (names, loaded) == ((*SONAMES, None), True)
+    monkeypatch.setitem(libiptc._SONAMES, "ip4tc", "libnonesuch.so.2")
+    with pytest.raises(OSError, match=r"libnonesuch\.so\.2"):
+        children.ask(find, seconds=30, what="the search")
+
+
+STARTS = {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system", "os.fork", "os.forkpty"}
+SONAMES = ("libxtables.so.12", "libip4tc.so.2", "libip6tc.so.2", "libc.so.6")
 
 
 @pytest.mark.mounts

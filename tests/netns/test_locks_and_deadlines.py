@@ -22,7 +22,8 @@ from laboratory import Pod
 from netinit.backends import lock
 from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError
+from netinit.backends.machine import Machine
+from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
 from netinit.base.net import IPV4
 from netinit.kernel import namespaces, open_pod, read_text, run
 from netinit.options import Options
@@ -124,6 +125,41 @@ def test_runs_from_outside_exclude_each_other_by_a_lock_that_no_pod_can_open(pod
         assert f"the network namespace is being programmed by process {os.getpid()} (" in inside.stderr, "an init container waits for it too"
     assert not path.exists(), "the lock's file is left"
     assert tool("apply", *REDIRECT, "--netns", pod.path).returncode == 0
+
+
+def is_locked(path):
+    try:
+        with Path(path).open("rb") as file:  # another open file description than the holder's, also in its child
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def test_work_that_wants_a_pods_locks_holds_both_while_it_runs_and_other_work_none(pod):
+    named = os.fstat(pod.descriptor)
+    outer = Path(open_pod.FOLDER, f"{named.st_dev}-{named.st_ino}.lock")
+
+    def look(*_):
+        return Path(namespaces.OWN).stat().st_ino == named.st_ino, is_locked(namespaces.OWN), is_locked(outer)
+
+    with pod.entered():
+        sleeper = subprocess.Popen(["/bin/sleep", "60"])
+        assert Machine().inside(Options(), look, locks=pytest.fail) == (True, True, False), "in the pod itself there is one lock"
+    try:
+        for place in (Options(pid=sleeper.pid), Options(netns=pod.path)):
+            assert Machine().inside(place, look, locks=pytest.fail) == (True, True, True)
+            assert Machine().inside(place, look) == (True, False, False)
+        with open_pod.OpenPod(pid=sleeper.pid) as opened, opened.lock(10**9, pytest.fail):
+            hurried = Options(pid=sleeper.pid, lock_timeout=10**8)
+            assert Machine().inside(hurried, look) == (True, True, True), "who only reads waits for nobody"
+            with pytest.raises(LockedError, match=f"the pod is being programmed by process {os.getpid()} "):
+                Machine().inside(hurried, look, locks=pytest.fail)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 @pytest.mark.parametrize("trap", ["writable", "link"])

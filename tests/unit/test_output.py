@@ -60,8 +60,8 @@ def test_lines_for_stderr_are_as_many_as_were_given(terminal):
 
 def test_rows_are_shown_in_the_place_of_those_before(terminal):
     terminal()
-    output.show_in_place([[("a", ""), ("b", "1")], [("c\x1b", "")]], 0)
-    output.show_in_place([[("d", "")]], 2)
+    output.show_painted([[("a", ""), ("b", "1")], [("c\x1b", "")]], 0)
+    output.show_painted([[("d", "")]], 2)
     assert sys.stdout.getvalue() == "\r\x1b[Ja\x1b[1mb\x1b[0m\nc\\x1b\n\x1b[2A\r\x1b[Jd\n"
 
 
@@ -88,7 +88,7 @@ def test_progress_goes_over_its_own_line_alone(terminal):
 
 def test_colours_are_ours_alone(terminal):
     terminal()
-    output.show_painted([("✔", "32"), (" \x1b[8mhidden", "")])
+    output.show_painted([[("✔", "32"), (" \x1b[8mhidden", "")]])
     assert sys.stdout.getvalue() == "\x1b[32m✔\x1b[0m \\x1b[8mhidden\n"
 
 

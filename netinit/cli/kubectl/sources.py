@@ -12,9 +12,8 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Kubectl, describe_failure, read_json
+from netinit.cli.kubectl.program import Followed, Kubectl, describe_failure, read_json
 from netinit.cli.reexec import run_netinit
-from netinit.kernel.streaming_program import Followed
 from netinit.node.settings import AgentSettings
 from netinit.options import Interception, Options
 

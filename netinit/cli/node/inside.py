@@ -20,7 +20,7 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
-from netinit.kernel.snapshot import cgroups
+from netinit.kernel.snapshot import bpf
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.settings import ATTACHMENTS, CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
@@ -124,7 +124,7 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
             done = run_netinit((*question.words, "--netns", path), environ=question.environ)
             return {"code": done.status, "answer": shorten(done.output, MAX_BYTES), "notes": shorten(done.errors, MAX_BYTES)}
         for group in [groups[uid] for uid in question.uids if uid in groups]:
-            cgroups.remember(cgroups.of_folder(cgroup_folder, group))
+            bpf.remember(bpf.of_folder(cgroup_folder, group))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             environ = {"PATH": os.environ.get("PATH", ""), **question.environ}

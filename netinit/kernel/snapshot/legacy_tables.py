@@ -10,8 +10,8 @@ import posix
 from _socket import SOCK_RAW, socket
 from _struct import pack, unpack_from
 
-from netinit.base.net import FAMILIES, IPV4, Family
-from netinit.kernel import detect
+from netinit.base.net import FAMILIES, Family
+from netinit.kernel import Closing, detect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,22 +87,16 @@ def read_bytes(family: Family, table: str) -> tuple[bytes, bytes]:
     """Return struct ipt_getinfo and the entries of a table. Raises OSError."""
     from netinit.kernel import libc  # the socket module hands no request over in getsockopt(2)
 
-    getsockopt = libc.function("getsockopt")
-
-    def ask(descriptor: int, option: int, size: int, request: bytes) -> bytes:
+    def ask(option: int, size: int, request: bytes) -> bytes:
         buffer = libc.buffer(size, request)
-        if getsockopt(descriptor, LEVELS[family.version], option, buffer, libc.pointer_to_number(size)):
-            raise OSError(libc.errno(), posix.strerror(libc.errno()))
+        libc.call("getsockopt", descriptor, LEVELS[family.version], option, buffer, libc.pointer_to_number(size))
         answer: bytes = buffer.raw
         return answer
 
-    asking = socket((IPV4 if family.version == 4 else family).number, SOCK_RAW, RAW_PROTOCOL)  # noqa: PLR2004
-    try:
-        info = ask(asking.fileno(), GET_INFO, INFO_SIZE, pack("=32s", table.encode()))
+    with Closing(socket(family.number, SOCK_RAW, RAW_PROTOCOL).detach()) as descriptor:
+        info = ask(GET_INFO, INFO_SIZE, pack("=32s", table.encode()))
         size = unpack_from("=I", info, INFO_SIZE - 4)[0]
         if size > MAX_BYTES:
             raise OSError(EFBIG, posix.strerror(EFBIG))
-        entries = ask(asking.fileno(), GET_ENTRIES, ENTRIES_HEADER + size, pack("=32sI", table.encode(), size))
-    finally:
-        asking.close()
+        entries = ask(GET_ENTRIES, ENTRIES_HEADER + size, pack("=32sI", table.encode(), size))
     return info, entries[ENTRIES_HEADER:]

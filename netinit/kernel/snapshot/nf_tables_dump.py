@@ -8,25 +8,20 @@ from netinit.base.netlink_attributes import MalformedError, attributes_of, name,
 from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
-from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, Netlink
+from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, OF_CHAINS, Netlink, fields_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import Any, TypeVar
 
+    from netinit.kernel.netlink import Fields
+
     Read = TypeVar("Read")
-    Fields = Mapping[int, tuple[str, Callable[[bytes], Any]]]  # by an attribute's number: the record's field, and what reads it
 
 TOO_BIG = (27, 90)  # EFBIG, EMSGSIZE
 OTHER = -1  # than the families that have a name
 MISREAD = (MalformedError, LookupError, TypeError, struct.error)  # from a message that is cut off, or lacks what a record needs
-
-
-def _read_hook(value: bytes) -> dict[str, Any]:
-    found = attributes_of(value)
-    devices = dict.fromkeys([one for _, one in split_attributes(found.get(4, b""))] or [found.get(3, b"")])  # NFTA_HOOK_DEVS, _DEV
-    return {"hook": number(found[1]), "priority": signed(found[2]), "devices": tuple([name(one) for one in devices if one])}
 
 
 def _read_flow_table_hook(value: bytes) -> dict[str, Any]:
@@ -35,14 +30,11 @@ def _read_flow_table_hook(value: bytes) -> dict[str, Any]:
     return {"kind": "flowtable", "priority": signed(found.get(2)), "devices": devices}
 
 
-_OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message; the attributes of a field without a name are fields themselves
+_OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message
     nf_tables.NFT_MSG_NEWTABLE: ("table", NftTable, {
         1: ("name", name), 2: ("flags", number), 4: ("handle", number), 6: ("userdata", bytes),
     }),
-    nf_tables.NFT_MSG_NEWCHAIN: ("chain", HeldChain, {
-        1: ("table", name), 2: ("handle", number), 3: ("name", name), 4: ("", _read_hook), 5: ("policy", number), 6: ("uses", number),
-        7: ("kind", name), 10: ("flags", number),
-    }),
+    nf_tables.NFT_MSG_NEWCHAIN: ("chain", HeldChain, OF_CHAINS),
     nf_tables.NFT_MSG_NEWRULE: ("rule", NftRule, {
         1: ("table", name), 2: ("chain", name), 3: ("handle", number), 4: ("expressions", bytes), 7: ("userdata", bytes),
     }),
@@ -148,16 +140,6 @@ def decode(
         except MISREAD as error:
             unknown.append(_misread(places.get(body[0] if body else OTHER, places[OTHER]), error))
     return tuple(found)
-
-
-def fields_of(found: Mapping[int, bytes], fields: Fields) -> dict[str, Any]:
-    """Return the fields of a record by its attributes; those without an attribute are left out."""
-    values: dict[str, Any] = {}
-    for kind, (field, read) in fields.items():
-        if kind in found:
-            value = read(found[kind])
-            values.update({field: value} if field else value)
-    return values
 
 
 def _misread(place: str, error: Exception) -> Unknown:

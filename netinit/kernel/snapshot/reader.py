@@ -7,40 +7,43 @@ becomes an Unknown; only those that interception needs (nf_tables, legacy tables
 from __future__ import annotations
 
 import posix
-from _socket import inet_ntop
 from operator import itemgetter
 from struct import Struct, pack, unpack_from
 
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
-from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
+from netinit.base.snapshot import AttachedProgram, Device, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
 from netinit.kernel import netlink, read_text
 from netinit.kernel.detect import set_names
-from netinit.kernel.netlink import RTA_OIF, RTA_PRIORITY, RTA_TABLE, Netlink, native, read_attributes
-from netinit.kernel.snapshot import bpf, cgroups, legacy_tables, nf_tables_dump
-from netinit.kernel.snapshot.nf_tables_dump import OTHER, decode, fields_of
+from netinit.kernel.netlink import (
+    ROUTE,
+    ROUTE_SIZE,
+    RTA_DST,
+    RTA_MULTIPATH,
+    RTA_OIF,
+    RTA_PRIORITY,
+    RTA_TABLE,
+    Netlink,
+    native,
+)
+from netinit.kernel.snapshot import bpf, legacy_tables, nf_tables_dump
+from netinit.kernel.snapshot.nf_tables_dump import OTHER, decode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from netinit.base.snapshot import AttachedProgram
-    from netinit.kernel.snapshot.nf_tables_dump import Fields
+    from netinit.kernel.netlink import Fields
 
     Read = TypeVar("Read")
 
 # linux/rtnetlink.h, if_link.h, pkt_sched.h, fib_rules.h
-RTM_NEWLINK, RTM_GETLINK = 16, 18
-RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTFILTER, RTM_GETTFILTER = 36, 38, 44, 46
-_LINK, _LINK_SIZE = "=BBHiII", 16  # struct ifinfomsg
-_CONTROL, _CONTROL_SIZE = "=BxxxiIII", 20  # struct tcmsg
-_ROUTE, _ROUTE_SIZE = "=BBBBBBBBI", 12  # struct rtmsg, struct fib_rule_hdr
-IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP = 3, 10, 18, 43
-IFLA_XDP_PROG_ID, TCA_KIND = 4, 1
+RTM_GETTFILTER = 46
+_LINK, _CONTROL = "=BBHiII", "=BxxxiIII"
+IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP_PROG_ID = 3, 10, 18, 4
 CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in, and what goes out
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
-WITHOUT_HANDLES = ("noqueue", "noop", "mq", "pfifo_fast")  # default qdiscs: no filter can be attached
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 FRA_DST, FRA_SRC = 1, 2
 _PORTS = Struct("=HH")
@@ -52,9 +55,9 @@ OF_RULES: Fields = {  # FRA_*, by which a rule's fields are known
 }  # fmt: skip
 KNOWN_OF_RULES = {*OF_RULES, FRA_DST, FRA_SRC, 11, 18}  # FRA_FLOW, FRA_PAD
 FIB_RULE_INVERT = 2
-RTA_DST, RTA_SRC, RTA_PREFSRC, RTA_MULTIPATH = 1, 2, 7, 9
-# RTA_GATEWAY, RTA_METRICS, RTA_FLOW, RTA_CACHEINFO, RTA_VIA, RTA_PREF and RTA_NH_ID besides
-KNOWN_OF_ROUTES = {RTA_DST, RTA_SRC, RTA_OIF, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE, 5, 8, 11, 12, 18, 20, 30}
+RTA_SRC = 2
+# RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS, RTA_FLOW, RTA_CACHEINFO, RTA_VIA, RTA_PREF and RTA_NH_ID besides
+KNOWN_OF_ROUTES = {RTA_DST, RTA_SRC, RTA_OIF, RTA_PRIORITY, RTA_MULTIPATH, RTA_TABLE, 5, 7, 8, 11, 12, 18, 20, 30}
 RTM_F_CLONED = 0x200
 MAX_BYTES = 1 << 26  # of a dump: some 500,000 routes
 # Documentation/networking/ip-sysctl.rst
@@ -91,54 +94,55 @@ def read_snapshot() -> Snapshot:
 
 def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:
     """Read the BPF programs of this namespace, its devices and its processes' cgroups. Raises OSError without /proc."""
-    return bpf.read(links, unknown) + cgroups.read(unknown)
+    of_drivers = tuple([AttachedProgram(where=f"XDP on {link.name}", number=link.xdp) for link in links if link.xdp])
+    return of_drivers + bpf.read_devices({link.index: link.name for link in links}, unknown) + bpf.read_cgroups(unknown)
 
 
 def read_host(unknown: list[Unknown] | None = None) -> Snapshot:
     """Read devices, addresses, routes and settings; needs no privilege. Raises OSError."""
     unknown = [] if unknown is None else unknown
     with Netlink(netlink.NETLINK_ROUTE) as link:
-        found = [body for kind, body in link.dump(RTM_GETLINK, bytes(_LINK_SIZE), MAX_BYTES) if kind == RTM_NEWLINK]
+        found = link.dump(netlink.RTM_GETLINK, bytes(netlink.LINK_SIZE), MAX_BYTES)
         links = tuple(sorted(decode(found, _read_link, {OTHER: "a device"}, unknown), key=lambda one: one.index))
         return Snapshot(
             links=links,
             addresses=netlink.list_addresses(link),
             traffic_control=_read_traffic_control(link, links, unknown),
-            routing_rules=_read_both(link, netlink.RTM_GETRULE, netlink.RTM_NEWRULE, "policy rule", _read_rule, unknown),
-            routes=tuple(filter(None, _read_both(link, netlink.RTM_GETROUTE, netlink.RTM_NEWROUTE, "route", _read_route, unknown))),
+            routing_rules=_read_both(link, netlink.RTM_GETRULE, "policy rule", _read_rule, unknown),
+            routes=tuple(filter(None, _read_both(link, netlink.RTM_GETROUTE, "route", _read_route, unknown))),
             settings=_read_settings([one.name for one in links]),
             unknown=tuple(unknown),
         )
 
 
-def _read_both(  # noqa: PLR0917 - a dump and its reader
-    link: Netlink, kind: int, wanted: int, what: str, reader: Callable[[bytes], Read], unknown: list[Unknown]
+def _read_both(
+    link: Netlink, kind: int, what: str, reader: Callable[[bytes], Read], unknown: list[Unknown]
 ) -> tuple[Read, ...]:
     """Return the objects of both families in the kernel's order."""
     found: tuple[Read, ...] = ()
     for family in FAMILIES:
-        messages = link.dump(kind, pack(_ROUTE, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES)
-        bodies = [body for got, body in messages if got == wanted and body[:1] == bytes((family.number,))]  # all where IPv6 is missing
+        messages = link.dump(kind, pack(ROUTE, family.number, 0, 0, 0, 0, 0, 0, 0, 0), MAX_BYTES)
+        bodies = [body for body in messages if body[:1] == bytes((family.number,))]  # others where IPv6 is missing
         found += decode(bodies, reader, {OTHER: f"a {what} of {family.name}"}, unknown)
     return found
 
 
 def _read_link(body: bytes) -> Device:
     _, _, _, index, flags, _ = unpack_from(_LINK, body)
-    found = attributes_of(body, _LINK_SIZE)
+    found = attributes_of(body, netlink.LINK_SIZE)
     return Device(
         index=index, name=name(found[IFLA_IFNAME]), flags=flags, master=native(found.get(IFLA_MASTER)),
         kind=name(attributes_of(found.get(IFLA_LINKINFO, b"")).get(1, b"")),
-        xdp=native(attributes_of(found.get(IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
+        xdp=native(attributes_of(found.get(netlink.IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
     )  # fmt: skip
 
 
 def _read_traffic_control(link: Netlink, links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[TrafficControl, ...]:
-    disciplines = _dump_control(link, RTM_GETQDISC, "qdisc", 0, 0, unknown)
+    disciplines = _dump_control(link, netlink.RTM_GETQDISC, "qdisc", 0, 0, unknown)
     known = {one.index for one in links}
     found = list(disciplines)
     for one in disciplines:
-        if one.index in known and one.kind not in WITHOUT_HANDLES:
+        if one.index in known and one.kind not in netlink.WITHOUT_FILTERS:
             parents = (INGRESS, EGRESS) if one.kind in CLASSIFIES else (one.handle,)
             for parent in parents:
                 found += _dump_control(link, RTM_GETTFILTER, "filter", one.index, parent, unknown)
@@ -155,18 +159,18 @@ def _dump_control(  # noqa: PLR0917 - what tcmsg has
             unknown.append(Unknown(place=f"tc {what}s of device {index}", reason=posix.strerror(error.errno or 0)))
         return []
     found = []
-    for got, body in messages:
-        if got in (RTM_NEWQDISC, RTM_NEWTFILTER):
-            _, at, handle, above, _ = unpack_from(_CONTROL, body)
-            attributes = read_attributes(body, _CONTROL_SIZE)  # not strictly: filters have several of one type
-            found.append(TrafficControl(what=what, index=at, kind=name(attributes.get(TCA_KIND, b"")), parent=above, handle=handle))
+    for body in messages:
+        _, at, handle, above, _ = unpack_from(_CONTROL, body)
+        attributes = netlink.read_attributes(body, netlink.CONTROL_SIZE)  # not strictly: filters have several of one type
+        label = name(attributes.get(netlink.TCA_KIND, b""))
+        found.append(TrafficControl(what=what, index=at, kind=label, parent=above, handle=handle))
     return found
 
 
 def _read_rule(body: bytes) -> RoutingRule:
-    found = attributes_of(body, _ROUTE_SIZE)
-    family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(_ROUTE, body)
-    fields = {"table": table, **fields_of(found, OF_RULES)}
+    found = attributes_of(body, ROUTE_SIZE)
+    family, to_length, from_length, tos, table, _, _, action, flags = unpack_from(ROUTE, body)
+    fields = {"table": table, **netlink.fields_of(found, OF_RULES)}
     return RoutingRule(
         family=family, action=action, source=_prefix(found.get(FRA_SRC), from_length),
         destination=_prefix(found.get(FRA_DST), to_length), tos=tos, is_inverted=bool(flags & FIB_RULE_INVERT),
@@ -175,31 +179,29 @@ def _read_rule(body: bytes) -> RoutingRule:
 
 
 def _read_route(body: bytes) -> TableRoute | None:
-    family, to_length, from_length, tos, table, protocol, scope, kind, flags = unpack_from(_ROUTE, body)
+    family, to_length, from_length, tos, table, protocol, scope, kind, flags = unpack_from(ROUTE, body)
     if flags & RTM_F_CLONED:  # an entry of a cache
         return None
-    found = attributes_of(body, _ROUTE_SIZE)
+    found = attributes_of(body, ROUTE_SIZE)
     hops = _read_hops(found[RTA_MULTIPATH]) if RTA_MULTIPATH in found else ()
     if RTA_OIF in found:
-        hops = (Hop(index=native(found[RTA_OIF])), *hops)
-    preferred = found.get(RTA_PREFSRC)
+        hops = (native(found[RTA_OIF]), *hops)
     return TableRoute(
         family=family, table=native(found.get(RTA_TABLE), table), kind=kind,
         destination=_prefix(found.get(RTA_DST), to_length) or (0, to_length),
         source=_prefix(found.get(RTA_SRC), from_length) or (0, from_length), tos=tos, scope=scope, protocol=protocol,
-        metric=native(found.get(RTA_PRIORITY)), hops=hops, preferred_source=inet_ntop(family, preferred) if preferred else "",
-        others=tuple(sorted(found.keys() - KNOWN_OF_ROUTES)),
+        metric=native(found.get(RTA_PRIORITY)), hops=hops, others=tuple(sorted(found.keys() - KNOWN_OF_ROUTES)),
     )  # fmt: skip
 
 
-def _read_hops(data: bytes) -> tuple[Hop, ...]:
-    hops = []
+def _read_hops(data: bytes) -> tuple[int, ...]:
+    hops: list[int] = []
     offset = 0
     while offset < len(data):
-        length, _, weight, index = unpack_from("=HBBi", data.ljust(offset + 8, b"\0"), offset)
+        length, index = unpack_from("=HxxI", data.ljust(offset + 8, b"\0"), offset)
         if length < 8 or offset + length > len(data):  # noqa: PLR2004 - of the struct itself
             raise MalformedError("a multipath route's way is cut off")
-        hops.append(Hop(index=index, weight=weight + 1))
+        hops.append(index)
         offset += length + 3 & ~3
     return tuple(hops)
 

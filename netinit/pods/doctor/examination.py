@@ -10,7 +10,7 @@ from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import CAP_SETPCAP, PERSON, advise, confine, find_situation
-from netinit.kernel.snapshot import cgroups
+from netinit.kernel.snapshot import bpf
 from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
@@ -55,10 +55,10 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
         if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
-        programs = cgroups.of_processes(pod.identity)
+        programs = bpf.of_processes(pod.identity)
 
         def act() -> Examination:
-            cgroups.remember(programs)
+            bpf.remember(programs)
             return _examine_here(options, uids, gids, pod.warn_if_host(), text)
 
         found = pod.run_inside(act, keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP))

@@ -15,6 +15,7 @@ from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import INET, IP, IP6, HeldChain, NftRule, Snapshot, Unknown
 from netinit.options import Options
+from netinit.rules.model import EMPTY_PLAN
 
 
 def chain(family, table="nat", name="OUTPUT", policy=1):
@@ -93,12 +94,13 @@ def test_tables_that_are_too_long_to_read_are_shown_as_that_and_other_errors_are
 )
 def test_address_sets_count_by_their_owner_and_only_where_the_kernel_has_any(known, names, own, monkeypatch):
     monkeypatch.setattr(backends.detect, "has_address_sets", lambda: known)
-    monkeypatch.setattr(backends.detect, "list_address_sets", lambda: tuple(backends.detect.AddressSetHeader(name=name, size=1) for name in names))
+    monkeypatch.setattr(backends.detect, "_dump_sets", lambda _: names)
+    monkeypatch.setattr(backends.detect, "_read_set", lambda name: backends.detect.AddressSetHeader(name=name, size=1))
     assert backends._has_sets("nft") is own
 
 
 @pytest.mark.parametrize(("tables", "found"), [((), {}), (("istio-proxy-nat",), {"nft istio-proxy-nat": ("rule",)})])
 def test_rules_of_our_own_tables_are_listed_where_there_are_such_tables(tables, found, monkeypatch):
     monkeypatch.setattr(nft_tables, "list_rules", lambda names: {f"nft {name}": ("rule",) for name in names or ("another",)})
-    comparison = NftComparison(None, SimpleNamespace(tables=tables, ours=bool(tables)))
+    comparison = NftComparison(EMPTY_PLAN, SimpleNamespace(tables=tables, ours=bool(tables)))
     assert (comparison.ours(), comparison.resumable(), comparison.is_first) == (found, not tables, not tables)

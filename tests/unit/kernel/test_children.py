@@ -96,15 +96,17 @@ def test_an_answer_of_a_child_that_was_taken_over_is_read_as_data_or_not_at_all(
 
 def test_an_error_with_a_name_of_something_else_is_an_error_and_nothing_more():
     with pytest.raises(NetinitError, match="os"):
-        raise answers.decode_error(answers.encode(("os", ("os",))))
+        children._open(b"!" + answers.encode(("os", ("os",))))
     with pytest.raises(NetinitError):
-        raise answers.decode_error(answers.encode(("ended_by", (15, "x"))))
+        children._open(b"!" + answers.encode(("ended_by", (15, "x"))))
+    with pytest.raises(NetinitError, match="x"):
+        children._open(b"!" + answers.encode(("ClusterError", ("x", 1, 2))))
 
 
-@together("answer", ["1", "[]", '["ApplyError"]', '["ApplyError", ["a"], 3, 4]', '{"list": []}', "x"])
-@pytest.mark.parametrize("kind", ["=", "E", "O"])
+@together("answer", ["1", "[]", '["ApplyError"]', '["ApplyError", ["a"], 3, 4]', '["OSError", "a"]', '{"list": []}', "x"])
+@pytest.mark.parametrize("kind", ["=", "!"])
 def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_looks_like(answer, kind):
-    """Each of these is no error as a child sends it; as a value the first five are."""
+    """Each of these is no error as a child sends it; as a value all but the last are."""
     def give():
         return children._open(kind.encode() + answer.encode())
 

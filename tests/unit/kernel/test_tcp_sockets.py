@@ -20,7 +20,7 @@ def answer(family, local, remote, *, uid=1000, inode=77, more=b""):
 
 
 def read(monkeypatch, *bodies):
-    monkeypatch.setattr(tcp_sockets.Netlink, "dump", lambda _self, _kind, body, _most: [(20, one) for one in bodies if one[:1] == body[:1]])
+    monkeypatch.setattr(tcp_sockets.Netlink, "dump", lambda _self, _kind, body, _most: [one for one in bodies if one[:1] == body[:1]])
     return tcp_sockets.list_tcp()
 
 
@@ -63,7 +63,7 @@ def test_a_kernel_without_ipv6_has_no_such_sockets(monkeypatch):
     def dump(_self, _kind, body, _most):
         if body[0] == AF_INET6:
             raise OSError(tcp_sockets.ENOENT, "No such file or directory")
-        return [(20, answer(AF_INET, ("10.77.0.2", 1), ("10.77.0.1", 2)))]
+        return [answer(AF_INET, ("10.77.0.2", 1), ("10.77.0.1", 2))]
 
     monkeypatch.setattr(tcp_sockets.Netlink, "dump", dump)
     assert len(tcp_sockets.list_tcp()) == 1
@@ -73,10 +73,10 @@ def test_a_kernel_without_ipv6_has_no_such_sockets(monkeypatch):
 def test_a_socket_that_is_gone_already_has_ended(code, raises):
     class Refusing(tcp_sockets.Netlink):
         def __init__(self):
-            """Open no socket."""
+            self._socket, self._sequence = self, 0  # opens none
 
-        def _send(self, kind, flags, body):
-            assert (kind, len(body)) == (tcp_sockets.SOCK_DESTROY, 56)
+        def send(self, data):
+            assert (struct.unpack_from("=H", data, 4)[0], len(data)) == (tcp_sockets.SOCK_DESTROY, 16 + 56)
 
         def _receive(self):
             raise OSError(code, "no")

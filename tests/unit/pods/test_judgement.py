@@ -10,7 +10,6 @@ from netinit.base.snapshot import (
     AttachedProgram,
     Device,
     HeldChain,
-    Hop,
     LegacyTable,
     NftElement,
     NftObject,
@@ -27,7 +26,7 @@ from netinit.pods.verify import digest_of, judge, without_counters
 from netinit.rules.model import Difference
 
 ELEMENT = NftElement(key=b"\x0a\0\0\1")
-ROUTE = TableRoute(family=2, table=254, kind=1, destination=(0, 0), hops=(Hop(index=2),))
+ROUTE = TableRoute(family=2, table=254, kind=1, destination=(0, 0), hops=(2,))
 FULL = Snapshot(
     tables=(NftTable(family=2, name="nat"),), chains=(HeldChain(family=2, table="nat", name="OUTPUT"),),
     rules=(NftRule(family=2, table="nat", chain="OUTPUT", handle=1, expressions=b"e"),),

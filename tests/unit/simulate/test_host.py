@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4, HostAddress, Network, number_of
-from netinit.base.snapshot import Device, Hop, RoutingRule, Snapshot, TableRoute
+from netinit.base.snapshot import Device, RoutingRule, Snapshot, TableRoute
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.host import (
     LOST,
@@ -26,7 +26,7 @@ PACKET = Packet(
 
 def route(table, device, *, to="0.0.0.0/0", kind=1, metric=0, more=()):
     address, _, length = to.partition("/")
-    hops = tuple(Hop(index=one) for one in (device, *more) if one)
+    hops = tuple(filter(None, (device, *more)))
     return TableRoute(family=2, table=table, kind=kind, destination=(number_of(address), int(length)), metric=metric, hops=hops)
 
 

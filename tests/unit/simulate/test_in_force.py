@@ -12,7 +12,6 @@ from netinit.base.snapshot import (
     DORMANT,
     AttachedProgram,
     Device,
-    Hop,
     RoutingRule,
     TableRoute,
     TrafficControl,
@@ -32,7 +31,7 @@ ADDRESSES = (
     HostAddress(family=IPV4.number, address="127.0.0.1", length=8, index=1),
     HostAddress(family=IPV4.number, address="10.7.0.2", length=24, index=2),
 )
-DEFAULT_ROUTE = TableRoute(family=IPV4.number, table=MAIN, kind=1, destination=(0, 0), hops=(Hop(index=2),))
+DEFAULT_ROUTE = TableRoute(family=IPV4.number, table=MAIN, kind=1, destination=(0, 0), hops=(2,))
 USUAL = tuple(RoutingRule(family=IPV4.number, priority=at, action=1, table=table) for at, table in ((0, LOCAL), (32766, MAIN), (32767, 253)))
 
 
@@ -46,7 +45,7 @@ def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatc
     everything = [] if "ambient" in words else ["-b", "*", "-i", "*", "-u", "1337"]
     made = plan(Options.from_argv([*everything, "--ipv6", "off", *words.split()]))
     marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=one.table, mark=one.mark, mask=one.mask) for one in made.ip_rules)
-    local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(Hop(index=1),)) for one in made.ip_rules)
+    local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(1,)) for one in made.ip_rules)
     held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
     monkeypatch.setattr(in_force, "divide", None)
     assert find_departures(held, made, "nftables", ()) == ((), ())
@@ -111,8 +110,8 @@ def test_what_verify_has_named_already_is_not_named_again():
 
 
 def test_a_local_route_takes_captured_connections_away_and_that_of_an_own_address_does_not():
-    own = TableRoute(family=IPV4.number, table=LOCAL, kind=2, destination=(number_of("10.7.0.2"), 32), hops=(Hop(index=2),))
-    alien = own.replace(destination=(number_of("203.0.113.0"), 24), hops=(Hop(index=1),))
+    own = TableRoute(family=IPV4.number, table=LOCAL, kind=2, destination=(number_of("10.7.0.2"), 32), hops=(2,))
+    alien = own.replace(destination=(number_of("203.0.113.0"), 24), hops=(1,))
     bare = snapshot().replace(tables=(), chains=(), rules=(), sets=())
     assert departures(bare.replace(routes=(DEFAULT_ROUTE, own))).differences == ()
     (found,) = departures(bare.replace(routes=(DEFAULT_ROUTE, own, alien))).differences
@@ -158,15 +157,15 @@ def test_backends_without_a_kernel_are_not_judged():
 
 
 def test_the_lowest_metric_wins_and_a_second_way_is_not_simple():
-    second = DEFAULT_ROUTE.replace(hops=(Hop(index=1),), metric=900)
+    second = DEFAULT_ROUTE.replace(hops=(1,), metric=900)
     held = snapshot().replace(routes=(second, DEFAULT_ROUTE))
     assert surroundings_of(held, IPV4).default_interface == "eth0"
     assert is_simple(held, IPV4)
     assert not is_simple(held.replace(routes=(DEFAULT_ROUTE, second.replace(metric=0))), IPV4)
-    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE.replace(hops=(Hop(index=1), Hop(index=2))),)), IPV4)
+    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE.replace(hops=(1, 2)),)), IPV4)
     marked = RoutingRule(family=IPV4.number, priority=9, action=1, table=133, mark=1337, mask=0xFFFFFFFF)
     assert not is_simple(held.replace(routing_rules=(*USUAL, marked)), IPV4), "where packets with the mark go depends on the mark"
-    to_lo = TableRoute(family=IPV4.number, table=133, kind=2, destination=(0, 0), hops=(Hop(index=1),))
+    to_lo = TableRoute(family=IPV4.number, table=133, kind=2, destination=(0, 0), hops=(1,))
     assert is_simple(held.replace(routing_rules=(*USUAL, marked), routes=(DEFAULT_ROUTE, to_lo)), IPV4)
     assert not is_simple(held.replace(routing_rules=(*USUAL, marked.replace(mark=0, mask=0, users=(5, 6)))), IPV4)
     assert is_simple(held, IPV6)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import BackendUnavailableError
-from netinit.kernel import run, streaming_program
-from netinit.kernel.streaming_program import Followed
+from netinit.cli.kubectl import program as kubectl_program
+from netinit.cli.kubectl.program import Followed
+from netinit.kernel import run
 
 SLEEP, SHELL = run.find("sleep"), run.find("sh")
 
@@ -38,7 +39,7 @@ def test_one_that_has_ended_already_has_its_own_status_and_errors():
 
 
 def test_one_that_does_not_end_is_killed(monkeypatch):
-    monkeypatch.setattr(streaming_program, "_ENDING", 0.05)
+    monkeypatch.setattr(kubectl_program, "_ENDING", 0.05)
     with Followed(SLEEP, ("60",), {}) as program:
         pid = program._running.pid
     assert program.status == -9
