@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.rules.iptables.write import render_commands as write_commands
+from netinit.rules.iptables.write import add_rules, write_plan
 from netinit.rules.iptables.write import render_restore as write_restore
-from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
 
 TYPE_CHECKING = False
@@ -46,8 +45,11 @@ def render_commands(plan: Plan, families: Sequence[Family] | None = None, *, com
     """Return shell lines that program the plan in a namespace without rules of ours."""
     lines = []
     for family in plan.families if families is None else families:
-        commands = write_commands(write_plan(plan, family, comments=comments), family)
-        lines += [command.replace("\\'", "'") for command in commands]  # a shell keeps the backslash before this quote
+        for table, chains in write_plan(plan, family, comments=comments).items():
+            commands = [f"-N {name}" for name in chains if name not in BUILTIN_CHAINS]
+            commands += [command for name, chain in chains.items() for command in add_rules(name, chain.placed)]
+            # a shell keeps the backslash before this quote
+            lines += [f"{family.program} -t {table} {command}".replace("\\'", "'") for command in commands]
         lines += ip_commands(plan, family)
     return "".join([line + "\n" for line in lines])
 

@@ -85,7 +85,7 @@ class Target(Record):
 class _Verdict(Target):
     """Base of targets that only decide."""
 
-    compat = "has_verdicts"
+    compat = "always"
     xt_text = "{0.name}"
 
     def nft(self, family: Family) -> str:
@@ -114,7 +114,7 @@ class Return(_Verdict):
 class Jump(Target):
     """Jumps to another chain. Without a decision processing returns here; after a `goto` (`-g`) to this chain's caller."""
 
-    compat = "has_verdicts"
+    compat = "always"
     xt_text = "{0.chain}"
     chain: str
     goto: bool = False

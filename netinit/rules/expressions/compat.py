@@ -28,8 +28,7 @@ class CompatForm(Record):
 
     addresses_first: bool = False  # before the interfaces and the protocol
     reads_protocol: bool = False  # of IPv4 in its header
-    has_verdicts: bool = True
-    has_own_limit: bool = True
+    always: bool = True  # verdicts, limits
     has_own_ports: bool = True  # and flags of TCP
     has_own_mark: bool = True
     has_own_group_log: bool = True

@@ -42,8 +42,8 @@ class LayoutReader:
         self.captured = (IPV4,) if self.ipv6 in (OFF, INET) else FAMILIES
 
     def recognises(self) -> bool:
-        """Whether the rules have this layout and none of those before it in the table."""
-        raise NotImplementedError
+        """Whether the rules have this layout and none of those before it in the table; the first has no signs of its own."""
+        return True
 
     def ipv6_unless_refused(self) -> str:
         """Return the value of --ipv6 if no rule rejects IPv6 as a whole."""
@@ -187,9 +187,6 @@ class Classic(LayoutReader):
 
 class Current(LayoutReader):
     """The inverse of `netinit.rules.layouts.current`."""
-
-    def recognises(self) -> bool:
-        return True
 
     def ipv6_unless_refused(self) -> str:
         ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in model.OWNED_CHAINS for rule in rules]

@@ -226,13 +226,3 @@ def show_listing(listing: Listing) -> str:
         lines += [f"-A {chain} {text}".rstrip() for chain, texts in table.rules.items() for text in texts]
         lines.append("COMMIT")
     return "".join([escape(line) + "\n" for line in lines])
-
-
-def render_commands(written: Written, family: Family) -> list[str]:
-    """Return the rules as shell commands."""
-    lines = []
-    for table, chains in written.items():
-        lines += [f"{family.program} -t {table} -N {chain}" for chain in chains if chain not in BUILTIN_CHAINS]
-        commands = [command for name, chain in chains.items() for command in add_rules(name, chain.placed)]
-        lines += [f"{family.program} -t {table} {command}" for command in commands]
-    return lines

@@ -272,7 +272,7 @@ BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn:
 class Limit(Match):
     """Matches this many packets a second on average, and `burst` at once (section limit)."""
 
-    compat = "has_own_limit"
+    compat = "always"
     xt_text = "-m limit --limit {0.rate}/sec --limit-burst {0.burst}"
     nft_text = "limit rate {0.rate}/second burst {0.burst} packets"
     words = "no more than {0.rate} a second came before it"
