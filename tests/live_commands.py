@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from netinit.base.errors import NetinitError
 from netinit.cli.audit.command import read_assertions
-from netinit.cli.audit.report import subject_of
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
@@ -105,7 +104,7 @@ def _ask_explain(rule_source: RuleSource, connection: Connection) -> Answer:
 
 
 def _ask_audit(rule_source: RuleSource, connection: Connection) -> Answer:
-    (ruling,) = rule_on(subject_of("the pod", rule_source), read_assertions([connection.assertion]))
+    (ruling,) = rule_on(rule_source.rules, read_assertions([connection.assertion]))
     shown = ruling.counterexample.sentence if ruling.counterexample else ""
     return ruling.holds is not True, f"{ruling.holds}: {shown}"
 

@@ -34,6 +34,7 @@ from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
 
@@ -94,34 +95,38 @@ def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[Trace, Explanation, AlignedTrace]]:
     """Yield the packets in question as they come: observed path, explanation, and both merged."""
-    rule_source, rules = _read_rules(options)
+    rule_source, handles = _read_rules(options)
     note(rule_source.notes)
     warn(rule_source.warnings)
-    packet = make_packet(question, rule_source.surroundings)
+    rules = rule_source.rules
+    packet = make_packet(question, rules.surroundings)
     inbound = bool(packet.in_interface)
     wanted = Wanted(
         family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
         source=packet.source if question.source else None, destination=packet.destination if question.to else None,
         uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
     )  # fmt: skip
-    older = any(name.endswith("legacy") for name in rule_source.rulesets)
+    older = any(name.endswith("legacy") for name in rules.rulesets)
     deadline = time.monotonic() + timeout
     with wanted.trace(rate=rate, older=older) as tracer:
-        follower = Follower(tracer, wanted, rule_source.rulesets, rules)
+        follower = Follower(tracer, wanted, rules.rulesets, handles)
         which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if wanted.inbound else 'is made here'}"
         note([f"waiting for {which}, to port {wanted.port}; Ctrl-C ends it"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
-            now, rules_now = (rule_source, rules) if not older and list_handles() == rules else _read_rules(options)
-            current = rules_now == rules and _texts(now) == _texts(rule_source)
+            rules_now, handles_now = rules, handles
+            if older or list_handles() != handles:
+                source_now, handles_now = _read_rules(options)
+                rules_now = source_now.rules
+            current = handles_now == handles and _texts(rules_now) == _texts(rules)
             for observed in found:
-                answer, folded = compare(rule_source, observed)
+                answer, folded = compare(rules, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                rule_source, rules = now, rules_now
-                follower = Follower(tracer, wanted, rule_source.rulesets, rules)
+                rules, handles = rules_now, handles_now
+                follower = Follower(tracer, wanted, rules.rulesets, handles)
 
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
@@ -134,11 +139,11 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
-def _texts(rule_source: RuleSource) -> list[object]:
+def _texts(rules: PodRules) -> list[object]:
     """Key that changes with the rules; legacy iptables has no handles."""
     return [
         (source, family.name, table, name, [loaded.text for loaded in chain.rules])
-        for source, families in rule_source.rulesets.items()
+        for source, families in rules.rulesets.items()
         for family, ruleset in families.items()
         for table, chains in ruleset.tables.items()
         for name, chain in chains.items()
@@ -146,12 +151,11 @@ def _texts(rule_source: RuleSource) -> list[object]:
     ]
 
 
-def compare(rule_source: RuleSource, observed: Trace) -> tuple[Explanation, AlignedTrace]:
+def compare(rules: PodRules, observed: Trace) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
-    answer = answer_question(rule_source, packet).answer
-    ruleset = rule_source.join(packet.family)
-    around = rule_source.surroundings[packet.family]
+    answer = answer_question(rules, packet).answer
+    ruleset, around = rules.join(packet.family), rules.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):

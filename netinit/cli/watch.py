@@ -76,15 +76,16 @@ def _look(
     while (not count or looks < count) and not signals.heard:
         try:
             rule_source = find_rule_source(options, LIVE)
+            rules = rule_source.rules
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MAX_FAILURES:
                 raise
         else:
             failures = 0
-            shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
-            fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
-            reading = (time.monotonic(), count_rules(rule_source.rulesets, shared))
+            shared = frozenset([name for name in rules.rulesets if not BACKENDS[name].variant])
+            fates = find_fates(rules.rulesets, shared, rules.origins)
+            reading = (time.monotonic(), count_rules(rules.rulesets, shared))
             said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
@@ -93,7 +94,7 @@ def _look(
                 meter = RateCounter(*reading)
             else:
                 looks += 1
-                yield meter.look(*reading, fates), ", ".join(rule_source.rulesets), said
+                yield meter.look(*reading, fates), ", ".join(rules.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             if not until_input:

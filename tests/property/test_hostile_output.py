@@ -54,6 +54,7 @@ from netinit.simulate.draw import make_picture, render_dot, render_mermaid, rend
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing, load_plan
 from netinit.simulate.snapshot_rules import load_snapshot
 from randomness import some
@@ -146,7 +147,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": to_json(explain_command.to_object(RuleSource({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
+        "explain --json": to_json(explain_command.to_object(RuleSource(PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
         "verify --json": verify_command.render_json(report),
         "draw": render_text(picture),

@@ -161,7 +161,7 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if rule_source.has_rules:
+        if rule_source.rules.has_rules():
             rule_sources.append((name, rule_source))
         else:
             without += 1

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import IPV6
 from netinit.cli.explain import shown_steps
 from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
 from netinit.cli.rule_sources import RuleSource, format_options
@@ -15,10 +14,9 @@ from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.assertions import Assertion, Ruling, rule_on
 from netinit.simulate.audit.bypasses import Traffic, audit
-from netinit.simulate.audit.subject import AuditSubject, example_of
 from netinit.simulate.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.pod_rules import example_of
 
 if TYPE_CHECKING:
     from netinit.inject.podfile import PodFacts
@@ -46,31 +44,16 @@ class Audited:
     facts: PodFacts | None = None
 
 
-def subject_of(name: str, rule_source: RuleSource) -> AuditSubject:
-    """The subject to audit, without families in which the pod has no address."""
-    around = {
-        family: one for family, one in rule_source.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
-    }
-    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in rule_source.rulesets.items()}
-    return AuditSubject(
-        name, rulesets, around or rule_source.surroundings, rule_source.options, rule_source.origins, rule_source.wanted,
-        free=rule_source.routes_known is not True, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
-        shared_owners=rule_source.facts.shared_owners if rule_source.facts else (),
-        ipv4_first=replace(subject_of(name, rule_source.ipv4_first), families=(IPV6,)) if rule_source.ipv4_first else None,
-    )  # fmt: skip
-
-
 def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
-    subject = subject_of(name, rule_source)
-    made = next(iter(rule_source.options.values()), None)
-    options = format_options(made) if made else ""
-    traffic = audit(subject)
+    rules = rule_source.rules
+    options = format_options(rules.made_by) if rules.made_by else ""
+    traffic = audit(rules)
     warnings = rule_source.warnings
-    if subject.is_of_another_mesh:
+    if rules.is_of_another_mesh:
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
         warnings += (f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured",)
-    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
+    return Audited(name, traffic, rule_on(rules, assertions), options, rule_source.notes, warnings, rule_source.facts)
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:

@@ -13,9 +13,9 @@ from netinit.rules.foreign_targets import Untrack
 from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
-from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import RuleHit, label_of
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
@@ -64,7 +64,7 @@ class Traffic:
         return unite_by_space(piece.region for piece in self.pieces)
 
 
-def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
+def audit(subject: PodRules) -> tuple[Traffic, ...]:
     """Classify all traffic in the order of KINDS, with bypasses that exist only if the pod's first address is IPv4.
 
     Raises TooManyPartsError.
@@ -78,7 +78,7 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
 
-def _audit(subject: AuditSubject) -> list[Traffic]:
+def _audit(subject: PodRules) -> list[Traffic]:
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
@@ -117,7 +117,7 @@ def _captured_at_first(partition: Partition) -> Region:
     return unite([nothing(space), *found]).ignoring(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
 
 
-def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
+def _sort(subject: PodRules, part: Part, captured: Region) -> Iterator[Piece]:
     """Split a part into pieces of one kind each; `captured` would be captured by nat."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
@@ -153,7 +153,7 @@ def _cause(part: Part) -> RuleHit | None:
     return part.cause or (untracking[-1] if untracking else None)
 
 
-def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
+def _captured(subject: PodRules, part: Part, cause: RuleHit | None) -> Piece:
     port = part.condition.redirect_port
     options = subject.options_of(part)
     own = (options.outbound_port, options.inbound_port, DNS_LISTENER) if options else ()
@@ -163,7 +163,7 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
     return Piece(kind, part.region, part, cause, label=label_of(cause.rules[0].origin if cause else None, subject.origins))
 
 
-def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
+def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that no rule captures."""
     space, origin = region.space, cause.rules[0].origin if cause else None
     if martian := region & martians(space):
@@ -181,7 +181,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
     if subject.is_of_another_mesh:
         others = outside - valued(space, Dim.PROTOCOL, "tcp")
         if streams := outside - others:
-            yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, streams, part, cause)
+            yield Piece(kinds.UNCAPTURED if cause or subject.has_rules(space.family) else kinds.IPV6, streams, part, cause)
     elif not cause:
         yield from _uncaptured(subject, part, outside)
         return
@@ -198,7 +198,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
 
-def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
+def _kind_of(subject: PodRules, cause: RuleHit, option: str) -> TrafficKind:
     """The kind of traffic that a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
@@ -207,12 +207,12 @@ def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
     return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
 
 
-def _sharing(subject: AuditSubject, option: str) -> list[str]:
+def _sharing(subject: PodRules, option: str) -> list[str]:
     """Containers that run as the proxy's user or group."""
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
-def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[Piece]:
+def _uncaptured(subject: PodRules, part: Part, region: Region) -> Iterator[Piece]:
     """Classify first packets that no rule decides."""
     space = region.space
     streams = region & valued(space, Dim.PROTOCOL, "tcp")
@@ -220,8 +220,8 @@ def _uncaptured(subject: AuditSubject, part: Part, region: Region) -> Iterator[P
         yield Piece(kinds.NOT_TCP, others, part)
     if not streams:
         return
-    others_on = any(is_on(subject, family) for family in subject.surroundings if family is not space.family)
-    if others_on and not is_on(subject, space.family):
+    others_on = any(subject.has_rules(family) for family in subject.hosts if family is not space.family)
+    if others_on and not subject.has_rules(space.family):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
     options = subject.options_of(part)
@@ -253,9 +253,9 @@ def _option_of(options: Interception | None, space: Space) -> str:
     return "outbound_cidrs" if options.outbound_cidrs != ALL else ""
 
 
-def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
+def _describe(subject: PodRules, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
-    who = merge_families(_name_all(pieces), len(subject.surroundings))
+    who = merge_families(_name_all(pieces), len(subject.hosts))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     return Traffic(first.kind, directions, port, who, _because(pieces), _closes(subject, first), pieces)
@@ -292,7 +292,7 @@ def _because(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _closes(subject: AuditSubject, piece: Piece) -> str:
+def _closes(subject: PodRules, piece: Piece) -> str:
     if subject.is_of_another_mesh:
         return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
     if piece.kind is kinds.UNCAPTURED:
@@ -307,9 +307,9 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
     return "; ".join(filter(None, (own, *_closed_by(subject, piece)))) or "not possible here: the layout has no option for it"
 
 
-def _closed_by(subject: AuditSubject, piece: Piece) -> Iterator[str]:
+def _closed_by(subject: PodRules, piece: Piece) -> Iterator[str]:
     """How options of the layout can end this kind of traffic."""
-    given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
+    given = subject.options_of(piece.part) or Interception()
     for flag in Interception.flags:
         kind, how = flag.closes
         if kind != piece.kind.name or not flag.applies_to(given.layout):
