@@ -205,11 +205,11 @@ def _find_unread(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Return by hook what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
-        found.append("the device called lo, which is not the loopback,")
+        found.append("a device called lo that is not the loopback")
     found += [f"BPF {one}" for one in snapshot.programs if not one.is_of_node]
     found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
     found += ["a policy of IPsec"] * bool(snapshot.transforms)
-    found += ["the loopback device, which is down,"] * any(
+    found += ["a loopback device that is down"] * any(
         one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
     )
     return {hook: tuple(found) for hook in (PREROUTING, OUTPUT)} if found else {}

@@ -202,8 +202,9 @@ def test_a_policy_alone_in_another_place_drops_what_ours_would_capture():
     assert any("the policy of iptables-nft's filter OUTPUT is DROP" in row.because[0] for row in made_here)
 
 
-def test_a_pod_without_rules_is_uncaptured_altogether():
-    rows = bypasses(audit(PodRules({"plan": {}}, {family: around(family) for family in (IPV4, IPV6)})))
+@pytest.mark.parametrize("rulesets", [{"plan": {}}, {}])
+def test_a_pod_without_rules_is_uncaptured_altogether(rulesets):
+    rows = bypasses(audit(PodRules(rulesets, {family: around(family) for family in (IPV4, IPV6)})))
     assert [row.kind.name for row in rows if row.kind.intent == kinds.CONFIGURATION] == ["uncaptured", "uncaptured"]
 
 
