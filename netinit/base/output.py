@@ -49,6 +49,13 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def show_object(tree: dict[str, Any], *, now: bool = False) -> None:
+    """Write an object as JSON with its version: indented, or on one line that is flushed, as more follow."""
+    import json
+
+    show_artefact(json.dumps(with_version(tree)) + "\n" if now else to_json(with_version(tree)), now=now)
+
+
 def show_in_place(rows: Iterable[Iterable[tuple[str, str]]], above: int) -> None:
     """Overwrite the last `above` lines of a terminal; each line must fit its width."""
     stream = _stdout()

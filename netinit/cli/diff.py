@@ -14,7 +14,7 @@ import click
 
 from netinit.base.errors import DriftError, OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.cli.console import answer, color_option, count, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_option
@@ -30,14 +30,13 @@ from netinit.cli.rule_sources import (
     names_rules,
     read_file,
     read_pods,
-    stand_in,
 )
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
-from netinit.simulate.endpoints import format_example
+from netinit.simulate.endpoints import format_example, stand_in
 from netinit.simulate.in_force import find_diversions
 from netinit.simulate.pod_rules import PodRules, example_of
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
@@ -310,7 +309,7 @@ def command(  # noqa: PLR0917
         raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")
     objects = [to_object(pair) for pair in pairs]
     if as_json:
-        show_artefact(to_json(with_version({"compared": objects})))
+        show_object({"compared": objects})
     else:
         for one in objects:
             note(one["notes"])

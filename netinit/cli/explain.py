@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from netinit.base.net import IPV6, Network
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
@@ -55,7 +55,7 @@ def command(options: Options, question: Question, choice: RuleChoice, *, as_json
     found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
     if as_json:
         first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]
-        show_artefact(to_json(with_version({**first, "others": others})))
+        show_object({**first, "others": others})
         return 0
     for number, (rule_source, answers) in enumerate(found):
         note(rule_source.notes)

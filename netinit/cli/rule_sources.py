@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, family_of, number_of, parse_address
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, family_of, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value, write_command
 from netinit.cli.inject.inputs import read_manifests, read_text
@@ -20,7 +20,7 @@ from netinit.options.kinds import quote_value, read_gid, read_interface, read_po
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
+from netinit.simulate.endpoints import EXAMPLE_POD, make_inbound, make_outbound, parse_endpoint, stand_in
 from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_plan
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from netinit.inject.podfile import PodFacts
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
 POD, FILE = "--pod", "FILE"
 PLAN = "plan"  # the place of rules that are not live
@@ -152,10 +151,10 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     given = facts.options if facts else options.with_servers(read_name_servers)
     notes, warnings = _introduce(facts)
     settled = given.settle(offline(addresses))
-    rules, more = _plan(settled, facts, addresses or POD_ADDRESSES)
-    second = settled if addresses else given.settle(offline(POD_ADDRESSES))
+    rules, more = _plan(settled, facts, addresses)
+    second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
     if second.ipv6 != settled.ipv6:
-        rules = replace(rules, ipv4_first=replace(_plan(second, facts, POD_ADDRESSES)[0], families=(IPV6,)))
+        rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
     return RuleSource(rules, notes, warnings + settled.warnings + more, facts)
 
 
@@ -294,12 +293,6 @@ def format_options(options: Interception) -> str:
     return shorten(write_command(rules), MAX_RULE_LENGTH)
 
 
-def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
-    """Surroundings of a pod of which at most the addresses are known."""
-    own = [number_of(address) for address in addresses if family_of(address) is family]
-    return Surroundings(family=family, addresses=tuple(("eth0", address) for address in own))
-
-
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
     """The first packet of the connection in question. Raises OptionError for missing or invalid values."""
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
@@ -327,9 +320,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     protocol = "udp" if question.udp else "tcp"
     if inbound:
         interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
-        packet = make_inbound(
-            around, source or DEFAULT_CALLER[family.version], host, port, protocol=protocol, interface=interface
-        )
+        packet = make_inbound(around, source, host, port, protocol=protocol, interface=interface)
         if packet.destination is None:
             raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ import click
 
 from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
-from netinit.base.output import show_artefact, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
@@ -25,13 +24,12 @@ from netinit.cli.rule_sources import (
     find_rule_source,
     make_packet,
     question_options,
-    stand_in,
 )
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
 from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
-from netinit.simulate.endpoints import format_packet
+from netinit.simulate.endpoints import format_packet, stand_in
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.pod_rules import PodRules
@@ -74,7 +72,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
             seen += 1
             wrong += found[2].agrees is False
             if as_json:
-                show_artefact(json.dumps(with_version(to_object(*found))) + "\n", now=True)
+                show_object(to_object(*found), now=True)
             else:
                 show_answer(render_text(*found), now=True)
             if seen >= count or signals.heard:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
 from netinit.base.net import join_host
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
@@ -90,7 +89,7 @@ def command(  # noqa: PLR0917 - click's
 
 def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
     if as_json:
-        show_artefact(render_json(report, probes, target))
+        show_object(to_plain(report, probes, target))
         return
     if not (report or probes):
         answer(lines([NOTHING]))
@@ -172,13 +171,11 @@ def render_text(report: Report) -> Lines:
     return lines(printed)
 
 
-def render_json(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> str:
-    """The answer in JSON; without report and probes there was nothing to compare, which is not ok."""
-    return to_json(with_version(to_plain(report, probes, options)))
+def to_plain(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> dict[str, object]:
+    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed.
 
-
-def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
+    Without report and probes there was nothing to compare, which is not ok.
+    """
     differs = (report and report.differences) or (probes and probes.wrong)
     found: dict[str, object] = {
         "ok": bool(report or probes) and not differs,
@@ -207,8 +204,7 @@ def _show_change(report: Report, before: Report | None, options: Options, *, sec
     if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
         return
     if as_json:
-        tree = {"seconds": round(seconds, 3), **to_plain(report, None, options)}
-        show_artefact(json.dumps(with_version(tree)) + "\n", now=True)
+        show_object({"seconds": round(seconds, 3), **to_plain(report, None, options)}, now=True)
     else:
         answer(render_text(report), now=True)
 

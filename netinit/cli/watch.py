@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
-from netinit.base.output import answers_a_terminal, show_artefact, with_version
+from netinit.base.output import answers_a_terminal, show_object
 from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
@@ -176,7 +175,7 @@ class CounterSnapshotWriter:
     def show(self, snapshot: CounterSnapshot, head: str, *, said: bool = False) -> None:
         """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
-            show_artefact(json.dumps(with_version(to_object(snapshot, everything=self._everything))) + "\n", now=True)
+            show_object(to_object(snapshot, everything=self._everything), now=True)
         elif self._form == LINES:
             found = render_lines(snapshot, everything=self._everything)
             if found != self._last or any(row.added for row in snapshot.rows):  # inactivity is reported once

@@ -10,7 +10,7 @@ from netinit.base.net import FAMILIES, IPV6, Family, number_of
 from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
+from netinit.simulate.endpoints import DEFAULT_CALLER, ELSEWHERE, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
 from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
@@ -20,7 +20,6 @@ from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import INBOUND, Dim, Space, packet_of
 from netinit.simulate.trace import CAPTURED
 
-ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
 MAX_TRIED = 8  # intervals in which an example is searched
 SOMEONE = 1000  # any user other than the proxy's

@@ -149,7 +149,7 @@ def outputs(text, where="RETURN"):
         "explain": explain_command.render_text(answer, everything=True),
         "explain --json": to_json(explain_command.to_object(RuleSource(PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
-        "verify --json": verify_command.render_json(report),
+        "verify --json": to_json(verify_command.to_plain(report)),
         "draw": render_text(picture),
         "draw --format dot": render_dot(picture),
         "draw --format mermaid": render_mermaid(picture),
@@ -228,8 +228,8 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
-        check_inject._table([verdict], webhooks=True), to_json(dataclasses.asdict(verdict)), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        doctor.render_text(examined), to_json(doctor.to_object(examined)), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
+        check_inject._table([verdict], webhooks=True), to_json(dataclasses.asdict(verdict)), verify_command.render_probes(probes), to_json(verify_command.to_plain(None, probes)),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_artefact, show_object
 from netinit.cli.audit.formats import render_markdown, render_page, render_text
 from netinit.cli.audit.report import Audited, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.console import answer, color_option, count, note, warn
@@ -139,11 +139,11 @@ def _show(found: list[Audited], form: str, *, full: bool) -> None:
     objects = [to_object(one, full=full) for one in found]
     if form == TEXT:
         for one in found:
-            note(one.notes)
-            warn(one.warnings)
+            note(one.source.notes)
+            warn(one.source.warnings)
         answer(render_text(objects))
     elif form == JSON:
-        show_artefact(to_json(with_version({"pods": objects})))
+        show_object({"pods": objects})
     elif form == MARKDOWN:
         show_artefact(render_markdown(objects))
     else:

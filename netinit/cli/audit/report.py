@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.cli.explain import shown_steps
@@ -18,9 +18,6 @@ from netinit.simulate.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.pod_rules import example_of
 
-if TYPE_CHECKING:
-    from netinit.inject.podfile import PodFacts
-
 Row = dict[str, Any]
 CAUSES = {  # an intent -> the cause in a sentence
     kinds.FOREIGN_RULES: "because of foreign rules", kinds.NOT_KNOWN: "that cannot be evaluated",
@@ -33,27 +30,28 @@ HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The results for one pod: its traffic, the rulings on assertions, notes and warnings."""
+    """The results for one pod: its traffic under the rules of `source`, and the rulings on assertions."""
 
     name: str
+    source: RuleSource
     traffic: tuple[Traffic, ...]
     rulings: tuple[Ruling, ...]
-    options: str
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-    facts: PodFacts | None = None
+
+    @property
+    def accepted(self) -> Mapping[str, str]:
+        """The codes of findings that the pod's annotation accepts, with reasons."""
+        return self.source.facts.accepted if self.source.facts else {}
 
 
 def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
     rules = rule_source.rules
-    options = format_options(rules.made_by) if rules.made_by else ""
     traffic = audit(rules)
-    warnings = rule_source.warnings
     if rules.is_of_another_mesh:
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
-        warnings += (f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured",)
-    return Audited(name, traffic, rule_on(rules, assertions), options, rule_source.notes, warnings, rule_source.facts)
+        text = f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured"
+        rule_source = replace(rule_source, warnings=(*rule_source.warnings, text))
+    return Audited(name, rule_source, traffic, rule_on(rules, assertions))
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
@@ -68,26 +66,24 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
         for one in audited.rulings
         if one.holds is not True
     ]
-    own = audited.facts
-    named = [replace(one, pod=audited.name, file=own.file if own else "") for one in found]
-    return without_ignored(named, accepted, own.accepted if own else {})
+    file = audited.source.facts.file if audited.source.facts else ""
+    return without_ignored([replace(one, pod=audited.name, file=file) for one in found], accepted, audited.accepted)
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
     """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
-    codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
-    return any(CODES.get(kind) not in codes for kind in kinds_found)
+    return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
 
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
+    source, made = audited.source, audited.source.rules.made_by
     return {
-        "name": audited.name, "options": audited.options or None, "traffic": [_row(one, full=full) for one in shown],
-        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(audited.notes),
-        "warnings": list(audited.warnings),
+        "name": audited.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
+        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.cli.console import answer, color_option, format_table
+from netinit.cli.console import answer_either, color_option, format_table
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -90,10 +90,8 @@ def _show(
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
     selection.check("the input")
-    if flags.as_json:
-        show_artefact(to_json(with_version({"objects": [dataclasses.asdict(one) for one in verdicts]})))
-    else:
-        answer(_table(verdicts, webhooks=webhooks))
+    tree = {"objects": [dataclasses.asdict(one) for one in verdicts]}
+    answer_either(tree, _table(verdicts, webhooks=webhooks), as_json=flags.as_json)
     if any(one.error for one in verdicts):
         return REFUSED
     return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED

@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import examine
-from netinit.cli.console import answer, format_table, note
+from netinit.cli.console import answer_either, format_table
 from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
@@ -47,11 +46,7 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
     agent = AgentSource(kubectl, agent_namespace)
     rows = _look_at_all(pods, agent, meshed)
-    if form == JSON:
-        show_artefact(to_json(with_version({"pods": rows, "notes": notes})))
-    else:
-        note(notes)
-        answer(render_rows(rows))
+    answer_either({"pods": rows, "notes": notes}, render_rows(rows), as_json=form == JSON, notes=notes)
     return DriftError.exit_code if any(row["rules"] == DIFFERENT for row in rows) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 
 import click
@@ -20,9 +21,14 @@ AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 
 
 def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
-    """The user's kubectl. Raises NetinitError if there is none."""
+    """The user's kubectl, on PATH. Raises NetinitError if there is none."""
+    environ = environment()
+    program = shutil.which("kubectl", path=environ.get("PATH", ""))
+    if not program:
+        raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
     flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
-    return Kubectl.find(tuple(flags), environment())
+    variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
+    return Kubectl(program, tuple(flags), variables)  # what is no UTF-8 is not passed on
 
 
 kubectl_options = add_value(

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import click
 
 from netinit.base.errors import ClusterError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, answer_either, note
 from netinit.cli.flags import add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
@@ -114,10 +113,8 @@ def _ask_all(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, fo
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
     statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
-    if as_json:
-        show_artefact(to_json(with_version({"pods": [one.tree for group in _group(statuses) for one in group]})))
-    else:
-        answer(lines(_arrange(statuses)))
+    groups = _group(statuses)
+    answer_either({"pods": [one.tree for group in groups for one in group]}, lines(_arrange(groups)), as_json=as_json)
     return max(one.code for one in statuses)
 
 
@@ -155,16 +152,15 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
     return sorted(groups.values(), key=len)
 
 
-def _arrange(statuses: list[_PodStatus]) -> list[str]:
-    groups = _group(statuses)
+def _arrange(groups: list[list[_PodStatus]]) -> list[str]:
     printed: list[str] = []
     for group in groups:
         first = group[0]
         heads = [f"{one.pod.title}: {one.tree['source']}" for one in group]
         printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"]], *first.body]
         printed += [f"{head}: the same as of {first.pod.name}" for head in heads[1:]]
-    if len(statuses) > 1:
-        printed.append(f"{len(statuses)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
+    if (number := sum(map(len, groups))) > 1:
+        printed.append(f"{number} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
     return printed
 
 

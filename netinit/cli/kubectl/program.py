@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,15 +23,6 @@ class Kubectl:
     program: str
     flags: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def find(cls, flags: tuple[str, ...], environ: Mapping[str, str]) -> Kubectl:
-        """Find kubectl on PATH. Raises NetinitError if there is none."""
-        program = shutil.which("kubectl", path=environ.get("PATH", ""))
-        if not program:
-            raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
-        variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
-        return cls(program, flags, variables)  # what is no UTF-8 is not passed on
 
     def ask(self, *words: str) -> run.Finished:
         """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""

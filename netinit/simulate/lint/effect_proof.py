@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, number_of
+from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of
 from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
-from netinit.rules.packet_inputs import Surroundings
+from netinit.simulate.endpoints import stand_in
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.hook_walk import divide
@@ -26,7 +26,6 @@ from netinit.simulate.symbolic.partition import Divergence, Partition, compare
 from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
 
-OWN = {4: "192.0.2.10", 6: "2001:db8::10"}  # the pod's address, from the documentation ranges (RFC 5737, RFC 3849)
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
 MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
@@ -41,8 +40,7 @@ class Prover:
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
         self._parts: dict[tuple[SettledOptions, int], Partition] = {}
-        around = {one: Surroundings(family=one, addresses=(("eth0", number_of(OWN[one.version])),)) for one in FAMILIES}
-        self.spaces = make_spaces((self._load(options),), around, free=True)
+        self.spaces = make_spaces((self._load(options),), {one: stand_in(one) for one in FAMILIES}, free=True)
 
     def differences(self, one: SettledOptions, other: SettledOptions, family: Family | None = None) -> Iterator[Divergence]:
         """Packets that two sets of options treat differently; none is a proof."""

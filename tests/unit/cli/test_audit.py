@@ -110,7 +110,7 @@ def test_foreign_rules_are_audited_with_every_port_that_they_redirect_to():
     rules = [f"-A {chain} -p tcp -j REDIRECT --to-ports {port}" for chain, port in (("PREROUTING", 4143), ("OUTPUT", 4140))]
     listing = parse_listing("\n".join(["*nat", ":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", *rules, "COMMIT", ""]))
     audited = examine("Pod x", RuleSource(PodRules({"iptables-nft": {IPV4: load_listing(listing, IPV4)}}, {IPV4: around(IPV4)})), ())
-    assert audited.warnings == ("no rules of netinit here: what foreign rules redirect to port 4140, 4143 counts as captured",)
+    assert audited.source.warnings == ("no rules of netinit here: what foreign rules redirect to port 4140, 4143 counts as captured",)
 
 
 @pytest.mark.parametrize(("sentence", "code"), [("outbound tcp not by proxy not to pod is captured", 0), ("tcp is captured", 4)])
