@@ -23,7 +23,6 @@ from netinit.cli.rule_sources import (
     PLAN,
     RuleChoice,
     RuleSource,
-    find_of_manifest,
     find_planned,
     find_rule_source,
     is_file,
@@ -126,7 +125,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
         raise OptionError(
             f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
         )
-    return {name: find_of_manifest(facts) for name, facts in found.items()}
+    return {name: find_planned(Options(), facts) for name, facts in found.items()}
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:

@@ -123,7 +123,7 @@ rule_source_options = add_value(
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
-    facts = read_manifest(choice.pod, choice.select, options, choice.label) if choice.pod or choice.select else None
+    facts = read_manifest(choice.pod, choice.select, choice.label) if choice.pod or choice.select else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
             raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
@@ -135,7 +135,7 @@ def find_rule_sources(options: Options, choice: RuleChoice) -> list[tuple[str, R
     """The rules for every pod of a manifest, each with the pod's name."""
     live = choice.live or bool(options.pid or options.netns)
     if choice.pod and not live:
-        found = [complete_servers(facts, options) for facts in read_pods(choice.pod, choice.select, choice.label)]
+        found = read_pods(choice.pod, choice.select, choice.label)
         return [(facts.name, find_planned(options, facts, choice.pod_ip)) for facts in found]
     return [(name_namespace(options) if live else "the options", find_rule_source(options, choice))]
 
@@ -146,7 +146,8 @@ def name_namespace(options: Options) -> str:
 
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
-    """The rules that a manifest's pod, or the options, would have."""
+    """The rules that a manifest's pod, or the options, would have; of the options, a pod takes the name servers that it needs."""
+    facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given = facts.options if facts else options.with_servers(read_name_servers)
     notes, warnings = _introduce(facts)
@@ -156,11 +157,6 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     if second.ipv6 != settled.ipv6:
         rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
     return RuleSource(rules, notes, warnings + settled.warnings + more, facts)
-
-
-def find_of_manifest(facts: PodFacts) -> RuleSource:
-    """The rules that a manifest's pod would have, without anything from a command line."""
-    return find_planned(Options(), complete_servers(facts, Options()))
 
 
 def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
@@ -183,6 +179,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     from netinit.pods.live import read_live
     from netinit.rules.infer_options import find_other_values
 
+    facts = facts and complete_servers(facts, options)
     known = facts.options if facts else options if names_rules(options) else find_attached(options)
     meant = known.replace(pid=options.pid, netns=options.netns) if known else options
     found = read_live(meant, given=known is not None)
@@ -258,13 +255,13 @@ def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFac
     return podfile.read_pods(read_manifests(pod, label, recursive=True), select, label)
 
 
-def read_manifest(pod: Sequence[str], select: str, options: Options, label: str = POD) -> PodFacts:
-    """The single pod of manifests; its name servers come from the command line."""
+def read_manifest(pod: Sequence[str], select: str, label: str = POD) -> PodFacts:
+    """The single pod of manifests."""
     found = read_pods(pod, select, label)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
         raise OptionError(f"{label}: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
-    return complete_servers(found[0], options)
+    return found[0]
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:

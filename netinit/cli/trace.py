@@ -28,7 +28,7 @@ from netinit.cli.rule_sources import (
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
-from netinit.pods.pod_trace import SLICE, Follower, Wanted, inside
+from netinit.pods.pod_trace import SLICE, Follower, inside, open_tracer
 from netinit.simulate.endpoints import format_packet, stand_in
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
@@ -98,18 +98,16 @@ def _follow(
     warn(rule_source.warnings)
     rules = rule_source.rules
     packet = make_packet(question, rules.surroundings)
-    inbound = bool(packet.in_interface)
-    wanted = Wanted(
-        family=packet.family, protocol=packet.protocol, inbound=inbound, port=packet.destination_port or 0,
+    wanted = packet.replace(
         source=packet.source if question.source else None, destination=packet.destination if question.to else None,
-        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
+        uid=packet.uid if question.uid else None, gid=packet.gid if question.gid else None,
     )  # fmt: skip
     older = any(name.endswith("legacy") for name in rules.rulesets)
     deadline = time.monotonic() + timeout
-    with wanted.trace(rate=rate, older=older) as tracer:
+    with open_tracer(wanted, rate=rate, older=older) as tracer:
         follower = Follower(tracer, wanted, rules.rulesets, handles)
-        which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if wanted.inbound else 'is made here'}"
-        note([f"waiting for {which}, to port {wanted.port}; Ctrl-C ends it"])
+        which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if wanted.in_interface else 'is made here'}"
+        note([f"waiting for {which}, to port {wanted.destination_port}; Ctrl-C ends it"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:

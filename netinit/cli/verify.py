@@ -14,7 +14,14 @@ from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import find_attached, format_options, names_rules, pod_options, read_manifest
+from netinit.cli.rule_sources import (
+    complete_servers,
+    find_attached,
+    format_options,
+    names_rules,
+    pod_options,
+    read_manifest,
+)
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
@@ -107,7 +114,7 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
     kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
     if pod or select:
-        facts = read_manifest(pod, select, options)
+        facts = complete_servers(read_manifest(pod, select), options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)

@@ -113,14 +113,10 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             found[name] = _read_or_infer(snapshot, chains_of({family: own[family] for family in families}), routing)
             plans += _plans(wanted, found[name])
     held = _load(snapshot, plans)
-    rulesets = _load_rulesets(snapshot, held, places or (FIRST_WITH[NF_TABLES],), families, contents)
     empty = not places and not any(held.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     unread = _find_unread(snapshot)
-    rulesets = {
-        name: {family: replace(rules, unread=unread, foreign=held.foreign[family]) for family, rules in one.items()}
-        for name, one in rulesets.items()
-    }
+    rulesets = _load_rulesets(snapshot, held, places or (FIRST_WITH[NF_TABLES],), families, contents, unread=unread)
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in dict.fromkeys(sum(unread.values(), ()))]
@@ -170,17 +166,16 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 
 
 def _load_rulesets(
-    snapshot: Snapshot, held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents
-) -> dict[str, dict[Family, Ruleset]]:
-    tables = {family: next((rule.table for rule in rules_to_lo(snapshot, family)), 0) for family in families}
-    rulesets: dict[str, dict[Family, Ruleset]] = {}
-    for name in places:
-        rules = held.rulesets.get(SOURCES[name], {})
-        rulesets[name] = {
-            family: resolve_sets(replace(rules.get(family) or Ruleset(family), routing_table=tables[family]), contents)
-            for family in families
-        }
+    snapshot: Snapshot, held: KernelRules, places: tuple[str, ...], families: tuple[Family, ...], contents: Contents,
+    *, unread: Mapping[str, tuple[str, ...]],
+) -> dict[str, dict[Family, Ruleset]]:  # fmt: skip
+    rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places}
     for family in families:
+        table = next((rule.table for rule in rules_to_lo(snapshot, family)), 0)
+        for name in places:
+            rules = held.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
+            rules = replace(rules, routing_table=table, unread=unread, foreign=held.foreign[family])
+            rulesets[name][family] = resolve_sets(rules, contents)
         if any(one[family].tracks for one in rulesets.values()):
             for one in rulesets.values():
                 one[family] = replace(one[family], tracked=True)

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family, Network
-from netinit.base.records import Record
 from netinit.base.snapshot import FAMILY_NAMES
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, LOOPBACK_INDEX
@@ -67,40 +66,31 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
             signals.stop()
 
 
-class Wanted(Record):
-    """The packets to trace: of new connections to a port. None matches anything."""
+def open_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tracer:
+    """Return a tracer of at most `rate` packets a second that open a connection as `wanted` does, whose None matches anything.
 
-    family: Family
-    protocol: str
-    inbound: bool
-    port: int
-    source: int | None = None
-    destination: int | None = None
-    uid: int | None = None
-    gid: int | None = None
-
-    def trace(self, *, rate: int, older: bool) -> trace_messages.Tracer:
-        """Return a tracer of at most `rate` of these packets a second; see `trace_messages.Tracer`."""
-        rule = RuleBuilder(INET, [])
-        rule.limit_family(self.family)
-        for kind, number in ((Source, self.source), (Destination, self.destination)):
-            if number is not None:
-                kind(networks=(Network((self.family.version, number, self.family.bits)),)).express(rule)
-        Port(protocol=self.protocol, ports=(self.port,)).express(rule)
-        if self.inbound:  # packets from this host to itself are traced on output
-            rule.load_meta(META_IIF)
-            rule.compare(pack("=I", LOOPBACK_INDEX), negated=True)
-        if self.protocol == "tcp":
-            BARE_SYN.express(rule)
-        for key, number in ((META_SKUID, self.uid), (META_SKGID, self.gid)):
-            if number is not None:
-                rule.load_meta(key)
-                rule.compare(pack("=I", number))
-        Limit(rate=rate, burst=rate).express(rule)
-        rule.put(b"\1")
-        rule.add(b"meta", (2, be32(META_NFTRACE)), (3, REGISTER))
-        rule.add(b"log", (1, pack(">H", trace_messages.GROUP)), (4, pack(">H", 1)))  # NFTA_LOG_GROUP, _QTHRESHOLD
-        return trace_messages.Tracer(rule.block(), self.family, inbound=self.inbound, older=older)
+    `older`: see `trace_messages.Tracer`.
+    """
+    rule = RuleBuilder(INET, [])
+    rule.limit_family(wanted.family)
+    for kind, number in ((Source, wanted.source), (Destination, wanted.destination)):
+        if number is not None:
+            kind(networks=(Network((wanted.family.version, number, wanted.family.bits)),)).express(rule)
+    Port(protocol=wanted.protocol, ports=(wanted.destination_port or 0,)).express(rule)
+    if wanted.in_interface:  # packets from this host to itself are traced on output
+        rule.load_meta(META_IIF)
+        rule.compare(pack("=I", LOOPBACK_INDEX), negated=True)
+    if wanted.protocol == "tcp":
+        BARE_SYN.express(rule)
+    for key, number in ((META_SKUID, wanted.uid), (META_SKGID, wanted.gid)):
+        if number is not None:
+            rule.load_meta(key)
+            rule.compare(pack("=I", number))
+    Limit(rate=rate, burst=rate).express(rule)
+    rule.put(b"\1")
+    rule.add(b"meta", (2, be32(META_NFTRACE)), (3, REGISTER))
+    rule.add(b"log", (1, pack(">H", trace_messages.GROUP)), (4, pack(">H", 1)))  # NFTA_LOG_GROUP, _QTHRESHOLD
+    return trace_messages.Tracer(rule.block(), wanted.family, inbound=bool(wanted.in_interface), older=older)
 
 
 @dataclass(slots=True)
@@ -119,7 +109,7 @@ class _Followed:
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: trace_messages.Tracer, wanted: Wanted, rulesets: Rulesets, handles: trace_messages.Handles) -> None:
+    def __init__(self, tracer: trace_messages.Tracer, wanted: Packet, rulesets: Rulesets, handles: trace_messages.Handles) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles
@@ -159,7 +149,7 @@ class Follower:
                 if event.chain == _INPUT:
                     found.fate = DELIVERED
                 elif found.device != LOOPBACK_INDEX and event.policy:
-                    found.fate = FORWARDED if self._wanted.inbound else SENT
+                    found.fate = FORWARDED if self._wanted.in_interface else SENT
             return
         if event.code == trace_messages.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
@@ -224,7 +214,7 @@ class Follower:
 
     def _make_packet(self, begun: trace_messages.Begun) -> Packet:
         headers = begun.headers
-        inbound = self._wanted.inbound
+        inbound = bool(self._wanted.in_interface)
         return Packet(
             family=self._wanted.family, protocol=self._wanted.protocol, source=headers.source, destination=headers.destination,
             source_port=headers.source_port, destination_port=headers.destination_port, mark=begun.mark,

@@ -15,9 +15,10 @@ from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
-from netinit.cli.rule_sources import find_of_manifest
+from netinit.cli.rule_sources import find_planned
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
+from netinit.options import Options
 from netinit.simulate.audit import kinds
 
 Row = dict[str, Any]
@@ -132,7 +133,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
-            audited = examine(pod.title, find_of_manifest(facts), ())
+            audited = examine(pod.title, find_planned(Options(), facts), ())
             kinds_found = [one.kind for one in audited.traffic]
             rows = [{"kind": one.name, "by": one.intent, "title": one.title} for one in kinds_found]
             seen[key] = _sum_up({"traffic": rows})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from netinit.base.errors import ClusterError, NetinitError, OptionError
+from netinit.base.errors import ClusterError, OptionError
 from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
@@ -22,11 +22,12 @@ from netinit.cli.kubectl.program import describe_failure
 from netinit.cli.kubectl.sources import (
     EphemeralSource,
     LiveAnswer,
-    ManifestSource,
+    LiveSource,
     PodAnswer,
     PodQuestion,
     PodSource,
     ask_first,
+    find_first,
 )
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
@@ -173,23 +174,17 @@ def _follow_one(verb: str, words: tuple[str, ...], sources: Sources, *, to: str,
         destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
         words = ("--to", destination.endpoint, *words)
         note([f"{destination.title}: {destination.endpoint}"] if destination.title else [])
-    refused: list[str] = []
-    for source in sources.of(pod):
-        if isinstance(source, ManifestSource):
-            continue
+
+    def start(source: LiveSource) -> LiveAnswer:
         more = ["--format", "json"] if verb == "watch" else []
         if isinstance(source, EphemeralSource):
             is_bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
             more += ["--until-input"] if is_bounded else ["--until-input", "--count", str(MAX_LOOKS)]
-        question = PodQuestion(verb, (*words, *more))
-        try:
-            live = source.follow(pod, question)
-        except NetinitError as error:
-            refused.append(str(error))
-            continue
-        note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
-        return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
-    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+        return source.follow(pod, PodQuestion(verb, (*words, *more)))
+
+    live, refused = find_first(sources.live(pod), pod, start)
+    note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
+    return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:
