@@ -65,7 +65,7 @@ def read_listings(text: str, name: str) -> RuleSource:
     warnings = [f"{shorten(name)}: what TPROXY takes counts as sent on: no listing of rules has the route for its mark"]
     families = [family for family in FAMILIES if family in rulesets]
     rules = PodRules({SOURCE: {family: rulesets[family] for family in families}}, {family: stand_in(family) for family in families})
-    return RuleSource(rules, warnings=tuple(warnings) if "-j TPROXY" in text else ())
+    return RuleSource(name, rules, warnings=tuple(warnings) if "-j TPROXY" in text else ())
 
 
 def _by_family(text: str) -> dict[Family, list[str]]:
@@ -196,7 +196,7 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
     made = plan(meant)
     rulesets = {PLAN: {family: load_plan(made, family) for family in live.surroundings}}
-    planned = RuleSource(replace(live, rulesets=rulesets, options={PLAN: meant}), notes=(THIS_HOST,))
+    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: meant}), notes=(THIS_HOST,))
     shown = "the plan of the options that the rules show" if live.wanted is None else "the plan of the recorded options"
     left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(live.snapshot, made, live.place) if live.snapshot and live.options else ()

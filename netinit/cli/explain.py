@@ -51,8 +51,7 @@ def command(options: Options, question: Question, choice: RuleChoice, *, as_json
     --pod if given. The path is simulated: nothing is sent or changed. The answer says why something cannot be known.
     Exit codes: 0 answered, whatever the verdict, also unknown; 1 the rules cannot be read; 2 wrong options.
     """
-    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, choice)]
-    found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
+    found = [(rule_source, answer_each(rule_source, question)) for rule_source in find_rule_sources(options, choice)]
     if as_json:
         first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]
         show_object({**first, "others": others})

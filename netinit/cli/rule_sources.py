@@ -38,9 +38,11 @@ MAX_NAMED = 5  # pods in a message
 class RuleSource:
     """The rules that a command line asks for.
 
-    `notes`: where they come from; `warnings`: what is doubtful about them; `facts`: of the manifest, if there is one.
+    `name`: of the pod or namespace; `notes`: where they come from; `warnings`: what is doubtful about them; `facts`: of the
+    manifest, if there is one.
     """
 
+    name: str
     rules: PodRules
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -131,13 +133,11 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     return find_planned(options, facts, choice.pod_ip)
 
 
-def find_rule_sources(options: Options, choice: RuleChoice) -> list[tuple[str, RuleSource]]:
-    """The rules for every pod of a manifest, each with the pod's name."""
-    live = choice.live or bool(options.pid or options.netns)
-    if choice.pod and not live:
-        found = read_pods(choice.pod, choice.select, choice.label)
-        return [(facts.name, find_planned(options, facts, choice.pod_ip)) for facts in found]
-    return [(name_namespace(options) if live else "the options", find_rule_source(options, choice))]
+def find_rule_sources(options: Options, choice: RuleChoice) -> list[RuleSource]:
+    """The rules for every pod of a manifest."""
+    if choice.pod and not (choice.live or options.pid or options.netns):
+        return [find_planned(options, facts, choice.pod_ip) for facts in read_pods(choice.pod, choice.select, choice.label)]
+    return [find_rule_source(options, choice)]
 
 
 def name_namespace(options: Options) -> str:
@@ -156,7 +156,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
     if second.ipv6 != settled.ipv6:
         rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
-    return RuleSource(rules, notes, warnings + settled.warnings + more, facts)
+    return RuleSource(facts.name if facts else "the options", rules, notes, warnings + settled.warnings + more, facts)
 
 
 def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
@@ -199,7 +199,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
             source_of_given = "the manifest" if facts else "the options given" if names_rules(options) else "the agent's record"
             by = source_of_given if known else "the options recorded in the nft table's comment"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
-    return RuleSource(_with_facts(found.rules, facts), notes, warnings, facts)
+    return RuleSource(name_namespace(options), _with_facts(found.rules, facts), notes, warnings, facts)
 
 
 def find_attached(options: Options) -> Options | None:

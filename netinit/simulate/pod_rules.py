@@ -73,13 +73,8 @@ class PodRules:
 
     def has_rules(self, *families: Family) -> bool:
         """Whether a chain of these families (default: any) has a rule."""
-        return any(
-            chain.rules
-            for found in self.rulesets.values()
-            for family, ruleset in found.items()
-            if family in (families or found)
-            for chain in ruleset.chains
-        )
+        chosen = [found[one] for found in self.rulesets.values() for one in families or FAMILIES if one in found]
+        return any(chain.rules for ruleset in chosen for chain in ruleset.chains)
 
     @cached_property
     def is_of_another_mesh(self) -> bool:

@@ -147,7 +147,7 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": to_json(explain_command.to_object(RuleSource(PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
+        "explain --json": to_json(explain_command.to_object(RuleSource(text, PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
         "verify --json": to_json(verify_command.to_plain(report)),
         "draw": render_text(picture),

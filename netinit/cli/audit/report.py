@@ -32,7 +32,6 @@ HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 class Audited:
     """The results for one pod: its traffic under the rules of `source`, and the rulings on assertions."""
 
-    name: str
     source: RuleSource
     traffic: tuple[Traffic, ...]
     rulings: tuple[Ruling, ...]
@@ -43,7 +42,7 @@ class Audited:
         return self.source.facts.accepted if self.source.facts else {}
 
 
-def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
+def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
     rules = rule_source.rules
     traffic = audit(rules)
@@ -51,7 +50,7 @@ def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion])
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
         text = f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured"
         rule_source = replace(rule_source, warnings=(*rule_source.warnings, text))
-    return Audited(name, rule_source, traffic, rule_on(rules, assertions))
+    return Audited(rule_source, traffic, rule_on(rules, assertions))
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
@@ -67,7 +66,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
         if one.holds is not True
     ]
     file = audited.source.facts.file if audited.source.facts else ""
-    return without_ignored([replace(one, pod=audited.name, file=file) for one in found], accepted, audited.accepted)
+    return without_ignored([replace(one, pod=audited.source.name, file=file) for one in found], accepted, audited.accepted)
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
@@ -82,7 +81,7 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     source, made = audited.source, audited.source.rules.made_by
     return {
-        "name": audited.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
+        "name": source.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
         "assertions": [_ruling(one) for one in audited.rulings], "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 

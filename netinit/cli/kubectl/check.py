@@ -9,7 +9,7 @@ import click
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.audit.report import examine
+from netinit.cli.audit.report import examine, to_object
 from netinit.cli.console import answer_either, format_table
 from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
@@ -133,10 +133,8 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
-            audited = examine(pod.title, find_planned(Options(), facts), ())
-            kinds_found = [one.kind for one in audited.traffic]
-            rows = [{"kind": one.name, "by": one.intent, "title": one.title} for one in kinds_found]
-            seen[key] = _sum_up({"traffic": rows})
+            audited = examine(find_planned(Options(), facts), ())
+            seen[key] = _sum_up(to_object(audited, full=False))
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
     return seen[key]

@@ -18,12 +18,11 @@ from netinit.cli.flags import add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.program import describe_failure
+from netinit.cli.kubectl.program import describe_failure, read_json
 from netinit.cli.kubectl.sources import (
     EphemeralSource,
     LiveAnswer,
     LiveSource,
-    PodAnswer,
     PodQuestion,
     PodSource,
     ask_first,
@@ -113,14 +112,14 @@ def _ask_all(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, fo
     asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
-    statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
+    statuses = [_ask(pod, questions, targets, sources.of(pod)) for pod, questions in zip(pods, asked, strict=True)]
     groups = _group(statuses)
     answer_either({"pods": [one.tree for group in groups for one in group]}, lines(_arrange(groups)), as_json=as_json)
     return max(one.code for one in statuses)
 
 
 def _ask(
-    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource], *, as_json: bool
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource]
 ) -> _PodStatus:
     body: list[str] = []
     notes: dict[str, None] = {}
@@ -133,17 +132,9 @@ def _ask(
         body += [f"  to {target.title or 'the address'}, {target.endpoint}:"] if target else []
         body += [f"    {line}" for line in found.text]
         to = {"to": target.endpoint, "of": target.title or None} if target else {"to": None, "of": None}
-        answers.append(to | {"code": abs(found.code), "answer": _read(found) if as_json else None})
+        answers.append(to | {"code": abs(found.code), "answer": read_json(found.output)})
     tree = {"namespace": pod.namespace, "name": pod.name, "source": source, "notes": list(notes), "answers": answers}
     return _PodStatus(pod, tuple(body), max(one["code"] for one in answers), tree)
-
-
-def _read(found: PodAnswer) -> Tree | None:
-    """The answer as an object, or None; the notes then have the reason."""
-    try:
-        return found.tree
-    except ClusterError:
-        return None
 
 
 def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
