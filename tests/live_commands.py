@@ -5,16 +5,16 @@ Each answer is a pair: whether the command sees that the connection is not captu
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from netinit.base.errors import NetinitError
+from netinit.base.output import with_version
 from netinit.cli.audit.command import read_assertions
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
-from netinit.cli.verify import render_json
+from netinit.cli.verify import to_plain
 from netinit.kernel import children
 from netinit.lab import Pod
 from netinit.node.jobs import VERIFY, Job, JobResult
@@ -142,7 +142,7 @@ def _of_check(report: Report, options: Options) -> Answer:
 
     class Agent:
         def ask(self, *_: object) -> Found:
-            return Found(json.loads(render_json(report, None, options)))
+            return Found(with_version(to_plain(report, None, options)))
 
     class Facts(NamedTuple):
         options: Options

@@ -108,8 +108,6 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
         answer = _explain_each_way(rules, packet, around, find_devices(rules.snapshot, sent)) or answer
-    if rules.ipv4_first and packet.family is IPV6:
-        answer = answer.unless_ipv4_is_first(rules.ipv4_first.explain(packet, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)

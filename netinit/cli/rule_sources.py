@@ -180,7 +180,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     from netinit.rules.infer_options import find_other_values
 
     facts = facts and complete_servers(facts, options)
-    known = facts.options if facts else options if names_rules(options) else find_attached(options)
+    known, by_whom = (facts.options, "the manifest") if facts else find_known(options)
     meant = known.replace(pid=options.pid, netns=options.netns) if known else options
     found = read_live(meant, given=known is not None)
     notes, warnings = _introduce(facts)
@@ -196,13 +196,17 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
         if others:
             texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
             words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
-            source_of_given = "the manifest" if facts else "the options given" if names_rules(options) else "the agent's record"
-            by = source_of_given if known else "the options recorded in the nft table's comment"
+            by = by_whom if known else "the options recorded in the nft table's comment"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
     return RuleSource(name_namespace(options), _with_facts(found.rules, facts), notes, warnings, facts)
 
 
-def find_attached(options: Options) -> Options | None:
+def find_known(options: Options) -> tuple[Options | None, str]:
+    """The options that live rules should have, those given or those of the agent's record, and which; None without either."""
+    return (options, "the options given") if names_rules(options) else (_find_attached(options), "the agent's record")
+
+
+def _find_attached(options: Options) -> Options | None:
     """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
     path = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else "")
     if not path:

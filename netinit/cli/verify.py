@@ -14,14 +14,7 @@ from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import (
-    complete_servers,
-    find_attached,
-    format_options,
-    names_rules,
-    pod_options,
-    read_manifest,
-)
+from netinit.cli.rule_sources import complete_servers, find_known, format_options, pod_options, read_manifest
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
@@ -118,11 +111,12 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
-    if names_rules(options):
+    known, _ = find_known(options)
+    if known is options:
         return options, ()
-    if attached := find_attached(options):
-        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(attached)}"
-        return attached.replace(**kept), (text,)
+    if known:
+        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(known)}"
+        return known.replace(**kept), (text,)
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):

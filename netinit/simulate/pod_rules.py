@@ -103,12 +103,7 @@ class PodRules:
     def explain(self, packet: Packet, around: Surroundings) -> Explanation:
         """Explain what happens to a packet, and what would change it."""
         ruleset = self.join(packet.family)
-        return explain(packet, ruleset, around, options=self.made_by, wanted=self.wanted, origins=self.origins)
-
-    def explain_example(self, region: Region) -> Explanation:
-        """Explain a typical packet of the region."""
-        packet, around = example_of(region)
-        found = self.explain(packet, around)
+        found = explain(packet, ruleset, around, options=self.made_by, wanted=self.wanted, origins=self.origins)
         if self.ipv4_first and packet.family is IPV6:
             return found.unless_ipv4_is_first(self.ipv4_first.explain(packet, around))
         return found

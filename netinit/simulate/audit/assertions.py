@@ -30,7 +30,7 @@ from netinit.rules.matches.packet import is_named
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.condition import Condition
 from netinit.simulate.explain import Explanation
-from netinit.simulate.pod_rules import PodRules
+from netinit.simulate.pod_rules import PodRules, example_of
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued
@@ -274,9 +274,9 @@ def _rule_on_all(subject: PodRules, explaining: PodRules, assertion: Assertion) 
             if not region or part.verdict in assertion.fates:
                 continue
             if part.verdict != UNKNOWN:
-                return Ruling(assertion, holds=False, packets=packets, counterexample=explaining.explain_example(region))
+                return Ruling(assertion, holds=False, packets=packets, counterexample=explaining.explain(*example_of(region)))
             doubt = doubt or region
-    example = explaining.explain_example(doubt) if doubt else None
+    example = explaining.explain(*example_of(doubt)) if doubt else None
     return Ruling(assertion, holds=None if doubt else True, packets=packets, counterexample=example)
 
 
