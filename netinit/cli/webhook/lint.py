@@ -10,11 +10,12 @@ import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.sanitize import lines
-from netinit.base.tree import Tree, mapping, sequence
+from netinit.base.tree import Tree
 from netinit.cli.console import answer_either
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
+from netinit.inject.manifests import objects
 from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
 
@@ -66,7 +67,5 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
             documents = goyaml.load_all(text)
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
-        for tree in documents:
-            items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
-            trees += [item for item in items if isinstance(item, dict)]
+        trees += [one for tree in documents for one in objects(tree) if isinstance(one, dict)]
     return trees
