@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact
 from netinit.cli.console import PersonLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.options import Options
-from netinit.pods.planning import FAMILY_CHOICES, check_tables, preview
+from netinit.pods.planning import FAMILY_CHOICES, preview
 from netinit.rules.render import FORMATS
 
 CONFIG = "config"
@@ -37,8 +37,5 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
 
         show_artefact(render_file(options))
         return 0
-    text = preview(options, PersonLog(options.log_level), form, family or "")
-    if check:
-        check_tables(options)
-    show_artefact(text)
+    show_artefact(preview(options, PersonLog(options.log_level), form, family or "", check=check))
     return 0

@@ -33,11 +33,12 @@ def settle(options: Options) -> SettledOptions:
         raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
 
 
-def preview(options: Options, log: Log, form: str = "restore", family: str = "both") -> str:
+def preview(options: Options, log: Log, form: str = "restore", family: str = "both", *, check: bool = False) -> str:
     """Render the plan of the options in one of FORMATS; notices go to the log.
 
     IPv6 and name servers are found as in apply. The plan is empty with --cleanup-only and --skip-rule-apply. Without `family`
-    the restore form has the first one alone, so that it can be loaded.
+    the restore form has the first one alone, so that it can be loaded. `check`: the kernel validates nft's tables without
+    creating them. Raises the backend's errors.
     """
     settled = settle(options)
     if form == "nft":
@@ -56,15 +57,11 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
         log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
     if form == "nft" and family not in ("", "both"):
         raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
+    if check and wanted is not EMPTY_PLAN:
+        from netinit.backends.nftables import NftablesBackend
+
+        NftablesBackend(comments=options.rule_comments).check(wanted)
     return render(wanted, form, families, comments=options.rule_comments)
-
-
-def check_tables(options: Options) -> None:
-    """Let the kernel validate the options' native tables without creating them. Raises the backend's errors."""
-    from netinit.backends.nftables import NftablesBackend
-
-    if not (options.cleanup_only or options.skip_rule_apply):
-        NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES)))
 
 
 class Removal(Record):
