@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allpackets import around
 from core import FAMILIES, Options, load_plan, plan, settled
-from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.pod_rules import PodRules
 
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
 
@@ -13,4 +13,4 @@ def subject_of(line, families=FAMILIES, **more):
     options = settled(Options.from_argv(["--ipv6=on", *line.split()], {}))
     made = plan(options)
     rulesets = {"plan": {family: load_plan(made, family) for family in families}}
-    return AuditSubject("pod", rulesets, {family: around(family) for family in families}, {"plan": options}, **more)
+    return PodRules(rulesets, {family: around(family) for family in families}, {"plan": options}, **more)

@@ -5,18 +5,17 @@ Each answer is a pair: whether the command sees that the connection is not captu
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from laboratory import Pod
 from netinit.base.errors import NetinitError
+from netinit.base.output import with_version
 from netinit.cli.audit.command import read_assertions
-from netinit.cli.audit.report import subject_of
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
 from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
-from netinit.cli.verify import render_json
+from netinit.cli.verify import to_plain
 from netinit.kernel import children
 from netinit.node.jobs import VERIFY, Job, JobResult
 from netinit.node.programmer import perform
@@ -105,7 +104,7 @@ def _ask_explain(rule_source: RuleSource, connection: Connection) -> Answer:
 
 
 def _ask_audit(rule_source: RuleSource, connection: Connection) -> Answer:
-    (ruling,) = rule_on(subject_of("the pod", rule_source), read_assertions([connection.assertion]))
+    (ruling,) = rule_on(rule_source.rules, read_assertions([connection.assertion]))
     shown = ruling.counterexample.sentence if ruling.counterexample else ""
     return ruling.holds is not True, f"{ruling.holds}: {shown}"
 
@@ -142,7 +141,7 @@ def _of_check(report: Report, options: Options) -> Answer:
 
     class Agent:
         def ask(self, *_: object) -> Found:
-            return Found(json.loads(render_json(report, None, options)))
+            return Found(with_version(to_plain(report, None, options)))
 
     class Facts(NamedTuple):
         options: Options

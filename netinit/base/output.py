@@ -49,6 +49,13 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def show_object(tree: dict[str, Any], *, now: bool = False) -> None:
+    """Write an object as JSON with its version: indented, or on one line that is flushed, as more follow."""
+    import json
+
+    show_artefact(json.dumps(with_version(tree)) + "\n" if now else to_json(with_version(tree)), now=now)
+
+
 def show_painted(rows: Iterable[Iterable[tuple[str, str]]], above: int | None = None) -> None:
     """Write lines to stdout and flush: texts, each with SGR parameters (empty for none).
 

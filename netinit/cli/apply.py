@@ -11,8 +11,8 @@ from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.cli.flags import EVERY_FIELD, FlagCommand
 from netinit.cli.init_container import choose_log, do
-from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
+from netinit.pods.planning import FAMILY_CHOICES, preview
 from netinit.rules.render import FORMATS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -14,6 +15,7 @@ from netinit.base.output import (
     show,
     show_lines,
     show_lines_if_possible,
+    show_object,
     show_painted,
     shows_on_a_terminal,
     width_of_answers,
@@ -66,6 +68,15 @@ def answer(lines: Lines, *, now: bool = False) -> None:
         show_painted(_rows(split_message(lines), width_of_answers(), painted=painted))
     else:
         show(lines, now=now)
+
+
+def answer_either(tree: dict[str, Any], lines: Lines, *, as_json: bool, notes: Iterable[str] = ()) -> None:
+    """Write the answer as JSON with its version, or as lines for people, with its notes."""
+    if as_json:
+        show_object(tree)
+    else:
+        note(notes)
+        answer(lines)
 
 
 def answer_again(texts: list[str], above: int) -> int:

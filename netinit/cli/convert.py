@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.errors import DriftError
-from netinit.base.output import show_artefact, show_lines, to_json, with_version
+from netinit.base.output import show_artefact, show_lines, show_object
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import write_command
@@ -55,7 +55,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
 
         proof = compare(found, line, rules, tuple([word for file in files for word in ("--config", file)]))
     if form == JSON:
-        show_artefact(to_json(with_version(_to_object(found) | ({"proof": proof} if proof else {}))))
+        show_object(_to_object(found) | ({"proof": proof} if proof else {}))
     else:
         note([*map(str, found.needless), *found.differing])
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))

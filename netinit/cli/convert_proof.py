@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
-from netinit.cli.audit.report import subject_of
-from netinit.cli.diff import Compared, is_listing, on_common_host, read_listings, to_object
+from netinit.cli.diff import is_listing, on_common_host, read_listings, to_object
 from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -39,10 +38,8 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
     read = _read_rules(named)
     theirs, addresses = (read, ()) if read else _run_program(found.peer, line, named, files)
     ours = find_planned(Options(**of_rules | {"istio_exact": True}), None, addresses)
-    names = (f"the rules of {peer}", "the converted options")
-    subjects = subject_of(names[0], theirs), subject_of(names[1], ours)
-    pair = Compared(" and ".join(names), *subjects, (STRICTER,), (*theirs.warnings, *ours.warnings))
-    return to_object(on_common_host(pair, None if read else theirs))
+    name = f"the rules of {peer} and the converted options"
+    return to_object(on_common_host(name, replace(theirs, notes=(STRICTER,)), ours, None if read else theirs))
 
 
 def _read_rules(named: str) -> RuleSource | None:
@@ -75,7 +72,7 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
         if done.returncode:
             said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MAX_LINE_LENGTH)
             raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
-        made = replace(find_rule_source(Options(pid=pod.pid), LIVE), notes=())
-    if not made.has_rules:
+        made = find_rule_source(Options(pid=pod.pid), LIVE)
+    if not made.rules.has_rules():
         raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
     return made, pod.addresses

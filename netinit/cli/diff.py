@@ -14,32 +14,30 @@ import click
 
 from netinit.base.errors import DriftError, OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, lines, shorten
-from netinit.cli.audit.report import subject_of
 from netinit.cli.console import answer, color_option, count, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_option
 from netinit.cli.rule_sources import (
     LIVE,
+    PLAN,
     RuleChoice,
     RuleSource,
-    find_of_manifest,
     find_planned,
     find_rule_source,
     is_file,
     names_rules,
     read_file,
     read_pods,
-    stand_in,
 )
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
-from netinit.simulate.audit.subject import AuditSubject, example_of
-from netinit.simulate.endpoints import format_example
+from netinit.simulate.endpoints import format_example, stand_in
 from netinit.simulate.in_force import find_diversions
+from netinit.simulate.pod_rules import PodRules, example_of
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 
 _TABLE = re.compile(r"^\*[a-z]+$", re.MULTILINE)
@@ -65,11 +63,9 @@ def read_listings(text: str, name: str) -> RuleSource:
         except ParseError as error:
             raise ParseError(f"{shorten(name)}: {family.name}: {error}") from None
     warnings = [f"{shorten(name)}: what TPROXY takes counts as sent on: no listing of rules has the route for its mark"]
-    return RuleSource(
-        {SOURCE: {family: rulesets[family] for family in FAMILIES if family in rulesets}},
-        {family: stand_in(family) for family in FAMILIES if family in rulesets},
-        warnings=tuple(warnings) if "-j TPROXY" in text else (),
-    )
+    families = [family for family in FAMILIES if family in rulesets]
+    rules = PodRules({SOURCE: {family: rulesets[family] for family in families}}, {family: stand_in(family) for family in families})
+    return RuleSource(name, rules, warnings=tuple(warnings) if "-j TPROXY" in text else ())
 
 
 def _by_family(text: str) -> dict[Family, list[str]]:
@@ -98,10 +94,8 @@ class Compared:
     """Two sets of rules with a common name; a side that lacks it is None."""
 
     name: str
-    before: AuditSubject | None
-    after: AuditSubject | None
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    before: RuleSource | None
+    after: RuleSource | None
     routing: tuple[str, ...] = ()  # traffic that devices and routes of the live host divert from the proxy
 
 
@@ -117,8 +111,8 @@ def read_manifests(old: str, new: str, select: str) -> list[Compared]:
     before, after = (_read_pods(name, select) for name in (old, new))
     if len(before) == len(after) == 1 and before.keys() != after.keys():  # one pod each: compare them despite their names
         (was, one), (now, other) = *before.items(), *after.items()
-        return [_pair(f"{was} and {now}", one, other)]
-    return [_pair(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+        return [Compared(f"{was} and {now}", one, other)]
+    return [Compared(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
 
 
 def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
@@ -131,13 +125,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
         raise OptionError(
             f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
         )
-    return {name: find_of_manifest(facts) for name, facts in found.items()}
-
-
-def _pair(name: str, before: RuleSource | None, after: RuleSource | None) -> Compared:
-    both = [one for one in (before, after) if one]
-    old, new = (subject_of(name, one) if one else None for one in (before, after))
-    return Compared(name, old, new, *[tuple(text for one in both for text in getattr(one, field)) for field in ("notes", "warnings")])
+    return {name: find_planned(Options(), facts) for name, facts in found.items()}
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:
@@ -147,7 +135,7 @@ def read_sides(options: Options, old: str, new: str) -> list[Compared]:
         return read_manifests(old, new, "")
     live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (listings.get(side) or _read_side(side, live) for side in (old, new))
-    return [on_common_host(_pair(f"{old} and {new}", before, after), live)]
+    return [on_common_host(f"{old} and {new}", before, after, live)]
 
 
 def _is_file(side: str) -> bool:
@@ -166,18 +154,16 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def on_common_host(pair: Compared, live: RuleSource | None) -> Compared:
+def on_common_host(name: str, before: RuleSource, after: RuleSource, live: RuleSource | None) -> Compared:
     """Both sides on the host of the live rules, if there are any, and in their common families: a listing may cover one only."""
-    before, after = pair.before, pair.after
-    if before is None or after is None:
-        return pair
+    old, new = before.rules, after.rules
     if live:
-        host = subject_of("", live)
-        before, after = (one.on_host(host.surroundings, free=host.free) for one in (before, after))
-    both = {family: one for family, one in after.surroundings.items() if family in before.surroundings}
+        old, new = (one.on_host(live.rules.hosts, routes_known=live.rules.routes_known) for one in (old, new))
+    both = {family: one for family, one in new.hosts.items() if family in old.hosts}
     if not both:
         raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
-    return replace(pair, before=before, after=after.on_host(both, free=after.free))
+    new = new.on_host(both, routes_known=new.routes_known)
+    return Compared(name, replace(before, rules=old), replace(after, rules=new))
 
 
 def _read_side(side: str, live: RuleSource | None) -> RuleSource:
@@ -204,18 +190,17 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
 def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[Compared]:
     """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
     rule_source = find_rule_source(options, RuleChoice(pod=pod, select=select, live=True))
-    meant = rule_source.wanted or next(iter(rule_source.options.values()), None)
+    live = rule_source.rules
+    meant = live.wanted or live.made_by
     if meant is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
     made = plan(meant)
-    planned = replace(
-        rule_source, rulesets={"plan": {family: load_plan(made, family) for family in FAMILIES if family in rule_source.surroundings}},
-        options={"plan": meant}, notes=(THIS_HOST,), warnings=(),
-    )  # fmt: skip
-    shown = "the plan of the options that the rules show" if rule_source.wanted is None else "the plan of the recorded options"
+    rulesets = {PLAN: {family: load_plan(made, family) for family in live.surroundings}}
+    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: meant}), notes=(THIS_HOST,))
+    shown = "the plan of the options that the rules show" if live.wanted is None else "the plan of the recorded options"
     left = "the plan" if names_rules(options) or pod else shown
-    found = find_diversions(rule_source.snapshot, made, rule_source.ours) if rule_source.snapshot and rule_source.ours else ()
-    return [replace(_pair(f"{left} and the live rules", planned, rule_source), routing=found)]
+    found = find_diversions(live.snapshot, made, live.place) if live.snapshot and live.options else ()
+    return [Compared(f"{left} and the live rules", planned, rule_source, found)]
 
 
 EQUAL, DIFFERENT, UNKNOWN, ONLY_BEFORE, ONLY_AFTER = "equal", "different", "unknown", "only before", "only after"
@@ -225,12 +210,14 @@ PROVED = "no packet is treated differently: proved for all packets"
 
 def to_object(pair: Compared) -> dict[str, Any]:
     """A pair in the form of netinit/data/diff.schema.json. Raises TooManyPartsError."""
-    found: dict[str, Any] = {"name": pair.name, "notes": list(pair.notes), "warnings": list(pair.warnings), "families": []}
+    both = [one for one in (pair.before, pair.after) if one]
+    notes, warnings = [text for one in both for text in one.notes], [text for one in both for text in one.warnings]
+    found: dict[str, Any] = {"name": pair.name, "notes": notes, "warnings": warnings, "families": []}
     if pair.before is None or pair.after is None:
         return found | {"result": ONLY_BEFORE if pair.after is None else ONLY_AFTER, "differences": []}
-    changes = find_changes_of_fate(pair.before, pair.after)
+    changes = find_changes_of_fate(pair.before.rules, pair.after.rules)
     result = DIFFERENT if any(one.known for one in changes) else UNKNOWN if changes or pair.routing else EQUAL
-    families = [family.name for family in pair.after.surroundings]
+    families = [family.name for family in pair.after.rules.hosts]
     return found | {
         "result": result, "families": families, "routing": list(pair.routing), "differences": [_change(one) for one in changes],
     }  # fmt: skip
@@ -321,7 +308,7 @@ def command(  # noqa: PLR0917
         raise OptionError("diff: nothing to compare: give A and B, or --pod twice, or --pid; see netinit diff --help")
     objects = [to_object(pair) for pair in pairs]
     if as_json:
-        show_artefact(to_json(with_version({"compared": objects})))
+        show_object({"compared": objects})
     else:
         for one in objects:
             note(one["notes"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from netinit.base.net import FAMILIES
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, split_message
-from netinit.cli.console import answer, color_option, format_table
+from netinit.cli.console import answer_either, color_option, format_table
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option, read_value
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
@@ -34,10 +35,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
     found = examine(options, users, groups)
-    if as_json:
-        show_artefact(render_json(found))
-    else:
-        answer(render_text(found))
+    answer_either(to_object(found), render_text(found), as_json=as_json)
     return GOOD if found.good else BAD
 
 
@@ -75,22 +73,20 @@ def _render_table(found: Examination) -> list[str]:
     return [*format_table(rows), f"({'/'.join(families)}; * these options need it)"]
 
 
-def render_json(found: Examination) -> str:
+def to_object(found: Examination) -> dict[str, Any]:
     """The answer in the form of netinit/data/doctor.schema.json."""
-    return to_json(
-        with_version({
-            "ok": found.good, "backend": found.backend or None, "obstacle": found.obstacle or None,
-            "needed": {family: sorted(names) for family, names in found.needed.items()},
-            "feature_checks": {
-                checked.backend: {
-                    "works": checked.works(found.needed), "failure": checked.failure or None,
-                    "features": {
-                        family: {name: {"works": not cause, "cause": cause or None} for name, cause in outcomes.items()}
-                        for family, outcomes in checked.outcomes.items()
-                    },
-                }
-                for checked in found.feature_checks
-            },
-            "findings": [{key: getattr(one, key) for key in ("severity", "subject", "message", "remedy")} for one in found.findings],
-        })
-    )  # fmt: skip
+    return {
+        "ok": found.good, "backend": found.backend or None, "obstacle": found.obstacle or None,
+        "needed": {family: sorted(names) for family, names in found.needed.items()},
+        "feature_checks": {
+            checked.backend: {
+                "works": checked.works(found.needed), "failure": checked.failure or None,
+                "features": {
+                    family: {name: {"works": not cause, "cause": cause or None} for name, cause in outcomes.items()}
+                    for family, outcomes in checked.outcomes.items()
+                },
+            }
+            for checked in found.feature_checks
+        },
+        "findings": [{key: getattr(one, key) for key in ("severity", "subject", "message", "remedy")} for one in found.findings],
+    }  # fmt: skip

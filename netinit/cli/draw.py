@@ -14,6 +14,7 @@ from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_sources import (
+    PLAN,
     Question,
     RuleChoice,
     ask_about_a_connection,
@@ -49,26 +50,27 @@ def command(
     """
     rule_source = find_rule_source(options, choice)
     warnings = rule_source.warnings
-    source, trace, caption = next(iter(rule_source.rulesets)), None, ""
+    rules = rule_source.rules
+    source, trace, caption = next(iter(rules.rulesets)), None, ""
     chosen = FAMILY_NAMES[family or "ipv4"]
     if question.names_an_end:
-        packet = make_packet(question, rule_source.surroundings)
+        packet = make_packet(question, rules.surroundings)
         if family and packet.family is not chosen:
             raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
         chosen = packet.family
-        found = answer_question(rule_source, packet)
+        found = answer_question(rules, packet)
         source, answer, warnings = found.source, found.answer, warnings + found.warnings
         lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
         trace, caption = replace(answer.trace, steps=lit), answer.sentence
     note(rule_source.notes)
     warn(warnings)
-    rulesets = rule_source.rulesets[source]
+    rulesets = rules.rulesets[source]
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     if not question.names_an_end and (given := [field.name for field in fields(question) if getattr(question, field.name)]):
         label = question.direction or f"--{given[0].replace('_', '-')}"
         raise OptionError(f"{label}: is about a connection; name one with --to or --from")
-    title = f"{chosen.name} rules, {'as the options plan them' if source == 'plan' else f'live ({source})'}"
+    title = f"{chosen.name} rules, {'as the options plan them' if source == PLAN else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":
         show_answer(render_text(picture))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from netinit.base.net import IPV6, Network
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
@@ -27,8 +27,9 @@ from netinit.cli.rule_sources import (
 from netinit.options import TPROXY, Options
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
-from netinit.simulate.explain import CONVERT, Explanation, explain
+from netinit.simulate.explain import CONVERT, Explanation
 from netinit.simulate.host import LOST, find_devices
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 
@@ -50,11 +51,10 @@ def command(options: Options, question: Question, choice: RuleChoice, *, as_json
     --pod if given. The path is simulated: nothing is sent or changed. The answer says why something cannot be known.
     Exit codes: 0 answered, whatever the verdict, also unknown; 1 the rules cannot be read; 2 wrong options.
     """
-    rule_sources = [rule_source for _, rule_source in find_rule_sources(options, choice)]
-    found = [(rule_source, answer_each(rule_source, question)) for rule_source in rule_sources]
+    found = [(rule_source, answer_each(rule_source, question)) for rule_source in find_rule_sources(options, choice)]
     if as_json:
         first, *others = [to_object(rule_source, one, everything=everything) for rule_source, answers in found for one in answers]
-        show_artefact(to_json(with_version({**first, "others": others})))
+        show_object({**first, "others": others})
         return 0
     for number, (rule_source, answers) in enumerate(found):
         note(rule_source.notes)
@@ -86,49 +86,47 @@ def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
     """One answer for all containers of a manifest, or several where their users get different ones."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, rule_source):
-        one = answer_question(rule_source, packet)
+        one = answer_question(rule_source.rules, packet)
         key = (one.answer.verdict, one.answer.trace.redirect_port, one.answer.sentence)
-        closing = "netinit apply --reconcile, without --istio-exact" if rule_source.ours else CONVERT
+        closing = "netinit apply --reconcile, without --istio-exact" if rule_source.rules.options else CONVERT
         old = (ON_OLD_ENTRIES.format(closing=closing),) if one.answer.passes_on_old_entries else ()
         before = found.get(key) or replace(one, warnings=(*one.warnings, *old))
         found[key] = replace(before, containers=before.containers + containers)
     return list(found.values())
 
 
-def answer_question(rule_source: RuleSource, packet: Packet) -> Answered:
+def answer_question(rules: PodRules, packet: Packet) -> Answered:
     """The answer for no container in particular.
 
     If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them in an order that it does not
     expose: an answer that depends on it is unknown.
     """
-    around = rule_source.surroundings[packet.family]
-    answer = _explain(rule_source, packet, around)
+    around = rules.surroundings[packet.family]
+    answer = rules.explain(packet, around)
     leaves = not packet.in_interface and not around.is_local(packet.destination)
-    if leaves and rule_source.routes_known is False and rule_source.snapshot:
+    if leaves and rules.snapshot and not rules.routes_known:
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
         sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
-        answer = _explain_each_way(rule_source, packet, around, find_devices(rule_source.snapshot, sent)) or answer
-    if rule_source.ipv4_first and packet.family is IPV6:
-        answer = answer.unless_ipv4_is_first(_explain(rule_source.ipv4_first, packet, around))
+        answer = _explain_each_way(rules, packet, around, find_devices(rules.snapshot, sent)) or answer
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
-    source = next(iter(deciding), rule_source.ours or next(iter(rule_source.rulesets)))
-    return Answered((), source, answer, tuple(_find_caveats(rule_source, answer)))
+    source = next(iter(deciding), rules.place)
+    return Answered((), source, answer, tuple(_find_caveats(rules, answer)))
 
 
-def _explain_each_way(rule_source: RuleSource, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
+def _explain_each_way(rules: PodRules, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
     """The answer if policy rules or several routes decide: unknown if they differ, None if one drops the packet."""
     if LOST in ways:
         return None
     host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
-    found = {name: _explain(rule_source, packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
+    found = {name: rules.explain(packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
     if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) == 1:
         return next(iter(found.values()))
     described = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
     return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {described}")
 
 
-def _find_caveats(rule_source: RuleSource, answer: Explanation) -> Iterator[str]:
+def _find_caveats(rules: PodRules, answer: Explanation) -> Iterator[str]:
     """Facts that the path of the first packet does not show."""
     trace = answer.trace
     if trace.disputed:
@@ -138,13 +136,8 @@ def _find_caveats(rule_source: RuleSource, answer: Explanation) -> Iterator[str]
     link_local = trace.first.family is IPV6 and LINK_LOCAL.first <= (trace.first.destination or 0) <= LINK_LOCAL.last
     if link_local and not trace.first.in_interface and answer.verdict == CAPTURED:
         yield TO_A_NEIGHBOUR
-    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in rule_source.options.values()):
+    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in rules.options.values()):
         yield ANSWERS_DIVERTED
-
-
-def _explain(rule_source: RuleSource, packet: Packet, around: Surroundings) -> Explanation:
-    ruleset, made = rule_source.join(packet.family), rule_source.options.get(rule_source.ours)
-    return explain(packet, ruleset, around, options=made, wanted=rule_source.wanted, origins=rule_source.origins)
 
 
 LINK_LOCAL = Network.parse("fe80::/10")
@@ -211,7 +204,7 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
 
 def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
     """An answer in the form of netinit/data/explain.schema.json, without `others`."""
-    answer, source, made = one.answer, one.source, rule_source.options.get(one.source)
+    answer, source, made = one.answer, one.source, rule_source.rules.options.get(one.source)
     trace = answer.trace
     packet = trace.first
     return {

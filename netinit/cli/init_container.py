@@ -22,7 +22,7 @@ def do(options: Options, log: Log | None = None, notices: Sequence[str] = ()) ->
         log.warn(notice)
     if options.dry_run:
         from netinit.base.output import show_artefact
-        from netinit.cli.preview import preview
+        from netinit.pods.planning import preview
 
         show_artefact(preview(options, log))
         return 0

@@ -19,8 +19,6 @@ from netinit.options import FLAGS, Options, offline
 from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
-Linted = tuple[str, list[Issue], Mapping[str, str]]
-"""The name of a pod, what is wrong with it, and the codes that its annotation accepts, each with the reason."""
 
 
 @click.command("lint", cls=FlagCommand, judges_all=True)
@@ -55,9 +53,11 @@ def command(
             asked = [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
         answer(lines([line for one in asked for line in _format_minimal(*one)]))
         return CLEAN
-    found = lint_pods(options, pods) if pods else [("", _to_issues(lint_options(options.with_servers(read_name_servers))), {})]
-    issues = [one for _, own, reasons in found for one in without_ignored(own, accepted, reasons)]
-    names = [name for name, _, _ in found]
+    if pods:
+        issues = [one for facts in pods for one in lint_pod(options, facts, accepted)]
+    else:
+        issues = without_ignored(_to_issues(lint_options(options.with_servers(read_name_servers))), accepted, {})
+    names = [facts.name for facts in pods or ()] or [""]
     if form == TEXT:
         answer(render_text(issues, names))
     else:
@@ -72,20 +72,17 @@ def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Se
     return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
-def lint_pods(options: Options, pods: Iterable[PodFacts]) -> list[Linted]:
-    """Check every pod of manifests, together with its init container's options."""
-    found = []
-    for facts in pods:
-        own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
-        complete = complete_servers(facts, options)
-        needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
-        if complete.notes != facts.notes:  # not all of its servers were named
-            needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
-            kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
-            needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
-        findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
-        found.append((facts.name, _to_issues(findings, facts.name, facts.file), facts.accepted))
-    return found
+def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> list[Issue]:
+    """Check a pod of a manifest, together with its init container's options; `accepted` has codes with reasons."""
+    own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
+    complete = complete_servers(facts, options)
+    needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
+    if complete.notes != facts.notes:  # not all of its servers were named
+        needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
+        kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
+        needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
+    findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
+    return without_ignored(_to_issues(findings, facts.name, facts.file), accepted, facts.accepted)
 
 
 def _format_minimal(name: str, options: Options) -> list[str]:

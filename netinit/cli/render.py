@@ -8,8 +8,8 @@ from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.cli.console import PersonLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.preview import FAMILY_CHOICES, preview
 from netinit.options import Options
+from netinit.pods.planning import FAMILY_CHOICES, preview
 from netinit.rules.render import FORMATS
 
 CONFIG = "config"
@@ -37,10 +37,5 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
 
         show_artefact(render_file(options))
         return 0
-    text = preview(options, PersonLog(options.log_level), form, family or "")
-    if check:
-        from netinit.pods.planning import check_tables
-
-        check_tables(options)
-    show_artefact(text)
+    show_artefact(preview(options, PersonLog(options.log_level), form, family or "", check=check))
     return 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.net import FAMILIES, IPV4, Family, family_of, number_of, parse_address
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, family_of, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value, write_command
 from netinit.cli.inject.inputs import read_manifests, read_text
@@ -18,55 +18,35 @@ from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.endpoints import DEFAULT_CALLER, make_inbound, make_outbound, parse_endpoint
-from netinit.simulate.ruleset import Ruleset, combine_backends, load_plan
+from netinit.simulate.endpoints import EXAMPLE_POD, make_inbound, make_outbound, parse_endpoint, stand_in
+from netinit.simulate.pod_rules import PodRules
+from netinit.simulate.ruleset import load_plan
 
 if TYPE_CHECKING:
-    from netinit.base.snapshot import Snapshot
     from netinit.inject.podfile import PodFacts
 
 DIRECTIONS = ("outbound", "inbound")
-POD_ADDRESSES = ("192.0.2.10", "2001:db8::10")  # of a pod with unknown addresses, from the documentation ranges (RFC 5737, RFC 3849)
 APPLICATION = 1000
 POD, FILE = "--pod", "FILE"
+PLAN = "plan"  # the place of rules that are not live
 MAX_NAMED = 5  # pods in a message
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Rules and surroundings by family; rules are keyed by `plan`, or by the place of live rules.
+    """The rules that a command line asks for.
 
-    `options`: those inferred for each place; `wanted`: those that should apply; `notes`: where the rules come from; `warnings`:
-    what is doubtful about them; `facts`: of the manifest, if there is one.
+    `name`: of the pod or namespace; `notes`: where they come from; `warnings`: what is doubtful about them; `facts`: of the
+    manifest, if there is one.
     """
 
-    rulesets: dict[str, dict[Family, Ruleset]]
-    surroundings: dict[Family, Surroundings]
-    options: Mapping[str, SettledOptions] = field(default_factory=dict)
-    wanted: SettledOptions | None = None
-    origins: Mapping[str, str] = field(default_factory=dict)
+    name: str
+    rules: PodRules
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    routes_known: bool | None = None  # of live rules: False where policy rules or several routes decide the way out
     facts: PodFacts | None = None
-    snapshot: Snapshot | None = None  # everything read, if live
-    ipv4_first: RuleSource | None = None  # for a pod whose first address is IPv4, if --ipv6 auto differs there
-
-    @property
-    def ours(self) -> str:
-        """The place of the rules made by options, the first of several; empty if unknown."""
-        return next(iter(self.options), "")
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether a chain of any place has a rule."""
-        return any(chain.rules for found in self.rulesets.values() for ruleset in found.values() for chain in ruleset.chains)
-
-    def join(self, family: Family) -> Ruleset:
-        """The rules of a family from all places."""
-        places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_backends(places, self.ours) if places else Ruleset(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +125,7 @@ rule_source_options = add_value(
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
-    facts = read_manifest(choice.pod, choice.select, options, choice.label) if choice.pod or choice.select else None
+    facts = read_manifest(choice.pod, choice.select, choice.label) if choice.pod or choice.select else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
             raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
@@ -153,13 +133,11 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     return find_planned(options, facts, choice.pod_ip)
 
 
-def find_rule_sources(options: Options, choice: RuleChoice) -> list[tuple[str, RuleSource]]:
-    """The rules for every pod of a manifest, each with the pod's name."""
-    live = choice.live or bool(options.pid or options.netns)
-    if choice.pod and not live:
-        found = [complete_servers(facts, options) for facts in read_pods(choice.pod, choice.select, choice.label)]
-        return [(facts.name, find_planned(options, facts, choice.pod_ip)) for facts in found]
-    return [(name_namespace(options) if live else "the options", find_rule_source(options, choice))]
+def find_rule_sources(options: Options, choice: RuleChoice) -> list[RuleSource]:
+    """The rules for every pod of a manifest."""
+    if choice.pod and not (choice.live or options.pid or options.netns):
+        return [find_planned(options, facts, choice.pod_ip) for facts in read_pods(choice.pod, choice.select, choice.label)]
+    return [find_rule_source(options, choice)]
 
 
 def name_namespace(options: Options) -> str:
@@ -168,65 +146,67 @@ def name_namespace(options: Options) -> str:
 
 
 def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
-    """The rules that a manifest's pod, or the options, would have."""
+    """The rules that a manifest's pod, or the options, would have; of the options, a pod takes the name servers that it needs."""
+    facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
-    given, origins = (facts.options, facts.origins) if facts else (options.with_servers(read_name_servers), {})
+    given = facts.options if facts else options.with_servers(read_name_servers)
     notes, warnings = _introduce(facts)
     settled = given.settle(offline(addresses))
-    found = replace(_plan(settled, facts, addresses or POD_ADDRESSES), origins=origins, notes=notes)
-    second = settled if addresses else given.settle(offline(POD_ADDRESSES))
-    other = replace(_plan(second, facts, POD_ADDRESSES), origins=origins) if second.ipv6 != settled.ipv6 else None
-    return replace(found, warnings=warnings + settled.warnings + found.warnings, ipv4_first=other)
+    rules, more = _plan(settled, facts, addresses)
+    second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
+    if second.ipv6 != settled.ipv6:
+        rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
+    return RuleSource(facts.name if facts else "the options", rules, notes, warnings + settled.warnings + more, facts)
 
 
-def find_of_manifest(facts: PodFacts) -> RuleSource:
-    """The rules that a manifest's pod would have, without anything from a command line."""
-    return find_planned(Options(), complete_servers(facts, Options()))
+def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
+    """The rules of options, none for a pod that is not intercepted, and the warnings of their plan."""
+    made = plan(options) if not facts or facts.intercepted else EMPTY_PLAN
+    rulesets = {PLAN: {family: load_plan(made, family) for family in FAMILIES}}
+    around = {family: stand_in(family, addresses) for family in FAMILIES}
+    rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
+    return _with_facts(rules, facts), made.warnings
 
 
-def _plan(rules: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> RuleSource:
-    made = plan(rules)
-    if facts and not facts.intercepted:
-        made = made.replace(tables=(), ip_rules=(), routes=(), warnings=())
-    return RuleSource(
-        {"plan": {family: load_plan(made, family) for family in FAMILIES}},
-        {family: stand_in(family, addresses) for family in FAMILIES},
-        {"plan": rules} if not facts or facts.intercepted else {}, warnings=made.warnings, facts=facts,
-    )  # fmt: skip
+def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
+    """The rules with what a manifest knows of their pod."""
+    if not facts:
+        return rules
+    return replace(rules, origins=facts.origins, has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners)
 
 
 def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     from netinit.pods.live import read_live
     from netinit.rules.infer_options import find_other_values
 
-    known = facts.options if facts else options if names_rules(options) else find_attached(options)
+    facts = facts and complete_servers(facts, options)
+    known, by_whom = (facts.options, "the manifest") if facts else find_known(options)
     meant = known.replace(pid=options.pid, netns=options.netns) if known else options
     found = read_live(meant, given=known is not None)
     notes, warnings = _introduce(facts)
     warnings += found.warnings
-    for source, inferred in found.options.items():
+    for source, inferred in found.inferred.items():
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
         if inferred.options is None:
             continue
         notes += (f"{source}: rules of {format_options(inferred.options)}",)
         notes += _describe_tunnel_listener(inferred.options, found.listening)
-        wanted = found.given or inferred.recorded
+        wanted = found.rules.wanted if known else inferred.recorded
         others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
         if others:
             texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
             words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
-            source_of_given = "the manifest" if facts else "the options given" if names_rules(options) else "the agent's record"
-            by = source_of_given if found.given else "the options recorded in the nft table's comment"
+            by = by_whom if known else "the options recorded in the nft table's comment"
             warnings += (f"{source}: the rules are not those that {by} would make: {'; '.join(words)}",)
-    made = {source: inferred.options for source, inferred in found.options.items() if inferred.options}
-    wanted = found.given or next((one.recorded for one in found.options.values() if one.recorded), None)
-    origins = facts.origins if facts else {}
-    return RuleSource(
-        found.rulesets, found.surroundings, made, wanted, origins, notes, warnings, found.routes_known, facts, found.snapshot
-    )  # fmt: skip
+    return RuleSource(name_namespace(options), _with_facts(found.rules, facts), notes, warnings, facts)
 
 
-def find_attached(options: Options) -> Options | None:
+def find_known(options: Options) -> tuple[Options | None, str]:
+    """The options that live rules should have, those given or those of the agent's record, and which; None without either."""
+    return (options, "the options given") if names_rules(options) else (_find_attached(options), "the agent's record")
+
+
+def _find_attached(options: Options) -> Options | None:
     """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
     path = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else "")
     if not path:
@@ -279,13 +259,13 @@ def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFac
     return podfile.read_pods(read_manifests(pod, label, recursive=True), select, label)
 
 
-def read_manifest(pod: Sequence[str], select: str, options: Options, label: str = POD) -> PodFacts:
-    """The single pod of manifests; its name servers come from the command line."""
+def read_manifest(pod: Sequence[str], select: str, label: str = POD) -> PodFacts:
+    """The single pod of manifests."""
     found = read_pods(pod, select, label)
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
         raise OptionError(f"{label}: {len(found)} pods are in {quote_value(', '.join(pod))}: choose one with --select ({names})")
-    return complete_servers(found[0], options)
+    return found[0]
 
 
 def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
@@ -312,12 +292,6 @@ def format_options(options: Interception) -> str:
     """Options as a command line of apply, truncated."""
     rules = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     return shorten(write_command(rules), MAX_RULE_LENGTH)
-
-
-def stand_in(family: Family, addresses: tuple[str, ...] = POD_ADDRESSES) -> Surroundings:
-    """Surroundings of a pod of which at most the addresses are known."""
-    own = [number_of(address) for address in addresses if family_of(address) is family]
-    return Surroundings(family=family, addresses=tuple(("eth0", address) for address in own))
 
 
 def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
@@ -347,9 +321,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     protocol = "udp" if question.udp else "tcp"
     if inbound:
         interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
-        packet = make_inbound(
-            around, source or DEFAULT_CALLER[family.version], host, port, protocol=protocol, interface=interface
-        )
+        packet = make_inbound(around, source, host, port, protocol=protocol, interface=interface)
         if packet.destination is None:
             raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
         return packet.replace(mark=question.mark)
@@ -368,7 +340,7 @@ def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
     """The packets in question with their containers: one for each user of --pod unless --uid or --gid is given."""
-    packet = make_packet(question, rule_source.surroundings)
+    packet = make_packet(question, rule_source.rules.surroundings)
     if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]
     senders: dict[tuple[int, int], list[str]] = {}

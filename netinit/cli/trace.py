@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ import click
 
 from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
-from netinit.base.output import show_artefact, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
@@ -25,15 +24,15 @@ from netinit.cli.rule_sources import (
     find_rule_source,
     make_packet,
     question_options,
-    stand_in,
 )
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import Handles, list_handles
 from netinit.options import Options
-from netinit.pods.pod_trace import SLICE, Follower, inside, make_tracer
-from netinit.simulate.endpoints import format_packet
+from netinit.pods.pod_trace import SLICE, Follower, inside, open_tracer
+from netinit.simulate.endpoints import format_packet, stand_in
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
 from netinit.simulate.verdict_counters import Place, count_rules
@@ -74,7 +73,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
             seen += 1
             wrong += found[2].agrees is False
             if as_json:
-                show_artefact(json.dumps(with_version(to_object(*found))) + "\n", now=True)
+                show_object(to_object(*found), now=True)
             else:
                 show_answer(render_text(*found), now=True)
             if seen >= count or signals.heard:
@@ -95,33 +94,37 @@ def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[Trace, Explanation, AlignedTrace]]:
     """Yield the packets in question as they come: observed path, explanation, and both merged."""
-    rule_source, rules = _read_rules(options)
+    rule_source, handles = _read_rules(options)
     note(rule_source.notes)
     warn(rule_source.warnings)
-    packet = make_packet(question, rule_source.surroundings)
+    rules = rule_source.rules
+    packet = make_packet(question, rules.surroundings)
     inbound = bool(packet.in_interface)
     wanted = packet.replace(
         source=packet.source if question.source else None, destination=packet.destination if question.to else None,
-        uid=packet.uid if question.uid and not inbound else None, gid=packet.gid if question.gid and not inbound else None,
+        uid=packet.uid if question.uid else None, gid=packet.gid if question.gid else None,
     )  # fmt: skip
-    older = any(name.endswith("legacy") for name in rule_source.rulesets)
+    older = any(name.endswith("legacy") for name in rules.rulesets)
     deadline = time.monotonic() + timeout
-    with make_tracer(wanted, rate=rate, older=older) as tracer:
-        follower = Follower(tracer, wanted, rule_source.rulesets, rules)
+    with open_tracer(wanted, rate=rate, older=older) as tracer:
+        follower = Follower(tracer, wanted, rules.rulesets, handles)
         which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if inbound else 'is made here'}"
         note([f"waiting for {which}, to port {wanted.destination_port or 0}; Ctrl-C ends it"])
         while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
-            now, rules_now = (rule_source, rules) if not older and list_handles() == rules else _read_rules(options)
-            current = rules_now == rules and _texts(now) == _texts(rule_source)
+            rules_now, handles_now = rules, handles
+            if older or list_handles() != handles:
+                source_now, handles_now = _read_rules(options)
+                rules_now = source_now.rules
+            current = handles_now == handles and _texts(rules_now) == _texts(rules)
             for observed in found:
-                answer, folded = compare(rule_source, observed)
+                answer, folded = compare(rules, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                rule_source, rules = now, rules_now
-                follower = Follower(tracer, wanted, rule_source.rulesets, rules)
+                rules, handles = rules_now, handles_now
+                follower = Follower(tracer, wanted, rules.rulesets, handles)
 
 
 def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
@@ -134,17 +137,16 @@ def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
     raise NetinitError("the rules keep changing: trace again when they are programmed")
 
 
-def _texts(rule_source: RuleSource) -> dict[Place, str]:
+def _texts(rules: PodRules) -> dict[Place, str]:
     """Key that changes with the rules; legacy iptables has no handles."""
-    return {place: text for place, (text, _) in count_rules(rule_source.rulesets, frozenset()).items()}
+    return {place: text for place, (text, _) in count_rules(rules.rulesets, frozenset()).items()}
 
 
-def compare(rule_source: RuleSource, observed: Trace) -> tuple[Explanation, AlignedTrace]:
+def compare(rules: PodRules, observed: Trace) -> tuple[Explanation, AlignedTrace]:
     """Explain an observed packet and merge both paths."""
     packet = observed.first
-    answer = answer_question(rule_source, packet).answer
-    ruleset = rule_source.join(packet.family)
-    around = rule_source.surroundings[packet.family]
+    answer = answer_question(rules, packet).answer
+    ruleset, around = rules.join(packet.family), rules.surroundings[packet.family]
     folded = align(observed, simulate(packet, ruleset, around))
     if folded.agrees is False:
         for trace in simulate_on_old_entries(packet, ruleset, around):

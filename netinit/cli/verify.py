@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +10,11 @@ import click
 
 from netinit.base.errors import BackendUnavailableError, DriftError, OptionError, ValidationFailedError
 from netinit.base.net import join_host
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import find_attached, format_options, names_rules, pod_options, read_manifest
+from netinit.cli.rule_sources import complete_servers, find_known, format_options, pod_options, read_manifest
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
@@ -90,7 +89,7 @@ def command(  # noqa: PLR0917 - click's
 
 def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
     if as_json:
-        show_artefact(render_json(report, probes, target))
+        show_object(to_plain(report, probes, target))
         return
     if not (report or probes):
         answer(lines([NOTHING]))
@@ -108,15 +107,16 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
     kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
     if pod or select:
-        facts = read_manifest(pod, select, options)
+        facts = complete_servers(read_manifest(pod, select), options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
-    if names_rules(options):
+    known, _ = find_known(options)
+    if known is options:
         return options, ()
-    if attached := find_attached(options):
-        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(attached)}"
-        return attached.replace(**kept), (text,)
+    if known:
+        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(known)}"
+        return known.replace(**kept), (text,)
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):
@@ -172,13 +172,11 @@ def render_text(report: Report) -> Lines:
     return lines(printed)
 
 
-def render_json(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> str:
-    """The answer in JSON; without report and probes there was nothing to compare, which is not ok."""
-    return to_json(with_version(to_plain(report, probes, options)))
+def to_plain(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> dict[str, object]:
+    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed.
 
-
-def to_plain(report: Report | None, probes: Probes | None, options: Options | None) -> dict[str, object]:
-    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed."""
+    Without report and probes there was nothing to compare, which is not ok.
+    """
     differs = (report and report.differences) or (probes and probes.wrong)
     found: dict[str, object] = {
         "ok": bool(report or probes) and not differs,
@@ -207,8 +205,7 @@ def _show_change(report: Report, before: Report | None, options: Options, *, sec
     if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
         return
     if as_json:
-        tree = {"seconds": round(seconds, 3), **to_plain(report, None, options)}
-        show_artefact(json.dumps(with_version(tree)) + "\n", now=True)
+        show_object({"seconds": round(seconds, 3), **to_plain(report, None, options)}, now=True)
     else:
         answer(render_text(report), now=True)
 

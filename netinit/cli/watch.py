@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import BackendUnavailableError, NetinitError, ParseError
-from netinit.base.output import answers_a_terminal, show_artefact, with_version
+from netinit.base.output import answers_a_terminal, show_object
 from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
@@ -76,15 +75,16 @@ def _look(
     while (not count or looks < count) and not signals.heard:
         try:
             rule_source = find_rule_source(options, LIVE)
+            rules = rule_source.rules
         except (ParseError, BackendUnavailableError):
             failures += 1
             if meter is None or failures > MAX_FAILURES:
                 raise
         else:
             failures = 0
-            shared = frozenset([name for name in rule_source.rulesets if not BACKENDS[name].variant])
-            fates = find_fates(rule_source.rulesets, shared, rule_source.origins)
-            reading = (time.monotonic(), count_rules(rule_source.rulesets, shared))
+            shared = frozenset([name for name in rules.rulesets if not BACKENDS[name].variant])
+            fates = find_fates(rules.rulesets, shared, rules.origins)
+            reading = (time.monotonic(), count_rules(rules.rulesets, shared))
             said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
@@ -93,7 +93,7 @@ def _look(
                 meter = RateCounter(*reading)
             else:
                 looks += 1
-                yield meter.look(*reading, fates), ", ".join(rule_source.rulesets), said
+                yield meter.look(*reading, fates), ", ".join(rules.rulesets), said
         due = max(due + interval, time.monotonic())
         if not count or looks < count:
             if not until_input:
@@ -175,7 +175,7 @@ class CounterSnapshotWriter:
     def show(self, snapshot: CounterSnapshot, head: str, *, said: bool = False) -> None:
         """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
-            show_artefact(json.dumps(with_version(to_object(snapshot, everything=self._everything))) + "\n", now=True)
+            show_object(to_object(snapshot, everything=self._everything), now=True)
         elif self._form == LINES:
             found = render_lines(snapshot, everything=self._everything)
             if found != self._last or any(row.added for row in snapshot.rows):  # inactivity is reported once

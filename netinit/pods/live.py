@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from netinit import backends
@@ -40,6 +40,7 @@ from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
@@ -52,27 +53,23 @@ MANY_WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """The rules by backend (those whose tables may hold rules) and family, and what else was read.
+    """The rules of a namespace, of the backends whose tables may hold any, and what else was read.
 
-    `options`: what created each backend's rules, as far as they show it. `given`: the caller's options, settled for this
-    namespace. `listening`: TCP ports with a listener and its user; None if unknown.
+    `inferred`: what created each backend's rules, as far as they show it. `listening`: TCP ports with a listener and its
+    user; None if unknown.
     """
 
-    rulesets: dict[str, dict[Family, Ruleset]]
-    surroundings: dict[Family, Surroundings]
-    options: dict[str, InferredOptions] = field(default_factory=dict)
-    given: SettledOptions | None = None
-    warnings: tuple[str, ...] = ()
-    listening: frozenset[tuple[int, int]] | None = None
-    routes_known: bool = True  # the destination alone determines the outgoing interface
-    snapshot: Snapshot | None = None  # what all of this was read from
+    rules: PodRules
+    inferred: dict[str, InferredOptions]
+    warnings: tuple[str, ...]
+    listening: frozenset[tuple[int, int]] | None
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:
     """Read the namespace that the options name (default: this process's).
 
-    `given`: the rules should have been created by these options. Raises NamespaceError, BackendUnavailableError,
-    ParseError.
+    `given`: the rules should have been created by these options, else by those that are recorded. Raises NamespaceError,
+    BackendUnavailableError, ParseError.
     """
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
@@ -85,7 +82,7 @@ def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
-    for backend, inferred in read_live(options).options.items():
+    for backend, inferred in read_live(options).inferred.items():
         if known := inferred.recorded or inferred.options:
             return known.replace(**run), backend, inferred
     return None
@@ -132,7 +129,10 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
-    return LiveRules(rulesets, around, found, settled if given else None, tuple(warnings), _read_listening(), simple, snapshot)
+    made = {name: inferred.options for name, inferred in found.items() if inferred.options}
+    meant = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
+    rules = PodRules(rulesets, around, made, meant, routes_known=simple, snapshot=snapshot)
+    return LiveRules(rules, found, tuple(warnings), _read_listening())
 
 
 def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
@@ -188,11 +188,11 @@ def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what affects packets but is not simulated."""
     found = [one.place for one in snapshot.unknown if not one.is_forbidden]
     if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
-        found.append("the device called lo, which is not the loopback,")
+        found.append("a device called lo that is not the loopback")
     found += [f"BPF {one}" for one in snapshot.programs if not one.is_of_node]
     found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
     found += ["a policy of IPsec"] * bool(snapshot.transforms)
-    found += ["the loopback device, which is down,"] * any(
+    found += ["a loopback device that is down"] * any(
         one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
     )
     return tuple(dict.fromkeys(found))

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.named_pod import NamedPod
-from netinit.base.errors import NamespaceError
+from netinit.base.errors import NamespaceError, OptionError
+from netinit.base.logs import Log
 from netinit.base.records import Record
 from netinit.options import AUTO, NFTABLES, Options, SettledOptions
+from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.render import render
+
+FAMILY_CHOICES = ("both", "ipv4", "ipv6")
 
 
 def settle(options: Options) -> SettledOptions:
@@ -27,13 +33,35 @@ def settle(options: Options) -> SettledOptions:
         raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
 
 
-def check_tables(options: Options) -> None:
-    """Let the kernel validate the options' native tables without creating them. Raises the backend's errors."""
-    from netinit.backends.nftables import NftablesBackend
-    from netinit.rules.layouts import plan
+def preview(options: Options, log: Log, form: str = "restore", family: str = "both", *, check: bool = False) -> str:
+    """Render the plan of the options in one of FORMATS; notices go to the log.
 
-    if not (options.cleanup_only or options.skip_rule_apply):
-        NftablesBackend(comments=options.rule_comments).check(plan(settle(options).on(NFTABLES)))
+    IPv6 and name servers are found as in apply. The plan is empty with --cleanup-only and --skip-rule-apply. Without `family`
+    the restore form has the first one alone, so that it can be loaded. `check`: the kernel validates nft's tables without
+    creating them. Raises the backend's errors.
+    """
+    settled = settle(options)
+    if form == "nft":
+        settled = settled.on(NFTABLES)
+    wanted = plan(settled)
+    for warning in settled.warnings + wanted.warnings:
+        log.warn(warning)
+    if options.cleanup_only or options.skip_rule_apply:
+        wanted = EMPTY_PLAN
+        log.info(f"{'--cleanup-only' if options.cleanup_only else '--skip-rule-apply'}: no rules would be programmed")
+    families = tuple(one for one in wanted.families if family in ("", "both", one.name.lower()))
+    if not families and wanted.families:
+        log.warn(f"--family: nothing is programmed for {family}, which is off; see --ipv6")
+    if not family and form == "restore" and len(families) > 1:  # each family needs its own restore program
+        families = families[:1]
+        log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
+    if form == "nft" and family not in ("", "both"):
+        raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
+    if check and wanted is not EMPTY_PLAN:
+        from netinit.backends.nftables import NftablesBackend
+
+        NftablesBackend(comments=options.rule_comments).check(wanted)
+    return render(wanted, form, families, comments=options.rule_comments)
 
 
 class Removal(Record):
@@ -49,11 +77,11 @@ def find_removal(options: Options, machine: Machine = HERE) -> Removal:
     from netinit.pods.apply import find_ours  # not where rules are rendered
 
     def find(resolved: Options, warning: str) -> Removal:
-        plan, holders, steps = find_ours(resolved, machine)
+        planned, holders, steps = find_ours(resolved, machine)
         rules = {
             f"{held.backend.name} {place}": texts
             for held in holders
-            for place, texts in held.state.compare(plan).ours().items()
+            for place, texts in held.state.compare(planned).ours().items()
         }
         return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 

@@ -66,8 +66,11 @@ def inside(options: Options, work: Callable[[Options, Signals], Result], seconds
             signals.stop()
 
 
-def make_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tracer:
-    """Return a tracer of at most `rate` packets a second that open connections as the wanted one does; None matches anything."""
+def open_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tracer:
+    """Return a tracer of at most `rate` packets a second that open a connection as `wanted` does, whose None matches anything.
+
+    `older`: see `trace_messages.Tracer`.
+    """
     rule = RuleBuilder(INET, [])
     rule.limit_family(wanted.family)
     for kind, number in ((Source, wanted.source), (Destination, wanted.destination)):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from netinit.base.errors import OptionError
-from netinit.base.net import Family, join_host, number_of, parse_address, text_of
+from netinit.base.net import Family, family_of, join_host, number_of, parse_address, text_of
 from netinit.options.kinds import PORT, quote_value
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
-DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}  # the default caller, from the documentation ranges (RFC 5737, RFC 3849)
-POD = {4: "192.0.2.10", 6: "2001:db8::10"}  # a pod whose addresses are unknown, from the same ranges
+# A pod, a caller and a server where none is known, from the documentation ranges (RFC 5737, RFC 3849).
+EXAMPLE_POD = {4: "192.0.2.10", 6: "2001:db8::10"}
+DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}
+ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}
+
+
+def stand_in(family: Family, addresses: Iterable[str] = ()) -> Surroundings:
+    """Surroundings of a pod of which at most the addresses are known."""
+    own = [number_of(address) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
+    return Surroundings(family=family, addresses=tuple([("eth0", address) for address in own]))
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:
@@ -101,7 +111,8 @@ def make_inbound(
     surroundings: Surroundings, source: str, destination: str, port: int, *, protocol: str = "tcp", interface: str = "",
     source_port: int = EPHEMERAL_PORT,
 ) -> Packet:  # fmt: skip
-    """The first packet of a connection from `source`, by default to the interface's own address."""
+    """The first packet of a connection from `source` (empty: an example), by default to the interface's own address."""
+    source = source or DEFAULT_CALLER[surroundings.family.version]
     interface = interface or (LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface)
     target = number_of(destination) if destination else surroundings.primary_address(interface)
     return Packet(

@@ -32,9 +32,9 @@ from netinit.rules.model import (
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.rules.targets import Drop, Jump, Tproxy
 from netinit.simulate import host
-from netinit.simulate.audit.subject import example_of
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.pod_rules import example_of
 from netinit.simulate.ruleset import (
     HookedChain,
     LoadedChain,

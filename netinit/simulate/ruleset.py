@@ -263,14 +263,17 @@ class Ruleset:
         )
 
 
-def combine_backends(backends: Mapping[str, Ruleset], first: str = "") -> Ruleset:
-    """Combine the rules of a kernel's backends into one ruleset; `first` is the backend of our rules, if known."""
+def join_backends(rulesets: Mapping[str, Mapping[Family, Ruleset]], family: Family, first: str = "") -> Ruleset:
+    """A family's rules of all of a kernel's backends as one ruleset; `first` is the backend of our rules, if known."""
+    held = {name: found[family] for name, found in rulesets.items() if family in found}
+    if not held:
+        return Ruleset(family)
     deciding = {
         name: ruleset
-        for name, ruleset in backends.items()
+        for name, ruleset in held.items()
         if any(chain.rules or chain.policy not in ("", ACCEPT) for chain in ruleset.chains)
     }
-    rest = deciding or dict(backends)
+    rest = deciding or held
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
     if not rest:

@@ -31,7 +31,7 @@ from netinit.simulate.ruleset import (
     LoadedRule,
     Ruleset,
     Tables,
-    combine_backends,
+    join_backends,
     list_reachable,
     load_plan,
     map_chains,
@@ -57,8 +57,7 @@ class KernelRules:
 
     def join(self, family: Family, source: str) -> Ruleset:
         """All rules that a family's packets meet; `source` is the backend of ours."""
-        held = {name: found[family] for name, found in self.rulesets.items() if family in found}
-        return replace(combine_backends(held, source), foreign=self.foreign[family])
+        return replace(join_backends(self.rulesets, family, source), foreign=self.foreign[family])
 
 
 def load_snapshot(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:

@@ -18,7 +18,7 @@ from netinit.options import Options, offline
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.audit.bypasses import audit
-from netinit.simulate.audit.subject import AuditSubject
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_plan
 
 POD = ("192.0.2.10", "2001:db8::10")
@@ -44,7 +44,7 @@ def measure(count: int) -> tuple[float, float, int]:
         family: Surroundings(family=family, addresses=(("eth0", number_of(address)),))
         for family, address in zip(FAMILIES, POD, strict=True)
     }
-    subject = AuditSubject("pod", rulesets, around, {"plan": options})
+    subject = PodRules(rulesets, around, {"plan": options})
     start = time.process_time()
     parts = sum(len(one.parts) for one in subject.partitions)
     divided = time.process_time()

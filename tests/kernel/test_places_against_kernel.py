@@ -35,7 +35,7 @@ from core import plan
 from netinit.base.net import FAMILIES
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import TABLES
-from netinit.simulate.ruleset import combine_backends, load_plan
+from netinit.simulate.ruleset import join_backends, load_plan
 from netinit.simulate.trace import UNKNOWN
 from programming import needs
 from strategies import made_options
@@ -69,8 +69,8 @@ def disagree(pod, places, wanted, theirs, attempts, counted):
         foreign = render_foreign(chosen, family).replace("*filter\n", f"*filter\n{policies}")
         empty = "".join(f"*{table}\nCOMMIT\n" for table in TABLES)
         pod.run([f"{other.replace('iptables', family.program)}-restore", "-w"], stdin=empty + foreign, check=True)
-        found = {ours: load_plan(wanted, family), other: read_counters(pod, other, family)}
-        rulesets[family] = combine_backends(found, ours)
+        found = {ours: {family: load_plan(wanted, family)}, other: {family: read_counters(pod, other, family)}}
+        rulesets[family] = join_backends(found, family, ours)
     talks = predict(rulesets, wanted, attempts)
     known = [number for number, talk in enumerate(talks) if talk.outcome != UNKNOWN]
     forget_connections(pod)

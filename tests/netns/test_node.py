@@ -18,7 +18,7 @@ import pytest
 
 from laboratory import NetworkNamespace, Pod, start_servers
 from netinit.base.net import IPV4
-from netinit.cli.rule_sources import LIVE, find_attached, find_rule_source
+from netinit.cli.rule_sources import LIVE, find_known, find_rule_source
 from netinit.node.decision import decide, read_pod
 from netinit.node.unix_server import open_socket
 from netinit.options import Options
@@ -127,7 +127,7 @@ def test_without_options_a_pod_is_verified_against_those_that_the_agent_recorded
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
     monkeypatch.setattr("netinit.node.settings.SOCKET", str(node.folder / "run" / "cni.sock"))
     asked = Options(netns=str(pod.path))
-    found = find_attached(asked)
+    found = find_known(asked)[0]
     assert found is not None
     assert verify(found.replace(netns=asked.netns)).differences == ()
     pod.run(["iptables", "-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15021", "-j", "RETURN"], check=True)
@@ -135,9 +135,9 @@ def test_without_options_a_pod_is_verified_against_those_that_the_agent_recorded
     assert (missing.kind, missing.rule) == ("missing", "-p tcp -m tcp --dport 15021 -j RETURN")
     source = find_rule_source(asked, LIVE)
     assert [text for text in source.warnings if "the agent's record would make" in text], source.warnings
-    assert find_attached(Options()) is None
+    assert find_known(Options())[0] is None
     with NetworkNamespace("other") as other:
-        assert find_attached(Options(netns=str(other.path))) is None
+        assert find_known(Options(netns=str(other.path)))[0] is None
 
 
 def test_del_without_a_namespace_or_after_it_is_gone_succeeds(node, api):

@@ -103,7 +103,7 @@ def explained(rule_source, one):
     about = inbound if one.inbound else outbound
     question = Question(to=probe.host, to_port=str(probe.port), udp=probe.udp, interface="", mark=0, **about)
     ((_, packet),) = make_packets(question, rule_source)
-    answer = answer_question(rule_source, packet).answer
+    answer = answer_question(rule_source.rules, packet).answer
     return f"proxy {answer.trace.redirect_port}" if answer.verdict == "captured" else answer.verdict
 
 

@@ -39,7 +39,7 @@ def test_without_a_tunnel_an_application_on_its_port_is_captured(pod, backend, m
     assert arrivals(pod, *itself) == [PROXY] * 2
     assert not apply_in(pod, without).changed
     with pod.entered():
-        (found,) = read_live(Options()).options.values()
+        (found,) = read_live(Options()).inferred.values()
     assert (found.options.tunnel_port, found.unread) == (0, ())
 
 

@@ -52,6 +52,7 @@ from netinit.simulate.draw import make_picture, render_dot, render_mermaid, rend
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.explain import explain
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing, load_plan
 from netinit.simulate.snapshot_rules import load_snapshot
 from randomness import some
@@ -145,9 +146,9 @@ def outputs(text, where="RETURN"):
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
         "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": to_json(explain_command.to_object(RuleSource({}, {}, {"iptables-nft": OPTIONS}, warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
+        "explain --json": to_json(explain_command.to_object(RuleSource(text, PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
         "verify": verify_command.render_text(report),
-        "verify --json": verify_command.render_json(report),
+        "verify --json": to_json(verify_command.to_plain(report)),
         "draw": render_text(picture),
         "draw --format dot": render_dot(picture),
         "draw --format mermaid": render_mermaid(picture),
@@ -226,8 +227,8 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     row = ProbeResult(Ask(OUTBOUND, IPV4, "tcp", text, text, "1.2.3.4", 80), text, text, right=False, because=text)
     probes = Probes((row,), (text,))
     shown = [
-        doctor.render_text(examined), doctor.render_json(examined), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
-        check_inject._table([verdict], webhooks=True), to_json(dataclasses.asdict(verdict)), verify_command.render_probes(probes), verify_command.render_json(None, probes),
+        doctor.render_text(examined), to_json(doctor.to_object(examined)), lint.render_text(tangled, [text]), *[findings.render(form, "lint", tangled, [text]) for form in ("json", "sarif", "github")],
+        check_inject._table([verdict], webhooks=True), to_json(dataclasses.asdict(verdict)), verify_command.render_probes(probes), to_json(verify_command.to_plain(None, probes)),
     ]  # fmt: skip
     for one in shown:
         assert not commands(one)

@@ -19,7 +19,7 @@ from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
 from netinit.rules.iptables.parse.__init__ import parse_rule
 from netinit.rules.model import NAT, OUTPUT
-from netinit.simulate.ruleset import ACCEPT, HookedChain, LoadedChain, LoadedRule, combine_backends, load_listing
+from netinit.simulate.ruleset import ACCEPT, HookedChain, LoadedChain, LoadedRule, join_backends, load_listing
 from randomness import SEED
 from rules_data import read_cases, read_options
 from strategies import made_any_options
@@ -135,8 +135,8 @@ def test_a_mark_of_a_nat_rule_does_not_keep_packets_from_later_nat_chains():
 
 def test_parts_of_rules_in_several_places_cover_everything_once_and_the_simulator_agrees(capsys):
     def check(texts, counted):
-        places = {name: load_listing(parse_listing(text), IPV4) for name, text in zip(("nft", "legacy"), texts, strict=True)}
-        joined = {IPV4: combine_backends(places)}
+        places = {name: {IPV4: load_listing(parse_listing(text), IPV4)} for name, text in zip(("nft", "legacy"), texts, strict=True)}
+        joined = {IPV4: join_backends(places, IPV4)}
         for partition in divide_all(joined, {IPV4: ROUTED[IPV4]}, free=False):
             counted["boxes"] += check_cover(partition)
             counted["parts"] += len(partition.parts)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_artefact, show_object
 from netinit.cli.audit.formats import render_markdown, render_page, render_text
 from netinit.cli.audit.report import Audited, examine, fails, list_issues, read_fail_on, to_object
 from netinit.cli.console import answer, color_option, count, note, warn
@@ -126,10 +126,10 @@ def command(
     if all_pods and (choice.pod or choice.live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
     rule_sources = _find_all(options) if all_pods else find_rule_sources(options, choice)
-    found = [examine(name, rule_source, assertions) for name, rule_source in rule_sources]
+    found = [examine(rule_source, assertions) for rule_source in rule_sources]
     if form in FORMATS:
         issues = [issue for one in found for issue in list_issues(one, accepted)]
-        show_artefact(render(form, "audit", issues, [one.name for one in found]))
+        show_artefact(render(form, "audit", issues, [one.source.name for one in found]))
     else:
         _show(found, form, full=full)
     return FOUND if any(fails(one, failing, accepted) for one in found) else 0
@@ -139,20 +139,20 @@ def _show(found: list[Audited], form: str, *, full: bool) -> None:
     objects = [to_object(one, full=full) for one in found]
     if form == TEXT:
         for one in found:
-            note(one.notes)
-            warn(one.warnings)
+            note(one.source.notes)
+            warn(one.source.warnings)
         answer(render_text(objects))
     elif form == JSON:
-        show_artefact(to_json(with_version({"pods": objects})))
+        show_object({"pods": objects})
     elif form == MARKDOWN:
         show_artefact(render_markdown(objects))
     else:
         show_artefact(render_page(objects, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())))
 
 
-def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
+def _find_all(options: Options) -> list[RuleSource]:
     """The live rules of every pod here that has any. Raises NetinitError if there is none."""
-    rule_sources: list[tuple[str, RuleSource]] = []
+    rule_sources: list[RuleSource] = []
     without = 0
     for pid, program in find_pods():
         name = f"pid {pid} ({program})"
@@ -161,8 +161,8 @@ def _find_all(options: Options) -> list[tuple[str, RuleSource]]:
         except NetinitError as error:
             warn([f"{name}: {error}"])
             continue
-        if rule_source.has_rules:
-            rule_sources.append((name, rule_source))
+        if rule_source.rules.has_rules():
+            rule_sources.append(replace(rule_source, name=name))
         else:
             without += 1
     if without:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import IPV6
 from netinit.cli.explain import shown_steps
 from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
 from netinit.cli.rule_sources import RuleSource, format_options
@@ -15,13 +14,9 @@ from netinit.options.kinds import quote_value
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.assertions import Assertion, Ruling, rule_on
 from netinit.simulate.audit.bypasses import Traffic, audit
-from netinit.simulate.audit.subject import AuditSubject, example_of
 from netinit.simulate.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet
-from netinit.simulate.ruleset import Ruleset
-
-if TYPE_CHECKING:
-    from netinit.inject.podfile import PodFacts
+from netinit.simulate.pod_rules import example_of
 
 Row = dict[str, Any]
 CAUSES = {  # an intent -> the cause in a sentence
@@ -35,42 +30,27 @@ HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The results for one pod: its traffic, the rulings on assertions, notes and warnings."""
+    """The results for one pod: its traffic under the rules of `source`, and the rulings on assertions."""
 
-    name: str
+    source: RuleSource
     traffic: tuple[Traffic, ...]
     rulings: tuple[Ruling, ...]
-    options: str
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-    facts: PodFacts | None = None
+
+    @property
+    def accepted(self) -> Mapping[str, str]:
+        """The codes of findings that the pod's annotation accepts, with reasons."""
+        return self.source.facts.accepted if self.source.facts else {}
 
 
-def subject_of(name: str, rule_source: RuleSource) -> AuditSubject:
-    """The subject to audit, without families in which the pod has no address."""
-    around = {
-        family: one for family, one in rule_source.surroundings.items() if any(interface != "lo" for interface, _ in one.addresses)
-    }
-    rulesets: dict[str, dict[Any, Ruleset]] = {source: dict(found) for source, found in rule_source.rulesets.items()}
-    return AuditSubject(
-        name, rulesets, around or rule_source.surroundings, rule_source.options, rule_source.origins, rule_source.wanted,
-        free=rule_source.routes_known is not True, has_tunnel=rule_source.facts is not None and rule_source.facts.has_tunnel is True,
-        shared_owners=rule_source.facts.shared_owners if rule_source.facts else (),
-        ipv4_first=replace(subject_of(name, rule_source.ipv4_first), families=(IPV6,)) if rule_source.ipv4_first else None,
-    )  # fmt: skip
-
-
-def examine(name: str, rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
+def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
-    subject = subject_of(name, rule_source)
-    made = next(iter(rule_source.options.values()), None)
-    options = format_options(made) if made else ""
-    traffic = audit(subject)
-    warnings = rule_source.warnings
-    if subject.is_of_another_mesh:
+    rules = rule_source.rules
+    traffic = audit(rules)
+    if rules.is_of_another_mesh:
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
-        warnings += (f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured",)
-    return Audited(name, traffic, rule_on(subject, assertions), options, rule_source.notes, warnings, rule_source.facts)
+        text = f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured"
+        rule_source = replace(rule_source, warnings=(*rule_source.warnings, text))
+    return Audited(rule_source, traffic, rule_on(rules, assertions))
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
@@ -85,26 +65,24 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
         for one in audited.rulings
         if one.holds is not True
     ]
-    own = audited.facts
-    named = [replace(one, pod=audited.name, file=own.file if own else "") for one in found]
-    return without_ignored(named, accepted, own.accepted if own else {})
+    file = audited.source.facts.file if audited.source.facts else ""
+    return without_ignored([replace(one, pod=audited.source.name, file=file) for one in found], accepted, audited.accepted)
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
     """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
-    codes = {*accepted, *(audited.facts.accepted if audited.facts else ())}
     kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
-    return any(CODES.get(kind) not in codes for kind in kinds_found)
+    return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
 
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
+    source, made = audited.source, audited.source.rules.made_by
     return {
-        "name": audited.name, "options": audited.options or None, "traffic": [_row(one, full=full) for one in shown],
-        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(audited.notes),
-        "warnings": list(audited.warnings),
+        "name": source.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
+        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.cli.console import answer, color_option, format_table
+from netinit.cli.console import answer_either, color_option, format_table
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -43,55 +43,35 @@ def command(options: CheckFlags) -> int:
     return check(options)
 
 
-def check(flags: CheckFlags) -> int:
-    """Print what the webhooks would do; return the exit code."""
+def check(flags: CheckFlags, *, manually: bool = False) -> int:
+    """Print what the webhooks would do, or `manually` what `netinit inject` would; return the exit code."""
     config = inject_inputs.read_config_with_warnings(flags)
     trees = list(inject_inputs.read_trees(flags))
     metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
     known = {string(item.get("name")): strings(item.get("labels")) for item in metadata}
-    given = _parse_labels(flags.labels) if flags.labels is not None else None
+    given = {} if manually else _parse_labels(flags.labels) if flags.labels is not None else None
     cluster = inject_inputs.Cluster(flags) if given is None and flags.uses_cluster else None
-    webhooks = _webhooks(flags.revision, config, trees, cluster)
-
+    webhooks = None if manually else _webhooks(flags.revision, config, trees, cluster)
     settings = inject_inputs.settings_of(flags)
 
-    def verdict(workload: Workload, namespace: str) -> Verdict:
+    def judge_one(workload: Workload) -> Verdict:
+        namespace = workload.namespace or flags.namespace or "default"
         own = given if given is not None else known.get(namespace)
         if own is None and cluster is not None:
             own = known[namespace] = cluster.namespace_labels(namespace)
         where = Namespace(name=namespace, labels=own)
         return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
 
-    return _show(flags, trees, verdict, webhooks=True)
-
-
-def explain(flags: CheckFlags) -> int:
-    """Print what `netinit inject` would do; return the exit code."""
-    config = inject_inputs.read_config_with_warnings(flags)
-    settings = inject_inputs.settings_of(flags)
-
-    def verdict(workload: Workload, namespace: str) -> Verdict:
-        return judge(workload, config, None, namespace=Namespace(name=namespace), settings=settings, lint=_lint)
-
-    return _show(flags, list(inject_inputs.read_trees(flags)), verdict, webhooks=False)
-
-
-def _show(
-    flags: CheckFlags, trees: list[tuple[str, Any]], verdict: Callable[[Workload, str], Verdict], *, webhooks: bool
-) -> int:
     verdicts = []
     selection = Selection(flags.select)
     for name, tree in trees:
         try:
-            chosen = [workload for workload in workloads(tree) if selection.takes(workload)]
-            verdicts += [verdict(one, one.namespace or flags.namespace or "default") for one in chosen]
+            verdicts += [judge_one(workload) for workload in workloads(tree) if selection.takes(workload)]
         except ParseError as error:
             raise ParseError(inject_inputs.in_file(name, error)) from error
     selection.check("the input")
-    if flags.as_json:
-        show_artefact(to_json(with_version({"objects": [dataclasses.asdict(one) for one in verdicts]})))
-    else:
-        answer(_table(verdicts, webhooks=webhooks))
+    found = {"objects": [dataclasses.asdict(one) for one in verdicts]}
+    answer_either(found, _table(verdicts, webhooks=not manually), as_json=flags.as_json)
     if any(one.error for one in verdicts):
         return REFUSED
     return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED

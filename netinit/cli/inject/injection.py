@@ -20,9 +20,9 @@ _EVERY = 0.2  # seconds
 def run(flags: InjectFlags) -> int:
     """Inject and return the exit code."""
     if flags.explain:
-        from netinit.cli.inject.check import explain
+        from netinit.cli.inject.check import check
 
-        return explain(flags)
+        return check(flags, manually=True)
     if flags.check_config:
         from netinit.cli.inject.check import check_config
 

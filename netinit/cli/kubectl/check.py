@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.audit.report import examine
-from netinit.cli.console import answer, format_table, note
+from netinit.cli.audit.report import examine, to_object
+from netinit.cli.console import answer_either, format_table
 from netinit.cli.kubectl.common_options import cluster_options
 from netinit.cli.kubectl.objects import ClusterPod, read_pods
 from netinit.cli.kubectl.program import Kubectl
 from netinit.cli.kubectl.sources import AgentSource, PodQuestion
-from netinit.cli.rule_sources import find_of_manifest
+from netinit.cli.rule_sources import find_planned
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
+from netinit.options import Options
 from netinit.simulate.audit import kinds
 
 Row = dict[str, Any]
@@ -47,11 +47,7 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
     meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
     agent = AgentSource(kubectl, agent_namespace)
     rows = _look_at_all(pods, agent, meshed)
-    if form == JSON:
-        show_artefact(to_json(with_version({"pods": rows, "notes": notes})))
-    else:
-        note(notes)
-        answer(render_rows(rows))
+    answer_either({"pods": rows, "notes": notes}, render_rows(rows), as_json=form == JSON, notes=notes)
     return DriftError.exit_code if any(row["rules"] == DIFFERENT for row in rows) else 0
 
 
@@ -137,10 +133,8 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
-            audited = examine(pod.title, find_of_manifest(facts), ())
-            kinds_found = [one.kind for one in audited.traffic]
-            rows = [{"kind": one.name, "by": one.intent, "title": one.title} for one in kinds_found]
-            seen[key] = _sum_up({"traffic": rows})
+            audited = examine(find_planned(Options(), facts), ())
+            seen[key] = _sum_up(to_object(audited, full=False))
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
     return seen[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 
 import click
@@ -12,7 +13,7 @@ from netinit.base.tree import mapping, string
 from netinit.cli.flags import Decorator, add_options, add_value, environment
 from netinit.cli.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.cli.kubectl.program import Kubectl
-from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, ManifestSource, PodSource
+from netinit.cli.kubectl.sources import AgentSource, EphemeralSource, LiveSource, ManifestSource, PodSource
 from netinit.inject.pod_options import find_init
 from netinit.options import Options
 
@@ -20,9 +21,14 @@ AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 
 
 def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
-    """The user's kubectl. Raises NetinitError if there is none."""
+    """The user's kubectl, on PATH. Raises NetinitError if there is none."""
+    environ = environment()
+    program = shutil.which("kubectl", path=environ.get("PATH", ""))
+    if not program:
+        raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
     flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
-    return Kubectl.find(tuple(flags), environment())
+    variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
+    return Kubectl(program, tuple(flags), variables)  # what is no UTF-8 is not passed on
 
 
 kubectl_options = add_value(
@@ -65,8 +71,12 @@ class Sources:
 
     def of(self, pod: ClusterPod) -> list[PodSource]:
         """The sources to ask about a pod, in order of preference."""
-        known: dict[str, PodSource] = {AGENT: self.agent, EPHEMERAL: self._ephemeral(pod), MANIFEST: ManifestSource()}
-        return list(known.values()) if self.chosen == AUTO else [known[self.chosen]]
+        return [*self.live(pod), *[ManifestSource()] * (self.chosen in (AUTO, MANIFEST))]
+
+    def live(self, pod: ClusterPod) -> list[LiveSource]:
+        """Those of them that see the pod itself."""
+        known: dict[str, LiveSource] = {AGENT: self.agent, EPHEMERAL: self._ephemeral(pod)}
+        return [source for name, source in known.items() if self.chosen in (AUTO, name)]
 
     def base(self, pod: ClusterPod) -> Options:
         """The options that a pod has from the configuration of its node's agent."""

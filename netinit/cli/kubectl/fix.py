@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
+from netinit.base.errors import DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
 from netinit.cli.console import answer, count, note
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.sources import ManifestSource, PodQuestion, PodSource, ask_first
+from netinit.cli.kubectl.sources import LiveSource, PodQuestion, ask_first, find_first
 from netinit.inject.podfile import read_object
 from netinit.options import Options
 
@@ -25,7 +25,7 @@ class PodState:
 
     pod: ClusterPod
     options: Options
-    source: PodSource
+    source: LiveSource
     differences: tuple[str, ...]
 
 
@@ -61,19 +61,11 @@ def _examine(pod: ClusterPod, sources: Sources) -> PodState:
     facts = read_object(pod.tree, sources.base(pod))
     if not facts.intercepted:
         raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
-    refused = []
-    for one in sources.of(pod):
-        if isinstance(one, ManifestSource):
-            continue
-        try:
-            return PodState(pod, facts.options, one, _compare(pod, facts.options, one))
-        except ClusterError as error:
-            refused.append(str(error))
-    raise ClusterError("; ".join(refused))
+    return find_first(sources.live(pod), pod, lambda one: PodState(pod, facts.options, one, _compare(pod, facts.options, one)))[0]
 
 
-def _compare(pod: ClusterPod, options: Options, source: PodSource) -> tuple[str, ...]:
-    found = ask_first([source], pod, PodQuestion("verify", ("--json",), options))
+def _compare(pod: ClusterPod, options: Options, source: LiveSource) -> tuple[str, ...]:
+    found = source.ask(pod, PodQuestion("verify", ("--json",), options))
     report = found.tree
     if report.get("ok") is True:
         return ()

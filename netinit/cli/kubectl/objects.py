@@ -27,13 +27,21 @@ _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/]{0,315}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class ClusterPod:
-    """A pod in the cluster; `tree` is the complete object."""
+    """A pod in the cluster; `tree` is the complete object.
+
+    `uids`: its UID and, for a static pod, the UID under which the runtime knows it. `account`: its service account.
+    `is_of_a_daemonset`: anybody can set a label, but the API server checks the owner.
+    """
 
     namespace: str
     name: str
     node: str
     phase: str
     addresses: tuple[str, ...]
+    uids: tuple[str, ...]
+    account: str
+    host_network: bool
+    is_of_a_daemonset: bool
     tree: Tree
 
     @property
@@ -42,32 +50,9 @@ class ClusterPod:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def uids(self) -> tuple[str, ...]:
-        """Its UID and, for a static pod, the UID under which the runtime knows it."""
-        metadata = mapping(self.tree.get("metadata"))
-        found = (string(metadata.get("uid")), strings(metadata.get("annotations")).get(_MIRROR, ""))
-        return tuple(uid for uid in found if _LABEL.fullmatch(uid))
-
-    @property
     def ended(self) -> bool:
         """Whether its containers, and thus its network, have terminated."""
         return self.phase in {"Succeeded", "Failed"}
-
-    @property
-    def host_network(self) -> bool:
-        """Whether it uses the node's network."""
-        return mapping(self.tree.get("spec")).get("hostNetwork") is True
-
-    @property
-    def account(self) -> str:
-        """Its service account."""
-        return string(mapping(self.tree.get("spec")).get("serviceAccountName"))
-
-    @property
-    def is_of_a_daemonset(self) -> bool:
-        """Whether a DaemonSet owns it: anybody can set a label, but the API server checks this."""
-        owners = sequence(mapping(self.tree.get("metadata")).get("ownerReferences"))
-        return any(mapping(owner).get("kind") == "DaemonSet" and mapping(owner).get("controller") is True for owner in owners)
 
 
 def check_name(value: Any, what: str) -> str:
@@ -83,10 +68,14 @@ def read_pod(tree: Any) -> ClusterPod:
     metadata, spec, status = (mapping(mapping(tree).get(part)) for part in ("metadata", "spec", "status"))
     node = string(spec.get("nodeName"))
     listed = [mapping(item).get("ip") for item in sequence(status.get("podIPs"))] or [status.get("podIP")]
+    uids = (string(metadata.get("uid")), strings(metadata.get("annotations")).get(_MIRROR, ""))
+    owners = [mapping(owner) for owner in sequence(metadata.get("ownerReferences"))]
     return ClusterPod(
         namespace=check_name(metadata.get("namespace"), "namespace"), name=check_name(metadata.get("name"), "pod"),
         node=check_name(node, "node") if node else "", phase=string(status.get("phase")),
-        addresses=tuple(read_addresses(map(string, listed))), tree=mapping(tree),
+        addresses=tuple(read_addresses(map(string, listed))), uids=tuple(uid for uid in uids if _LABEL.fullmatch(uid)),
+        account=string(spec.get("serviceAccountName")), host_network=spec.get("hostNetwork") is True,
+        is_of_a_daemonset=any(one.get("kind") == "DaemonSet" and one.get("controller") is True for one in owners), tree=mapping(tree),
     )  # fmt: skip
 
 

@@ -9,25 +9,24 @@ from dataclasses import dataclass
 
 import click
 
-from netinit.base.errors import ClusterError, NetinitError, OptionError
-from netinit.base.output import show_artefact, to_json, with_version
+from netinit.base.errors import ClusterError, OptionError
 from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, answer_either, note
 from netinit.cli.flags import add_options
 from netinit.cli.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations
 from netinit.cli.kubectl.objects import ClusterPod
-from netinit.cli.kubectl.program import describe_failure
+from netinit.cli.kubectl.program import describe_failure, read_json
 from netinit.cli.kubectl.sources import (
     EphemeralSource,
     LiveAnswer,
-    ManifestSource,
-    PodAnswer,
+    LiveSource,
     PodQuestion,
     PodSource,
     ask_first,
+    find_first,
 )
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
@@ -113,16 +112,14 @@ def _ask_all(verb: str, words: tuple[str, ...], sources: Sources, *, to: str, fo
     asked = [[PodQuestion(verb, (*to_one, *words), own) for to_one in to_each] for own in options]
     if sources.chosen in (AUTO, AGENT):
         sources.agent.prepare([(pod, question) for pod, questions in zip(pods, asked, strict=True) for question in questions])
-    statuses = [_ask(pod, questions, targets, sources.of(pod), as_json=as_json) for pod, questions in zip(pods, asked, strict=True)]
-    if as_json:
-        show_artefact(to_json(with_version({"pods": [one.tree for group in _group(statuses) for one in group]})))
-    else:
-        answer(lines(_arrange(statuses)))
+    statuses = [_ask(pod, questions, targets, sources.of(pod)) for pod, questions in zip(pods, asked, strict=True)]
+    groups = _group(statuses)
+    answer_either({"pods": [one.tree for group in groups for one in group]}, lines(_arrange(groups)), as_json=as_json)
     return max(one.code for one in statuses)
 
 
 def _ask(
-    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource], *, as_json: bool
+    pod: ClusterPod, questions: list[PodQuestion], targets: list[NamedDestination | None], sources: list[PodSource]
 ) -> _PodStatus:
     body: list[str] = []
     notes: dict[str, None] = {}
@@ -135,17 +132,9 @@ def _ask(
         body += [f"  to {target.title or 'the address'}, {target.endpoint}:"] if target else []
         body += [f"    {line}" for line in found.text]
         to = {"to": target.endpoint, "of": target.title or None} if target else {"to": None, "of": None}
-        answers.append(to | {"code": abs(found.code), "answer": _read(found) if as_json else None})
+        answers.append(to | {"code": abs(found.code), "answer": read_json(found.output)})
     tree = {"namespace": pod.namespace, "name": pod.name, "source": source, "notes": list(notes), "answers": answers}
     return _PodStatus(pod, tuple(body), max(one["code"] for one in answers), tree)
-
-
-def _read(found: PodAnswer) -> Tree | None:
-    """The answer as an object, or None; the notes then have the reason."""
-    try:
-        return found.tree
-    except ClusterError:
-        return None
 
 
 def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
@@ -155,16 +144,15 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
     return sorted(groups.values(), key=len)
 
 
-def _arrange(statuses: list[_PodStatus]) -> list[str]:
-    groups = _group(statuses)
+def _arrange(groups: list[list[_PodStatus]]) -> list[str]:
     printed: list[str] = []
     for group in groups:
         first = group[0]
         heads = [f"{one.pod.title}: {one.tree['source']}" for one in group]
         printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"]], *first.body]
         printed += [f"{head}: the same as of {first.pod.name}" for head in heads[1:]]
-    if len(statuses) > 1:
-        printed.append(f"{len(statuses)} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
+    if (number := sum(map(len, groups))) > 1:
+        printed.append(f"{number} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
     return printed
 
 
@@ -177,23 +165,17 @@ def _follow_one(verb: str, words: tuple[str, ...], sources: Sources, *, to: str,
         destination = find_destinations(sources.kubectl, to, pod.namespace)[0]
         words = ("--to", destination.endpoint, *words)
         note([f"{destination.title}: {destination.endpoint}"] if destination.title else [])
-    refused: list[str] = []
-    for source in sources.of(pod):
-        if isinstance(source, ManifestSource):
-            continue
+
+    def start(source: LiveSource) -> LiveAnswer:
         more = ["--format", "json"] if verb == "watch" else []
         if isinstance(source, EphemeralSource):
             is_bounded = verb == "trace" or any(word.partition("=")[0] == "--count" for word in words)
             more += ["--until-input"] if is_bounded else ["--until-input", "--count", str(MAX_LOOKS)]
-        question = PodQuestion(verb, (*words, *more))
-        try:
-            live = source.follow(pod, question)
-        except NetinitError as error:
-            refused.append(str(error))
-            continue
-        note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
-        return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
-    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+        return source.follow(pod, PodQuestion(verb, (*words, *more)))
+
+    live, refused = find_first(sources.live(pod), pod, start)
+    note([*refused, f"{pod.title}: {live.source}", "Ctrl-C ends it"])
+    return _follow(live, _make_show(verb, pod, form, everything="--all" in words))
 
 
 def _make_show(verb: str, pod: ClusterPod, form: str, *, everything: bool) -> Show:

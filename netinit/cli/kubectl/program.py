@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,15 +91,6 @@ class Kubectl:
     program: str
     flags: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def find(cls, flags: tuple[str, ...], environ: Mapping[str, str]) -> Kubectl:
-        """Find kubectl on PATH. Raises NetinitError if there is none."""
-        program = shutil.which("kubectl", path=environ.get("PATH", ""))
-        if not program:
-            raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
-        variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
-        return cls(program, flags, variables)  # what is no UTF-8 is not passed on
 
     def ask(self, *words: str) -> run.Finished:
         """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""

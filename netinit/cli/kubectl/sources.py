@@ -6,7 +6,8 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
 from netinit.base.sanitize import quote, shorten, split_message
@@ -252,22 +253,29 @@ class ManifestSource:
         return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 
 
-PodSource = AgentSource | EphemeralSource | ManifestSource
+LiveSource = AgentSource | EphemeralSource
+PodSource = LiveSource | ManifestSource
+Source = TypeVar("Source", bound=PodSource)
+Found = TypeVar("Found")
+
+
+def find_first(sources: Sequence[Source], pod: ClusterPod, ask: Callable[[Source], Found]) -> tuple[Found, tuple[str, ...]]:
+    """What the first source gives that does not refuse, and why earlier ones did. Raises ClusterError."""
+    refused: list[str] = []
+    for source in sources:
+        try:
+            return ask(source), tuple(refused)
+        except (ClusterError, ParseError) as error:
+            refused.append(str(error))
+        except NetinitError as error:  # a program that cannot be started
+            raise ClusterError(str(error)) from None
+    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
 
 
 def ask_first(sources: Sequence[PodSource], pod: ClusterPod, question: PodQuestion) -> PodAnswer:
     """The answer of the first source that has one, with notes on why earlier ones failed. Raises ClusterError."""
-    refused: list[str] = []
-    for source in sources:
-        try:
-            found = source.ask(pod, question)
-        except (ClusterError, ParseError) as error:
-            refused.append(str(error))
-            continue
-        except NetinitError as error:  # a program that cannot be started
-            raise ClusterError(str(error)) from None
-        return PodAnswer(found.code, found.output, (*refused, *found.notes), found.source)
-    raise ClusterError(f"{pod.title}: {'; '.join(refused)}")
+    found, refused = find_first(sources, pod, lambda source: source.ask(pod, question))
+    return replace(found, notes=(*refused, *found.notes))
 
 
 def _split_log(log: str) -> tuple[str, tuple[str, ...]]:

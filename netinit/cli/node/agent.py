@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from netinit.base.output import show, show_artefact, to_json, with_version
+from netinit.base.output import show
 from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.console import answer
+from netinit.cli.console import answer_either
 from netinit.cli.flags import FlagCommand, json_option, optional_packages
 from netinit.node.installer import Installer
 from netinit.node.settings import STATUS_FILE, AgentSettings, InstallSettings
@@ -63,10 +63,7 @@ def status(options: InstallSettings, as_json: bool) -> int:
     Only files are read: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is wrong.
     """
     found = gather(options, time.time())
-    if as_json:
-        show_artefact(to_json(with_version(found)))
-    else:
-        answer(render(found))
+    answer_either(found, render(found), as_json=as_json)
     return 1 if found["executable"] or found["entry"] or found["agent"] else 0
 
 

@@ -9,10 +9,9 @@ from contextlib import ExitStack
 import click
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tree import Tree, shown
-from netinit.cli.console import answer as show_answer
+from netinit.cli.console import answer_either
 from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -72,10 +71,7 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
     if not compared.pods:
         raise ParseError("-f: there are no pods, workloads or AdmissionReviews to compare")
     titles = [title for title, _ in sides]
-    if options.as_json:
-        show_artefact(to_json(_to_tree(compared, titles)))
-    else:
-        show_answer(_render(compared, titles))
+    answer_either(_to_tree(compared, titles), _render(compared, titles), as_json=options.as_json)
     return DIFFERENT if compared.different else EQUAL
 
 
@@ -185,4 +181,4 @@ def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
         for group in compared.groups()
     ]  # fmt: skip
     counts = {"pods": compared.pods, "different": compared.different, "undocumented": compared.undocumented}
-    return with_version({"left": titles[0], "right": titles[1], **counts, "groups": groups})
+    return {"left": titles[0], "right": titles[1], **counts, "groups": groups}

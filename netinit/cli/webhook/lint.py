@@ -9,13 +9,13 @@ from dataclasses import asdict
 import click
 
 from netinit.base.errors import OptionError, ParseError
-from netinit.base.output import show_artefact, to_json, with_version
 from netinit.base.sanitize import lines
-from netinit.base.tree import Tree, mapping, sequence
-from netinit.cli.console import answer
+from netinit.base.tree import Tree
+from netinit.cli.console import answer_either
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
+from netinit.inject.manifests import objects
 from netinit.webhook.linting import ERROR, InstallationFinding, lint
 
 
@@ -50,14 +50,12 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
 
 def show_findings(found: Sequence[InstallationFinding], *, as_json: bool) -> int:
     """Print each finding with its remedy, or as JSON; return the exit code, 1 if one is an error."""
-    if as_json:
-        show_artefact(to_json(with_version({"findings": [asdict(finding) for finding in found]})))
-    else:
-        printed = []
-        for finding in found:
-            printed.append(f"{'✘' if finding.severity == ERROR else '!'} {finding.subject}: {finding.message}")
-            printed.append(f"    remedy: {finding.remedy}{f' ({finding.page})' if finding.page else ''}")
-        answer(lines(printed or ["nothing found"]))
+    printed = []
+    for finding in found:
+        printed.append(f"{'✘' if finding.severity == ERROR else '!'} {finding.subject}: {finding.message}")
+        printed.append(f"    remedy: {finding.remedy}{f' ({finding.page})' if finding.page else ''}")
+    tree = {"findings": [asdict(finding) for finding in found]}
+    answer_either(tree, lines(printed or ["nothing found"]), as_json=as_json)
     return 1 if any(finding.severity == ERROR for finding in found) else 0
 
 
@@ -69,7 +67,5 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
             documents = goyaml.load_all(text)
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
-        for tree in documents:
-            items = sequence(mapping(tree).get("items")) if mapping(tree).get("kind") == "List" else [tree]
-            trees += [item for item in items if isinstance(item, dict)]
+        trees += [one for tree in documents for one in objects(tree) if isinstance(one, dict)]
     return trees

@@ -28,9 +28,9 @@ from netinit.options import Interception
 from netinit.options.kinds import quote_value, read_interface
 from netinit.rules.matches.packet import is_named
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.condition import Condition
 from netinit.simulate.explain import Explanation
+from netinit.simulate.pod_rules import PodRules, example_of
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, valued
@@ -243,7 +243,7 @@ class Ruling:
         return tuple(change for change in changes if change[1] in self.assertion.fates)
 
 
-def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
+def rule_on(subject: PodRules, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:
     """Prove or refute each assertion for all packets. Raises TooManyPartsError."""
     interfaces = frozenset[str]().union(*[one.interfaces for one in assertions])
     other = replace(subject.ipv4_first, interfaces=interfaces) if subject.ipv4_first else None
@@ -251,7 +251,7 @@ def rule_on(subject: AuditSubject, assertions: Sequence[Assertion]) -> tuple[Rul
     return tuple(_rule(asked, assertion) for assertion in assertions)
 
 
-def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
+def _rule(subject: PodRules, assertion: Assertion) -> Ruling:
     """Decide one assertion; None if it depends on whether the pod's first address is IPv4."""
     found = _rule_on_all(subject, subject, assertion)
     if subject.ipv4_first is None or assertion.version == IPV4.version:
@@ -262,7 +262,7 @@ def _rule(subject: AuditSubject, assertion: Assertion) -> Ruling:
     return replace(found if found.counterexample else other, holds=None, packets=found.packets)
 
 
-def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Assertion) -> Ruling:
+def _rule_on_all(subject: PodRules, explaining: PodRules, assertion: Assertion) -> Ruling:
     """Decide an assertion under the rules of `subject`; `explaining` explains the counterexample."""
     packets = 0
     doubt: Region | None = None
@@ -274,19 +274,18 @@ def _rule_on_all(subject: AuditSubject, explaining: AuditSubject, assertion: Ass
             if not region or part.verdict in assertion.fates:
                 continue
             if part.verdict != UNKNOWN:
-                return Ruling(assertion, holds=False, packets=packets, counterexample=explaining.explain(region))
+                return Ruling(assertion, holds=False, packets=packets, counterexample=explaining.explain(*example_of(region)))
             doubt = doubt or region
-    example = explaining.explain(doubt) if doubt else None
+    example = explaining.explain(*example_of(doubt)) if doubt else None
     return Ruling(assertion, holds=None if doubt else True, packets=packets, counterexample=example)
 
 
-def _select_packets(assertion: Assertion, space: Space, subject: AuditSubject) -> Region:
+def _select_packets(assertion: Assertion, space: Space, subject: PodRules) -> Region:
     """The packets of a space that an assertion is about."""
     if assertion.direction not in ("", space.direction) or assertion.version not in (0, space.family.version):
         return nothing(space)
     found = everything(space)
-    options = next(iter(subject.options.values()), None)
     for select, negated in assertion.conditions:
-        chosen = select(space, options)
+        chosen = select(space, subject.made_by)
         found = found - chosen if negated else found & chosen
     return found

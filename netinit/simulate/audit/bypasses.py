@@ -13,9 +13,9 @@ from netinit.rules.foreign_targets import Untrack
 from netinit.rules.matches.packet import Owner
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
-from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
 from netinit.simulate.explain import CONVERT
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
@@ -59,7 +59,7 @@ class Traffic:
     regions: tuple[Region, ...]
 
 
-def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
+def audit(subject: PodRules) -> tuple[Traffic, ...]:
     """Classify all traffic in the order of KINDS, with bypasses that exist only if the pod's first address is IPv4.
 
     Raises TooManyPartsError.
@@ -73,7 +73,7 @@ def audit(subject: AuditSubject) -> tuple[Traffic, ...]:
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
 
-def _audit(subject: AuditSubject) -> list[Traffic]:
+def _audit(subject: PodRules) -> list[Traffic]:
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
@@ -112,7 +112,7 @@ def _captured_at_first(partition: Partition) -> Region:
     return unite([nothing(space), *found]).ignoring(Dim.STATE) & valued(space, Dim.PROTOCOL, "tcp")
 
 
-def _sort(subject: AuditSubject, part: Part, captured: Region) -> Iterator[Piece]:
+def _sort(subject: PodRules, part: Part, captured: Region) -> Iterator[Piece]:
     """Split a part into pieces of one kind each; `captured` would be captured by nat."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
@@ -148,7 +148,7 @@ def _cause(part: Part) -> RuleHit | None:
     return part.cause or (untracking[-1] if untracking else None)
 
 
-def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece:
+def _captured(subject: PodRules, part: Part, cause: RuleHit | None) -> Piece:
     port = part.condition.redirect_port
     options = subject.options_of(part)
     own = (options.outbound_port, options.inbound_port, DNS_LISTENER) if options else ()
@@ -158,7 +158,7 @@ def _captured(subject: AuditSubject, part: Part, cause: RuleHit | None) -> Piece
     return Piece(kind, part.region, part, cause, label=cause.rules[0].label(subject.origins) if cause else "")
 
 
-def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
+def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | None) -> Iterator[Piece]:
     """Classify first packets that no rule captures."""
     space, origin = region.space, cause.rules[0].origin if cause else None
     if martian := region & martians(space):
@@ -175,7 +175,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
         yield Piece(kinds.LOCAL, inside, part, cause)
     handled = outside & valued(space, Dim.PROTOCOL, "tcp")  # what the proxy can handle: TCP, and DNS if it resolves names
     if handled and subject.is_of_another_mesh:
-        yield Piece(kinds.UNCAPTURED if cause or is_on(subject, space.family) else kinds.IPV6, handled, part, cause)
+        yield Piece(kinds.UNCAPTURED if cause or subject.has_rules(space.family) else kinds.IPV6, handled, part, cause)
     elif handled and not cause:
         yield from _uncaptured(subject, part, handled)
     elif cause and origin and not subject.is_of_another_mesh:
@@ -191,7 +191,7 @@ def _passing(subject: AuditSubject, part: Part, region: Region, cause: RuleHit |
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
 
-def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
+def _kind_of(subject: PodRules, cause: RuleHit, option: str) -> TrafficKind:
     """The kind of traffic that a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
@@ -200,16 +200,16 @@ def _kind_of(subject: AuditSubject, cause: RuleHit, option: str) -> TrafficKind:
     return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
 
 
-def _sharing(subject: AuditSubject, option: str) -> list[str]:
+def _sharing(subject: PodRules, option: str) -> list[str]:
     """Containers that run as the proxy's user or group."""
     return [name for name, owner in subject.shared_owners if owner.startswith(OF_THE_PROXY[option][0])]
 
 
-def _uncaptured(subject: AuditSubject, part: Part, streams: Region) -> Iterator[Piece]:
+def _uncaptured(subject: PodRules, part: Part, streams: Region) -> Iterator[Piece]:
     """Classify the first TCP packets of connections that no rule decides."""
     space = streams.space
-    others_on = any(is_on(subject, family) for family in subject.surroundings if family is not space.family)
-    if others_on and not is_on(subject, space.family):
+    others_on = any(subject.has_rules(family) for family in subject.hosts if family is not space.family)
+    if others_on and not subject.has_rules(space.family):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
     options = subject.options_of(part)
@@ -241,9 +241,9 @@ def _option_of(options: Interception | None, space: Space) -> str:
     return "outbound_cidrs" if options.outbound_cidrs != ALL else ""
 
 
-def _describe(subject: AuditSubject, pieces: tuple[Piece, ...]) -> Traffic:
+def _describe(subject: PodRules, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
-    who = merge_families(_name_all(pieces), len(subject.surroundings))
+    who = merge_families(_name_all(pieces), len(subject.hosts))
     directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     regions = unite_by_space(piece.region for piece in pieces)
@@ -277,7 +277,7 @@ def _because(piece: Piece) -> str:
     return piece.reason or piece.part.reason or omission or piece.kind.reason
 
 
-def _closes(subject: AuditSubject, piece: Piece) -> str:
+def _closes(subject: PodRules, piece: Piece) -> str:
     if subject.is_of_another_mesh:
         return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
     if piece.kind is kinds.UNCAPTURED:
@@ -292,9 +292,9 @@ def _closes(subject: AuditSubject, piece: Piece) -> str:
     return "; ".join(filter(None, (own, *_closed_by(subject, piece)))) or "not possible here: the layout has no option for it"
 
 
-def _closed_by(subject: AuditSubject, piece: Piece) -> Iterator[str]:
+def _closed_by(subject: PodRules, piece: Piece) -> Iterator[str]:
     """How options of the layout can end this kind of traffic."""
-    given = subject.options.get(piece.part.source or next(iter(subject.rulesets)), Interception())
+    given = subject.options_of(piece.part) or Interception()
     for flag in Interception.flags:
         kind, how = flag.closes
         if kind != piece.kind.name or not flag.applies_to(given.layout):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import IPV4, IPV6, text_of
 from netinit.simulate.audit.kinds import WHERE_IPV4_IS_FIRST
-from netinit.simulate.audit.subject import AuditSubject
 from netinit.simulate.audit.words import describe, merge_families
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
@@ -34,7 +34,7 @@ class FateChange:
     regions: tuple[Region, ...]
 
 
-def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
+def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
     """Find all packets that are treated differently or cannot be compared; an empty result proves equality.
 
     Both are evaluated on the host of `after`, and where --ipv6 auto depends on the pod's addresses, for both cases.
@@ -49,10 +49,10 @@ def find_changes_of_fate(before: AuditSubject, after: AuditSubject) -> tuple[Fat
     return (*found, *[replace(one, who=tuple(f"{who}, {WHERE_IPV4_IS_FIRST}" for who in one.who)) for one in others])
 
 
-def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
+def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
-    for space in make_spaces(rulesets, after.hosts, free=after.free):
+    for space in make_spaces(rulesets, after.audited, free=not after.routes_known):
         found = compare(before.divide(space), after.divide(space))
         changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
         implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
@@ -64,7 +64,7 @@ def _find(before: AuditSubject, after: AuditSubject) -> tuple[FateChange, ...]:
     changes = []
     for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
         regions = unite_by_space(one.region for one in alike)
-        who = merge_families([(describe(region), region.space.family) for region in regions], len(after.surroundings))
+        who = merge_families([(describe(region), region.space.family) for region in regions], len(after.hosts))
         changes.append(FateChange(direction, who, *fates, why, known, regions))
     return tuple(changes)
 
@@ -122,7 +122,7 @@ def _address(address: object) -> str:
     return "the interface's address" if address is PRIMARY else "the same address" if address is KEPT else "an unknown address"
 
 
-def _why(subject: AuditSubject, part: Part) -> str:
+def _why(subject: PodRules, part: Part) -> str:
     """The deciding rule and the option it comes from."""
     cause = part.cause
     return (cause.rules[0].why(subject.origins) or str(cause)) if cause else ""

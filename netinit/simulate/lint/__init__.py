@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from netinit.base.net import IPV4, IPV6, Family, lists_port, number_of
+from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, SettledOptions
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
-from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.endpoints import POD, make_outbound
+from netinit.simulate.endpoints import EXAMPLE_POD, make_outbound, stand_in
 from netinit.simulate.engine import simulate
 from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, inspect_options, inspect_tunnel
 from netinit.simulate.ruleset import Ruleset, load_plan
@@ -76,7 +75,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Connections of the proxy that are redirected to its own outbound port."""
     for family, ruleset in rulesets.items():
-        hosts = (_ELSEWHERE[family], POD[family.version], family.loopback.partition("/")[0])
+        hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
                 message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever"
@@ -87,7 +86,7 @@ def _redirect(
     options: Options, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
 ) -> Iterator[tuple[str, str, int]]:
     """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
-    around = Surroundings(family=ruleset.family, addresses=(("eth0", number_of(POD[ruleset.family.version])),))
+    around = stand_in(ruleset.family)
     proxies = [(f"uid {uid}", uid, 0) for uid in options.proxy_uids]
     if known := options.traits.proxy_mark:
         proxies = [(f"mark {known:#x}", 0, known)]

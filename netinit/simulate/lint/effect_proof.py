@@ -12,13 +12,12 @@ from functools import cache
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, number_of
+from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of
 from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.rules.layouts import plan
-from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.endpoints import POD
+from netinit.simulate.endpoints import stand_in
 from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.symbolic.hook_walk import divide
@@ -41,8 +40,7 @@ class Prover:
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
         self.divide = cache(lambda given, space: divide(space, self._load(given).get(space.family)))
-        around = {one: Surroundings(family=one, addresses=(("eth0", number_of(POD[one.version])),)) for one in FAMILIES}
-        self.spaces = make_spaces((self._load(options),), around, free=True)
+        self.spaces = make_spaces((self._load(options),), {one: stand_in(one) for one in FAMILIES}, free=True)
 
     def differences(self, one: SettledOptions, other: SettledOptions, family: Family | None = None) -> Iterator[Divergence]:
         """Packets that two sets of options treat differently; none is a proof."""

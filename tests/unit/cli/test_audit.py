@@ -13,6 +13,7 @@ from core import parse_listing
 from netinit.base.net import IPV4
 from netinit.cli.audit.report import examine, to_object
 from netinit.cli.rule_sources import RuleSource
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing
 from schemas import check_schema
 
@@ -101,15 +102,15 @@ def test_every_pod_of_a_manifest_is_audited(run, tmp_path):
 
 
 def test_live_rules_without_known_options_have_none_in_the_answer():
-    audited = examine("Pod x", RuleSource({"iptables-nft": {}}, {IPV4: around(IPV4)}), ())
+    audited = examine(RuleSource("Pod x", PodRules({"iptables-nft": {}}, {IPV4: around(IPV4)})), ())
     assert to_object(audited, full=False)["options"] is None
 
 
 def test_foreign_rules_are_audited_with_every_port_that_they_redirect_to():
     rules = [f"-A {chain} -p tcp -j REDIRECT --to-ports {port}" for chain, port in (("PREROUTING", 4143), ("OUTPUT", 4140))]
     listing = parse_listing("\n".join(["*nat", ":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", *rules, "COMMIT", ""]))
-    audited = examine("Pod x", RuleSource({"iptables-nft": {IPV4: load_listing(listing, IPV4)}}, {IPV4: around(IPV4)}), ())
-    assert audited.warnings == ("no rules of netinit here: what foreign rules redirect to port 4140, 4143 counts as captured",)
+    audited = examine(RuleSource("Pod x", PodRules({"iptables-nft": {IPV4: load_listing(listing, IPV4)}}, {IPV4: around(IPV4)})), ())
+    assert audited.source.warnings == ("no rules of netinit here: what foreign rules redirect to port 4140, 4143 counts as captured",)
 
 
 @pytest.mark.parametrize(("sentence", "code"), [("outbound tcp not by proxy not to pod is captured", 0), ("tcp is captured", 4)])
@@ -184,8 +185,8 @@ def test_markdown_has_a_table_for_each_pod_and_no_markup_of_others(run, tmp_path
 
 @pytest.mark.parametrize(("others", "told"), [((), ""), (((2, "sh"), (3, "sh")), "2 network namespaces of this node without any rule: not of a mesh")])
 def test_what_has_no_rules_on_a_node_is_counted_only_where_there_is_any(run, monkeypatch, others, told):
-    made = {1: RuleSource({}, {}), **{pid: RuleSource({}, {}) for pid, _ in others}}
-    monkeypatch.setattr(RuleSource, "has_rules", property(lambda one: one is made[1]))
+    made = {1: RuleSource("", PodRules({}, {})), **{pid: RuleSource("", PodRules({}, {})) for pid, _ in others}}
+    monkeypatch.setattr(PodRules, "has_rules", lambda one: one is made[1].rules)
     monkeypatch.setattr("netinit.cli.audit.command.find_pods", lambda: [(1, "envoy"), *others])
     monkeypatch.setattr("netinit.cli.audit.command.find_rule_source", lambda options, _: made[options.pid])
     done, tree = ask(run, "--all-pods", "--json")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from netinit.cli.rule_sources import find_attached
+from netinit.cli.rule_sources import find_known
 from netinit.inject.podfile import read_pods
 from netinit.options import Options
 
@@ -16,8 +16,8 @@ def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypa
     for name in [one for one in sys.modules if one.startswith("netinit.node")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    assert find_attached(Options()) is None
-    assert find_attached(Options(netns="/proc/self/ns/net")) is None
+    assert find_known(Options())[0] is None
+    assert find_known(Options(netns="/proc/self/ns/net"))[0] is None
 
 
 @pytest.mark.parametrize(("annotations", "is_ambient"), [

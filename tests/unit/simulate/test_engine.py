@@ -15,7 +15,7 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
-from netinit.simulate.ruleset import combine_backends, load_listing, with_plan
+from netinit.simulate.ruleset import join_backends, load_listing, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 from sweeps import together
 
@@ -587,7 +587,7 @@ def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
 def beside(to="1.2.3.4", port=80, **places):
     """What happens to a connection of this host under the rules of several places; a policy is given as (rules, policies)."""
     texts = {name: text if isinstance(text, tuple) else (text, ()) for name, text in places.items()}
-    ruleset = combine_backends({name: rules(text, policies=policies) for name, (text, policies) in texts.items()})
+    ruleset = join_backends({name: {IPV4: rules(text, policies=policies)} for name, (text, policies) in texts.items()}, IPV4)
     return simulate(make_outbound(POD, to, port, uid=1000, gid=1000), ruleset, POD)
 
 
@@ -627,13 +627,13 @@ def test_a_drop_wins_in_any_order_and_a_mark_may_not():
 
 def test_places_without_a_rule_or_a_policy_leave_the_others_alone():
     alone = rules(REDIRECTS)
-    assert combine_backends({"legacy": rules("filter OUTPUT"), "nft": alone}) is alone
+    assert join_backends({"legacy": {IPV4: rules("filter OUTPUT")}, "nft": {IPV4: alone}}, IPV4) is alone
 
 
 def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     ours = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9")
     theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j RETURN\nfilter OUTPUT -p udp -j DROP")
-    made = with_plan(combine_backends({"nft": ours, "legacy": theirs}), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
+    made = with_plan(join_backends({"nft": {IPV4: ours}, "legacy": {IPV4: theirs}}, IPV4), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED
 

@@ -12,7 +12,8 @@ import pytest
 from core import settled
 from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.cli.doctor import render_json, render_text
+from netinit.base.output import with_version
+from netinit.cli.doctor import render_text, to_object
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
 from netinit.options import Options, offline
@@ -198,7 +199,7 @@ def test_what_was_not_tried_is_not_claimed():
 
 
 def test_json_says_the_same():
-    answer = json.loads(render_json(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
+    answer = with_version(to_object(examination(findings=(Symptom(ERROR, "users", "wrong", "do this"),))))
     check_schema(answer, "doctor")
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
     assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": {"works": True, "cause": None}, "owner": {"works": False, "cause": "no"}}

@@ -12,8 +12,8 @@ from audits import SIDECAR, subject_of
 from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan, settled
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.bypasses import audit
-from netinit.simulate.audit.subject import AuditSubject, is_on
 from netinit.simulate.audit.words import _few, _list, merge_families
+from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing
 
 BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "local"]
@@ -96,12 +96,12 @@ def test_an_option_makes_its_bypass(more, kind, who):
 def test_groups_that_are_excluded_are_a_bypass(variable, value):
     options = settled(Options.from_argv(["--ipv6=on", *SIDECAR.split()], {variable: value}))
     made = plan(options)
-    found = AuditSubject("pod", {"plan": {IPV4: load_plan(made, IPV4)}}, {IPV4: around(IPV4)}, {"plan": options})
+    found = PodRules({"plan": {IPV4: load_plan(made, IPV4)}}, {IPV4: around(IPV4)}, {"plan": options})
     assert "group" in named(bypasses(audit(found)))
 
 
 def listed(text):
-    return AuditSubject("pod", {"iptables-nft": {IPV4: load_listing(parse_listing(text), IPV4)}}, {IPV4: around(IPV4)})
+    return PodRules({"iptables-nft": {IPV4: load_listing(parse_listing(text), IPV4)}}, {IPV4: around(IPV4)})
 
 
 SENDS_AWAY = """*nat
@@ -162,7 +162,7 @@ def test_what_such_rules_let_pass_that_is_not_tcp_names_the_rule():
 
 def test_what_such_rules_leave_of_a_family_is_ipv6_that_is_not_captured():
     rulesets = {family: load_listing(parse_listing(OF_ANOTHER_MESH if family is IPV4 else ""), family) for family in FAMILIES}
-    rows = bypasses(audit(AuditSubject("pod", {"iptables-nft": rulesets}, {family: around(family) for family in FAMILIES})))
+    rows = bypasses(audit(PodRules({"iptables-nft": rulesets}, {family: around(family) for family in FAMILIES})))
     assert {row.who for row in rows if row.kind is kinds.IPV6} == {("IPv6: TCP in",), ("IPv6: TCP out",)}
 
 
@@ -179,7 +179,7 @@ def places(**ports):
     """A pod where several places redirect all TCP, each to its port."""
     listings = {name: SENDS_AWAY.format(rules=f"-A OUTPUT -p tcp -j REDIRECT --to-ports {port}") for name, port in ports.items()}
     rulesets = {name: {IPV4: load_listing(parse_listing(text), IPV4)} for name, text in listings.items()}
-    return AuditSubject("pod", rulesets, {IPV4: around(IPV4)})
+    return PodRules(rulesets, {IPV4: around(IPV4)})
 
 
 def test_rules_in_two_places_that_disagree_about_packets_are_unknown():
@@ -197,21 +197,22 @@ def test_a_policy_alone_in_another_place_drops_what_ours_would_capture():
     made = plan(options)
     theirs = load_listing(parse_listing("*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT DROP [0:0]\nCOMMIT\n"), IPV4)
     rulesets = {"nftables": {IPV4: load_plan(made, IPV4)}, "iptables-nft": {IPV4: theirs}}
-    rows = audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)}, {"nftables": options}))
+    rows = audit(PodRules(rulesets, {IPV4: around(IPV4)}, {"nftables": options}))
     made_here = [row for row in rows if row.directions == ("outbound",)]
     assert {row.kind for row in made_here} == {kinds.DROPPED}
     assert any("the policy of iptables-nft's filter OUTPUT is DROP" in row.because[0] for row in made_here)
 
 
-def test_a_pod_without_rules_is_uncaptured_altogether():
-    rows = bypasses(audit(AuditSubject("pod", {"plan": {}}, {family: around(family) for family in (IPV4, IPV6)})))
+@pytest.mark.parametrize("rulesets", [{"plan": {}}, {}])
+def test_a_pod_without_rules_is_uncaptured_altogether(rulesets):
+    rows = bypasses(audit(PodRules(rulesets, {family: around(family) for family in (IPV4, IPV6)})))
     assert [row.kind.name for row in rows if row.kind.intent == kinds.CONFIGURATION] == ["uncaptured", "uncaptured"]
 
 
 def test_what_a_table_looks_at_that_nobody_here_can_read_is_unknown():
     made = plan(Options.from_argv(["--ipv6=off", *SIDECAR.split()], {}))
     rulesets = {"plan": {IPV4: replace(load_plan(made, IPV4), unread=("nft table inet theirs",))}}
-    rows = bypasses(audit(AuditSubject("pod", rulesets, {IPV4: around(IPV4)})))
+    rows = bypasses(audit(PodRules(rulesets, {IPV4: around(IPV4)})))
     assert [(row.kind, row.directions) for row in rows] == [(kinds.UNKNOWN, ("inbound",)), (kinds.UNKNOWN, ("outbound",))]
     assert all("nft table inet theirs" in row.because[0] for row in rows)
 
@@ -219,7 +220,7 @@ def test_what_a_table_looks_at_that_nobody_here_can_read_is_unknown():
 def test_an_ambient_pod_passes_nothing_by_that_is_not_by_design_but_the_node_proxys_mark():
     made = plan(options := settled(Options.from_argv(["--layout=ambient", "--ipv6=on"], {})))
     rulesets = {"plan": {family: load_plan(made, family) for family in FAMILIES}}
-    rows = bypasses(audit(AuditSubject("pod", rulesets, {family: around(family) for family in FAMILIES}, {"plan": options})))
+    rows = bypasses(audit(PodRules(rulesets, {family: around(family) for family in FAMILIES}, {"plan": options})))
     assert [row.kind.name for row in rows if row.kind.intent != kinds.DESIGN] == ["mark"]
     assert {"proxy", "probes", "tunnel", "local"} <= set(named(rows))
 
@@ -234,5 +235,5 @@ def test_names_are_listed_up_to_a_number_and_families_are_named_where_they_diffe
 
 def test_a_family_is_on_where_it_has_a_rule():
     subject = listed("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j RETURN\nCOMMIT\n")
-    assert (is_on(subject, IPV4), is_on(subject, IPV6)) == (True, False)
-    assert not is_on(listed("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"), IPV4)
+    assert (subject.has_rules(IPV4), subject.has_rules(IPV6)) == (True, False)
+    assert not listed("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n").has_rules(IPV4)

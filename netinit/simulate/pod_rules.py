@@ -1,4 +1,4 @@
-"""The audited rules, their host and options, and the partition of all packets under them."""
+"""A pod's rules, their host and options, and the partition of all packets under them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from netinit.base.net import FAMILIES, IPV6, Family, number_of
+from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
-from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.simulate.endpoints import DEFAULT_CALLER, ELSEWHERE, EPHEMERAL_PORT
 from netinit.simulate.explain import Explanation, explain
-from netinit.simulate.ruleset import Ruleset, combine_backends
+from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Part, Partition
@@ -19,39 +20,61 @@ from netinit.simulate.symbolic.regions import Region
 from netinit.simulate.symbolic.space import INBOUND, Dim, Space, packet_of
 from netinit.simulate.trace import CAPTURED
 
-ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}  # a server outside the pod, from the documentation ranges (RFC 5737, RFC 3849)
 USUAL_PORTS = (8080, 443, 80, 53)
 MAX_TRIED = 8  # intervals in which an example is searched
 SOMEONE = 1000  # any user other than the proxy's
 
 
 @dataclass(frozen=True)
-class AuditSubject:
-    """The rules to audit, by backend and family, with their host.
+class PodRules:
+    """A pod's rules, planned or live, by backend (planned: `plan`) and family, with the host that they are on.
 
-    `options`: those inferred, by backend; `wanted`: those that should apply; `origins`: where an option was set if
-    not by a flag. `free`: the host's routes are unknown. `has_tunnel`: the pod's proxy listens on the HBONE port.
-    `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules
-    for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
+    `options`: what made each backend's rules, as far as known, ours first; `wanted`: what should have; `origins`: where an
+    option was set if not by a flag. `has_tunnel`: the pod's proxy listens on the HBONE port. `shared_owners`: containers with
+    the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules for a pod whose first address is IPv4, if
+    --ipv6 auto decides differently for it.
     """
 
-    name: str
     rulesets: Mapping[str, Mapping[Family, Ruleset]]
     surroundings: Mapping[Family, Surroundings]
     options: Mapping[str, SettledOptions] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
     wanted: SettledOptions | None = None
-    free: bool = True
+    origins: Mapping[str, str] = field(default_factory=dict)
+    routes_known: bool = False  # the destination alone determines the outgoing interface
+    snapshot: Snapshot | None = None  # what live rules were read from
     has_tunnel: bool = False
     shared_owners: tuple[tuple[str, str], ...] = ()
-    families: tuple[Family, ...] = FAMILIES
-    ipv4_first: AuditSubject | None = None
+    ipv4_first: PodRules | None = None
+    families: tuple[Family, ...] = FAMILIES  # that the partitions are of
     interfaces: frozenset[str] = frozenset()  # asked about, in addition to those in rules
 
     @property
+    def place(self) -> str:
+        """The backend of our rules, or else the first one; empty without any."""
+        return next(iter((*self.options, *self.rulesets)), "")
+
+    @property
+    def made_by(self) -> SettledOptions | None:
+        """The options behind our rules; None if unknown."""
+        return next(iter(self.options.values()), None)
+
+    @cached_property
     def hosts(self) -> Mapping[Family, Surroundings]:
-        """The surroundings of the audited families."""
-        return {family: one for family, one in self.surroundings.items() if family in self.families}
+        """The surroundings of the families in which the pod has an address, or else of all."""
+        addressed = {
+            family: one for family, one in self.surroundings.items() if any(name != LOOPBACK_DEVICE for name, _ in one.addresses)
+        }
+        return addressed or self.surroundings
+
+    @property
+    def audited(self) -> Mapping[Family, Surroundings]:
+        """Those of the families that the partitions are of."""
+        return {family: one for family, one in self.hosts.items() if family in self.families}
+
+    def has_rules(self, *families: Family) -> bool:
+        """Whether a chain of these families (default: any) has a rule."""
+        chosen = [found[one] for found in self.rulesets.values() for one in families or FAMILIES if one in found]
+        return any(chain.rules for ruleset in chosen for chain in ruleset.chains)
 
     @cached_property
     def is_of_another_mesh(self) -> bool:
@@ -62,37 +85,33 @@ class AuditSubject:
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of all packets, for both families and directions."""
-        spaces = make_spaces(tuple(self.rulesets.values()), self.hosts, free=self.free, interfaces=self.interfaces)
+        spaces = make_spaces(tuple(self.rulesets.values()), self.audited, free=not self.routes_known, interfaces=self.interfaces)
         return tuple(self.divide(space) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
         """Partition the packets of one space."""
         return divide(space, self.join(space.family))
 
-    def join(self, family: Family) -> Ruleset | None:
-        """The rules of a family from all backends, ours first; None if there are none."""
-        places = {source: found[family] for source, found in self.rulesets.items() if family in found}
-        return combine_backends(places, next(iter(self.options), "")) if places else None
+    def join(self, family: Family) -> Ruleset:
+        """The rules of a family from all backends, ours first."""
+        return join_backends(self.rulesets, family, next(iter(self.options), ""))
 
     def options_of(self, part: Part) -> SettledOptions | None:
         """The options behind the rules that decide a part, or else our own."""
-        source = part.source or next(iter(self.options), "")
-        return self.options.get(source)
+        return self.options.get(part.source) if part.source else self.made_by
 
-    def explain(self, region: Region) -> Explanation:
-        """Explain a typical packet of the region, and what would change its verdict."""
-        packet, around = example_of(region)
-        ruleset = self.join(packet.family) or Ruleset(packet.family)
-        made = next(iter(self.options.values()), None)
-        found = explain(packet, ruleset, around, options=made, wanted=self.wanted, origins=self.origins)
+    def explain(self, packet: Packet, around: Surroundings) -> Explanation:
+        """Explain what happens to a packet, and what would change it."""
+        ruleset = self.join(packet.family)
+        found = explain(packet, ruleset, around, options=self.made_by, wanted=self.wanted, origins=self.origins)
         if self.ipv4_first and packet.family is IPV6:
-            return found.unless_ipv4_is_first(self.ipv4_first.explain(region))
+            return found.unless_ipv4_is_first(self.ipv4_first.explain(packet, around))
         return found
 
-    def on_host(self, surroundings: Mapping[Family, Surroundings], *, free: bool) -> AuditSubject:
+    def on_host(self, surroundings: Mapping[Family, Surroundings], *, routes_known: bool) -> PodRules:
         """The same rules on another host."""
-        other = self.ipv4_first.on_host(surroundings, free=free) if self.ipv4_first else None
-        return replace(self, surroundings=surroundings, free=free, ipv4_first=other)
+        other = self.ipv4_first and self.ipv4_first.on_host(surroundings, routes_known=routes_known)
+        return replace(self, surroundings=surroundings, routes_known=routes_known, ipv4_first=other)
 
 
 def example_of(region: Region) -> tuple[Packet, Surroundings]:
@@ -118,9 +137,3 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
 def _hosts(region: Region, name: str) -> tuple[int, ...]:
     """Addresses in the region, but not the first of a network."""
     return tuple(low + 1 for low, high in region.reach(name)[:MAX_TRIED] if low < high)
-
-
-def is_on(subject: AuditSubject, family: Family) -> bool:
-    """Whether a family has any rule."""
-    return any(chain.rules for found in subject.rulesets.values() if family in found for chain in found[family].chains)
-
