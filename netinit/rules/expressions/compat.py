@@ -53,7 +53,11 @@ def encode_rule(matches: Sequence[Match], target: Target, family: Family, commen
         for match in [one for one in matches if isinstance(one, kind)]:
             writer.write(match)
     for module in split_modules(matches):
-        writer.write_extension(module)
+        if all(one.compat and getattr(form, one.compat) for one in module):
+            for one in sorted(module, key=_order):
+                one.express(writer)
+        else:
+            writer.add_struct(b"match", module[0].struct(*module[1:]))
     if comment:
         writer.add_struct(b"match", pad_comment(comment))
     writer.count()
@@ -82,14 +86,6 @@ class _CompatWriter(RuleBuilder):
             self._protocol = "" if condition.negated else condition.name
         else:
             condition.express(self)
-
-    def write_extension(self, matches: list[Match]) -> None:
-        """Write the matches of one module."""
-        if all(one.compat and getattr(self._form, one.compat) for one in matches):
-            for match in sorted(matches, key=_order):
-                match.express(self)
-        else:
-            self.add_struct(b"match", matches[0].struct(*matches[1:]))
 
 
 def _order(match: Match) -> tuple[bool, int]:
