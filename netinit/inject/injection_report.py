@@ -74,18 +74,18 @@ def judge(
     if workload.bare:
         reason = "it has no pod spec: there is nothing to inject"
         return Verdict(**of_workload, injected=False, reason=reason, chain=(StepResult("pod", "decided", reason),))
-    pod = workload.pod() if webhooks is None else workload.created_pod()
     if webhooks is None:
+        pod, selected = workload.pod(), True
         decision = decide_manually(pod, namespace.name, config)
-        injected, reason = decision.inject, decision.reason
-        of_workload["chain"] = (StepResult(decision.step.value, "decided", reason),)
+        of_workload["chain"] = (StepResult(decision.step.value, "decided", decision.reason),)
         of_workload["remedies"] = _remedies_of(decision, may_opt_out=not config.classic)
     else:
+        pod = workload.created_pod()
         decision = decide(pod, namespace.name, config)
-        fired, fields = _ask_webhooks(pod, webhooks, namespace, decision)
+        selected, fields = _ask_webhooks(pod, webhooks, namespace, decision)
         of_workload |= fields
-        injected = fired and decision.inject
-        reason = decision.reason if fired else "no webhook selects the pod"
+    injected = selected and decision.inject
+    reason = decision.reason if selected else "no webhook selects the pod"
     try:
         result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner) if injected else None
         outcome = _outcome(pod, result, lint)

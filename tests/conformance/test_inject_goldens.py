@@ -51,7 +51,7 @@ def assert_idempotent(pod, result, inject):
     """
     before = read_status(pod)
     again = inject(result)
-    if before and "istio-proxy" in before.added["containers"] and find(result["spec"].get("initContainers"), "istio-proxy"):
+    if before and "istio-proxy" in before["containers"] and find(result["spec"].get("initContainers"), "istio-proxy"):
         result, again = again, inject(again)
     assert_same(again, result)
 

@@ -119,7 +119,6 @@ def test_splitting_a_stream_loses_no_letter(lines, ended):
     text = "\n".join(lines) + ("\n" if ended and lines else "")
     documents = split(text)
     assert "".join(document.separator + document.text for document in documents) == text
-    assert [document.number for document in documents] == list(range(1, len(documents) + 1))
 
 
 LABELS = st.dictionaries(NAMES, st.sampled_from(["", "1", "2"]), max_size=4)
