@@ -34,12 +34,11 @@ from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.trace import Trace, TraceStep
-from netinit.simulate.trace_alignment import FOREIGN, KERNEL_ONLY, PREDICTED_ONLY, AlignedTrace, align, describe_end
+from netinit.simulate.trace_alignment import FOREIGN, SAID, AlignedTrace, align, describe_end
 from netinit.simulate.verdict_counters import Place, count_rules
 
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
-SIGNS = {KERNEL_ONLY: "!", PREDICTED_ONLY: "✘", FOREIGN: "?"}
-SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
+SIGNS = dict(zip(SAID, ("!", "✘", "?"), strict=True))
 ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
 _MAX_READS = 5  # attempts to read rules that keep changing
 

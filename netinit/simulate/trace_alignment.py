@@ -14,6 +14,7 @@ from netinit.simulate.ruleset import LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, VANISHED, Trace, TraceStep
 
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"  # who reports a rule
+SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
 AS_KNOWN = "its connection was known before, so that NAT is not asked again"
 INCOMPLETE = "some events of the kernel were lost, so that this is not the whole way"
 _SAME = {REFUSED: DROPPED}
@@ -78,10 +79,10 @@ def align(observed: Trace, predicted: Trace) -> AlignedTrace:
     of_nat = not any(one.table == NAT for one in met) and all(line.table == NAT for line, _ in wrong)
     if wrong and not differences and of_nat:
         return AlignedTrace(lines, agrees=True, notes=(AS_KNOWN,))
-    differences = [_describe(*line) for line in wrong] + differences
+    told = [f"rule {step.place[-1]} of {step.table} {step.chain} ({step.hook}) was {SAID[kind]}" for step, kind in wrong]
     if observed.reason:
         return AlignedTrace(lines, None, notes=(observed.reason,))
-    return AlignedTrace(lines, not differences, tuple(differences))
+    return AlignedTrace(lines, not (told or differences), (*told, *differences))
 
 
 def rules_of(ruleset: Ruleset, table: str, chain: str) -> dict[int, LoadedRule]:
@@ -125,11 +126,3 @@ def _lines(observed: Trace, met: list[TraceStep], expected: list[TraceStep]) -> 
             yield missing.pop(0)[1]
         yield replace(one, outcome=""), KERNEL_ONLY if expected_at is None else BOTH
     yield from [line for _, line in missing]
-
-
-def _describe(line: TraceStep, kind: str) -> str:
-    hook, table, chain, number = line.place
-    rule = f"rule {number} of {table} {chain} ({hook})"
-    if kind == KERNEL_ONLY:
-        return f"{rule} was met, and not predicted"
-    return f"{rule} was predicted, and not met"

@@ -75,7 +75,7 @@ class _SentenceReader:
 
     def __init__(self, text: str, line: int) -> None:
         self._text = " ".join(text.split())
-        self._words = self._text.replace(",", " , ").split()
+        self._words = [*self._text.replace(",", " , ").split(), ""]  # with one that no word of the grammar is
         self._at = 0
         self._line = line
         self._interfaces: set[str] = set()
@@ -86,7 +86,7 @@ class _SentenceReader:
         family = self._take_one(tuple(_FAMILIES))
         protocol = self._take_one(_PROTOCOLS)
         conditions: list[tuple[Select, bool]] = []
-        while self._peek() != "is":
+        while self._words[self._at] != "is":
             negated = self._take_one(("not",)) == "not"
             conditions.append((self._condition(self._need(_STARTS if negated else (*_STARTS, "not", "is"))), negated))
         if protocol not in ("", "traffic"):
@@ -98,7 +98,7 @@ class _SentenceReader:
         fates = {self._need(FATES)}
         while self._take_one(("or",)):
             fates.add(self._need(FATES))
-        if self._at < len(self._words):
+        if self._words[self._at]:
             raise self._wrong("the end")
         allowed = frozenset({*FATES} - fates if negated else fates)
         version, interfaces = _FAMILIES.get(family, 0), frozenset(self._interfaces)
@@ -162,11 +162,8 @@ class _SentenceReader:
             found.append(read())
         return tuple(found)
 
-    def _peek(self) -> str:
-        return self._words[self._at] if self._at < len(self._words) else ""
-
     def _take_one(self, words: tuple[str, ...]) -> str:
-        if self._peek() not in words:
+        if self._words[self._at] not in words:
             return ""
         self._at += 1
         return self._words[self._at - 1]
@@ -178,7 +175,7 @@ class _SentenceReader:
         return found
 
     def _next(self, wanted: str) -> str:
-        if not self._peek():
+        if not self._words[self._at]:
             raise self._wrong(wanted)
         self._at += 1
         return self._words[self._at - 1]
@@ -187,7 +184,7 @@ class _SentenceReader:
         """The error for the next word, or for one `back` words earlier."""
         at = self._at - back
         place = f"line {self._line}, " if self._line else ""
-        what = f"word {at + 1}, {quote_value(self._words[at])}" if at < len(self._words) else "at the end"
+        what = f"word {at + 1}, {quote_value(self._words[at])}" if self._words[at] else "at the end"
         return OptionError(f"--assert: {place}{what}: expected {wanted} (in {quote_value(self._text)})")
 
 
