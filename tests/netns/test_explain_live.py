@@ -211,8 +211,9 @@ def test_what_a_foreign_table_does_is_part_of_the_answer(pod, case):
     table, chain, other = FOREIGN_TABLES[case]
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
     pod.run(["nft", f"table {table} {{ chain mine {{ {chain} }}; }}"], check=True)
-    for direction, words in {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}.items():
-        told = explain(pod, *words)
+    asked = {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}
+    for direction in choose([*other, *asked][:1], [*asked]):
+        told = explain(pod, *asked[direction])
         assert told["verdict"] == other.get(direction, "captured"), told["sentence"]
         if told["verdict"] in ("dropped", "unknown"):
             assert f"nft table {table}" in told["sentence"]

@@ -49,13 +49,11 @@ PAIRS = [
 HAND_OVERS = choose(
     [
         ("iptables-legacy", "iptables-nft", "TPROXY"),
-        ("iptables-nft", "libiptc", "TPROXY"),
+        ("iptables-nft", "libiptc", "REDIRECT"),
         ("libiptc", "nftables", "TPROXY"),
-        ("nftables", "iptables-legacy with sets", "TPROXY"),
+        ("nftables", "iptables-legacy with sets", "REDIRECT"),
         ("iptables-legacy with sets", "iptables-nft with sets", "TPROXY"),
-        ("iptables-nft with sets", "iptables-legacy", "TPROXY"),
-        ("iptables-nft", "iptables-nft with sets", "REDIRECT"),
-        ("iptables-legacy", "nftables", "REDIRECT"),
+        ("iptables-nft with sets", "iptables-legacy", "REDIRECT"),
     ],
     [(*pair, mode) for pair in PAIRS for mode in MODES],
 )
