@@ -160,7 +160,7 @@ def test_a_rule_of_others_that_equals_one_of_another_layout_stays(pod, backend):
     """One of the three by which the classic layout refuses IPv6, beside a chain of ours in the same table."""
     needs(backend)
     add_foreign_rules(pod, variant_of(backend))
-    check_contract(pod, Options(outbound_cidrs="*", reject_quic=True, ipv6="on", backend=backend), OTHERS)
+    check_contract(pod, Options(outbound_cidrs="*", reject_quic=True, ipv6="on", backend=backend), choose(OTHERS[:1], OTHERS))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
