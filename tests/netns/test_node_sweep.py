@@ -20,6 +20,7 @@ from netinit.options import Options
 from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod, record
 from programming import apply_in, check_same, differences_in, state
 from randomness import some
+from sweeps import choose
 
 V4 = {"address": "10.77.0.2/24"}
 DAEMON_SET_PATH = f"/apis/apps/v1/namespaces/netinit-system/daemonsets/{DAEMON_SET}"
@@ -333,7 +334,7 @@ def test_a_sweep_of_many_pods_is_cheap(api, tmp_path, require_netns):
 # ---- pods that a mesh's ambient agent programmed
 
 
-@pytest.mark.parametrize(("words", "annotation"), [((), "true"), (("--redirect-dns",), ""), ((), "")], ids=["annotated", "DNS", "no DNS"])
+@pytest.mark.parametrize(("words", "annotation"), [((), "true"), *choose([], [(("--redirect-dns",), "")]), ((), "")])
 def test_a_pod_of_an_ambient_mesh_is_known_by_its_annotation_and_its_rules_are_looked_after(api, tmp_path, pod, runtime, words, annotation):
     """Whether the mesh captures DNS and IPv6 stands nowhere in the pod: what is there counts, if it is whole."""
     words = ["--redirect-dns"] if annotation else words

@@ -59,7 +59,7 @@ HAND_OVERS = choose(
 )
 WITHOUT_LIBIPTC = [backend for backend in BACKENDS if backend != "libiptc"]  # which takes longest, and goes back as iptables-legacy does
 FIRST_RUNS = choose(
-    [(backend, MODES[number % 2]) for number, backend in enumerate(WITHOUT_LIBIPTC)],
+    [(backend, MODES[number % 2]) for number, backend in enumerate(WITHOUT_LIBIPTC[2:], 1)],  # those with sets do all that those without do
     [(backend, mode) for backend in BACKENDS for mode in MODES],
 )
 
