@@ -16,7 +16,7 @@ PACKAGE := $(VENV)/.installed# with the tools of development
 E2E := $(VENV)/.installed-e2e
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
-JOBS ?= $(shell echo $$(($$(nproc) * 4)))# tests at the same time: many wait for the kernel
+JOBS ?= $(shell echo $$(($$(nproc) * 3)))# tests at the same time: many wait for the kernel
 export PATH := $(PATH):/usr/sbin:/sbin
 
 # What `lint` looks at is looked at side by side; all else follows one after the other.

@@ -65,6 +65,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()  # what is garbage by now stays, too, and is little: to look for it takes a sixth of a worker's start
+        gc.set_threshold(20_000, 20, 20)  # else a test that parses the whole package spends a third of its time on garbage
         gc.enable()
 
 

@@ -10,7 +10,7 @@ from sweeps import choose
 FOLDER = Path(__file__).parent / "golden" / "rules"
 BEHAVIOURS = sorted(path.name for path in FOLDER.iterdir())
 THIRDS = [choose(BEHAVIOURS[part::3], BEHAVIOURS) for part in range(3)]  # for three tests that share them
-SAMPLE = choose(BEHAVIOURS[::6], BEHAVIOURS)  # for what loads each in a kernel or walks over all its packets
+SAMPLE = choose(BEHAVIOURS[::12], BEHAVIOURS)  # for what loads each in a kernel or walks over all its packets
 NOBODY = {"ENVOY_USER": "no-such-user"}  # the default users do not hang on this machine's
 
 

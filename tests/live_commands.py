@@ -54,7 +54,7 @@ class Connection(NamedTuple):
 
 
 Answer = tuple[bool, str]
-PARTS = (("explain", "audit"), ("verify without flags", "diff", "doctor"), ("sweep", "apply"))  # what is asked beside verify, in parts of equal length
+PARTS = (("explain", "audit"), ("verify without flags", "sweep"), ("diff",), ("doctor",), ("apply",))  # what is asked beside verify
 EVERYTHING = tuple(one for part in PARTS for one in part)
 
 

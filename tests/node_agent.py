@@ -129,7 +129,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                         self.wfile.write(json.dumps(change).encode() + b"\n")
                         self.wfile.flush()
                     at += 1
-                time.sleep(0.01)
+                with api.changed:
+                    api.changed.wait_for(lambda: at < len(api.changes) or api.closed, 0.1)  # noqa: B023
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - the library's names
 
@@ -147,6 +148,7 @@ class Api:
         self.away, self.closed = threading.Event(), False
         self.refusal = 0  # the status that every request gets
         self.lock = threading.Lock()
+        self.changed = threading.Condition()
 
     def __enter__(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -158,6 +160,8 @@ class Api:
 
     def __exit__(self, *_):
         self.closed = True
+        with self.changed:
+            self.changed.notify_all()
         self.server.shutdown()
         self.server.server_close()
 
@@ -180,7 +184,9 @@ class Api:
     def tell(self, about, kind, tree):
         """Who watches hears of it; so does who listed before and watches only now: the version is the number of changes so far."""
         told = {**tree, "metadata": {**tree["metadata"], "resourceVersion": str(len(self.changes) + 1)}}
-        self.changes.append((about, {"type": kind, "object": told}))
+        with self.changed:
+            self.changes.append((about, {"type": kind, "object": told}))
+            self.changed.notify_all()
         return told
 
     def answer(self, method, path, body, query):
@@ -292,14 +298,15 @@ class Node:
         return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
 
     def until(self, holds, what, seconds=240):
-        end = time.monotonic() + seconds
+        end, pause = time.monotonic() + seconds, 0.02
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 raise AssertionError(f"the agent ended ({self.process.returncode}):\n{self.log.read_text()[-3000:]}")
             with contextlib.suppress(OSError):
                 if holds():
                     return
-            time.sleep(0.02)
+            time.sleep(pause)
+            pause = min(1.2 * pause, 0.1)  # most of `holds` ask the agent, which costs both of them milliseconds
         raise AssertionError(f"not within {seconds} s: {what}\n{self.log.read_text()[-3000:]}")
 
     def get(self, path):

@@ -11,10 +11,16 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 APART = ("tests/netns/", "tests/kernel/", "tests/conformance/test_ambient.py", "tests/property/test_s")
-TOGETHER = (  # beginnings of names, each of which is one unit
-    "tests/netns/test_bypass_attempts.py",  # all share a pod of each mode and backend
-    "tests/netns/test_node.py", "tests/netns/test_node_sweep.py", "tests/netns/test_node_clock.py",  # an agent takes two processes
-    "tests/netns/test_peers_options.py::test_what_becomes_of_new_connections",  # the machine has one log
+TOGETHER = (  # beginnings of names: what begins with one of a line is one unit
+    ("tests/netns/test_bypass_attempts.py",),  # all share a pod of each mode and backend
+    # These share a pod, which each test would make anew between tests of other files.
+    ("tests/netns/test_many_networks.py",), ("tests/netns/test_cgroup_programs.py",), ("tests/netns/test_verify.py",), ("tests/netns/test_helm_test.py",),
+    ("tests/kernel/test_nft_equivalence.py",),
+    # An agent takes two processes; a worker that starts one has compiled the plugin, and has a process that forks agents.
+    ("tests/netns/test_node.py", "tests/netns/test_node_clock.py"),
+    ("tests/netns/test_node_sweep.py",),
+    ("tests/netns/test_node_watch.py", "tests/netns/test_node_run.py", "tests/netns/test_node_outside.py"),
+    ("tests/netns/test_peers_options.py::test_what_becomes_of_new_connections",),  # the machine has one log
 )  # fmt: skip
 # What takes longest, by the beginnings of the tests' names.
 FIRST = (
@@ -33,7 +39,7 @@ class Scheduler(LoadScopeScheduling):
     """pytest-xdist's own for files, with those tests apart that share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
-        whole = next((one for one in TOGETHER if nodeid.startswith(one)), None)
+        whole = next((beginnings[0] for beginnings in TOGETHER if nodeid.startswith(beginnings)), None)
         return whole or (nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0])
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:

@@ -9,6 +9,7 @@ from netinit.base.net import FAMILIES
 from netinit.options import Options
 from programming import VARIANTS, apply_in, differences_in, listing, load, needs, run_tool
 from rules_data import read_cases, read_options
+from sweeps import choose
 
 pytestmark = pytest.mark.netns
 
@@ -66,7 +67,7 @@ OTHERWISE = {"dns-uid-gid", "drop-invalid", "tproxy"}
 def test_native_tables_of_istio_are_as_planned_and_stay_as_they_are(conformance, require_netns):
     needs("nftables")
     other = set()
-    for case in read_cases(conformance):
+    for number, case in enumerate(read_cases(conformance)):
         options = read_options(case, backend="nftables", istio_exact=True)
         options = options if case["ipv6"] else options.replace(ipv6="inet")
         with Pod() as pod:
@@ -78,6 +79,8 @@ def test_native_tables_of_istio_are_as_planned_and_stay_as_they_are(conformance,
             before = pod.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout
             apply_in(pod, options)
             assert pod.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout == before, case["name"]
+            if number % choose(3, 1):
+                continue
             without = run_tool(pod, "verify")
             assert without.returncode == 0, (case["name"], without.stdout)
             assert "foreign" not in run_tool(pod, "audit").stdout, case["name"]

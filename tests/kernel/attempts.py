@@ -38,7 +38,7 @@ from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from randomness import SEED
 from strategies import PORTS
 
-CONNECTIONS = int(os.environ.get("NETINIT_CONNECTIONS", "300"))  # for each dialect
+CONNECTIONS = int(os.environ.get("NETINIT_CONNECTIONS", "150"))  # for each dialect
 BATCH = 25
 SILENCE = 0.3  # seconds after which nobody answers
 # Where a busy machine gets further chances: less than the second after which TCP sends its first packet once more, of which

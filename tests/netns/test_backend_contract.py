@@ -133,7 +133,7 @@ def test_every_case_of_istio_keeps_the_contract(conformance, pod, backend):
     add_foreign_rules(pod, variant_of(backend))
     paths = sorted((conformance / "rules").glob("*.json"))
     place = BACKENDS.index(backend)
-    for number, path in enumerate(paths[-3:] if backend == "libiptc" else choose(paths[place :: 2 * len(VARIANTS)], paths)):
+    for number, path in enumerate(paths[-3:] if backend == "libiptc" else choose(paths[place :: 4 * len(VARIANTS)], paths)):
         case = json.loads(path.read_text().replace("java", "4001").replace("ftp", "4002"))
         options = Options.from_argv(case["argv"], case["env"]).replace(
             backend=backend, ipv6="on" if case["ipv6"] else "off", dns_servers=tuple(case["dns_servers"])
@@ -160,7 +160,7 @@ def test_a_rule_of_others_that_equals_one_of_another_layout_stays(pod, backend):
     """One of the three by which the classic layout refuses IPv6, beside a chain of ours in the same table."""
     needs(backend)
     add_foreign_rules(pod, variant_of(backend))
-    check_contract(pod, Options(outbound_cidrs="*", reject_quic=True, ipv6="on", backend=backend), OTHERS)
+    check_contract(pod, Options(outbound_cidrs="*", reject_quic=True, ipv6="on", backend=backend), choose(OTHERS[:1], OTHERS))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

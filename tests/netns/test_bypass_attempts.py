@@ -32,7 +32,7 @@ from bypass_world import (
     World,
 )
 from programming import needs
-from sweeps import choose
+from sweeps import choose, together
 
 TURNS = itertools.cycle(BACKENDS)
 
@@ -82,17 +82,17 @@ def check(world: World, attempt: Attempt, version: int, expected: tuple[str, ...
     assert found in expected, f"{attempt.what} (IPv{version}, {world.mode}, {world.backend}): {found}, and must be: {' or '.join(expected)}"
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(bypass_inbound.ATTEMPTS, exact=False))
+@together(("attempt", "mode", "backend", "version", "expected"), cases(bypass_inbound.ATTEMPTS, exact=False))
 def test_a_peer_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases(APPLICATIONS, exact=False))
+@together(("attempt", "mode", "backend", "version", "expected"), cases(APPLICATIONS, exact=False))
 def test_an_application_does_not_get_past_the_proxy(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=False), attempt, version, expected)
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *APPLICATIONS), exact=True))
+@together(("attempt", "mode", "backend", "version", "expected"), cases((*bypass_inbound.ATTEMPTS, *APPLICATIONS), exact=True))
 def test_istios_own_rules_let_it_past(require_netns, worlds, attempt, mode, backend, version, expected):
     check(enter(worlds, mode, backend, exact=True), attempt, version, expected)
 
@@ -104,7 +104,7 @@ def cases_of_layouts() -> list:
     return [pytest.param(*place, id="-".join((place[0].what, *place[1:]))) for place in places]
 
 
-@pytest.mark.parametrize(("attempt", "mode", "backend"), cases_of_layouts())
+@together(("attempt", "mode", "backend"), cases_of_layouts())
 def test_nobody_gets_past_the_proxy_in_another_layout(require_netns, worlds, attempt, mode, backend):
     """More is captured there, or has no address: ::6 is the current layout's alone."""
     for version in attempt.versions:

@@ -51,7 +51,7 @@ def unordered(text: str) -> list[str]:
     return sorted(forget_priority(text).splitlines())
 
 
-@backends
+@in_turn("backend", BACKENDS[::-1])  # test_backend_contract.py tries all
 def test_a_first_run_a_second_another_choice_and_the_removal_keep_the_contract(require_netns, backend):
     """Both families, among foreign rules: apply, apply again, verify, reconcile to TPROXY with DNS, remove."""
     plain, more = (options_of(backend, words) for words in (REDIRECT, TPROXY))

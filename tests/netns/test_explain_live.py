@@ -213,8 +213,9 @@ def test_what_a_foreign_table_does_is_part_of_the_answer(pod, case):
     table, chain, other = FOREIGN_TABLES[case]
     apply_in(pod, Options.from_argv([*SIDECAR, "--backend", "iptables-nft", "--ipv6", "on"]))
     pod.run(["nft", f"table {table} {{ chain mine {{ {chain} }}; }}"], check=True)
-    for direction, words in {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}.items():
-        told = explain(pod, *words)
+    asked = {"outbound": ("--to", f"{OUTSIDE}:80"), "inbound": ("inbound", "--to-port", "80")}
+    for direction in choose([*other, *asked][:1], [*asked]):
+        told = explain(pod, *asked[direction])
         assert told["verdict"] == other.get(direction, "captured"), told["sentence"]
         if told["verdict"] in ("dropped", "unknown"):
             assert f"nft table {table}" in told["sentence"]
@@ -238,8 +239,9 @@ def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answer
     with Pod(interfaces=("eth1",)) as pod:
         start_servers(pod)
         apply_in(pod, Options.from_argv([*SIDECAR, "-c", "eth1"]))
-        assert explain(pod, *words)["verdict"] == "captured"
-        assert run_tool(pod, "audit", "--live", "--assert", asserted).returncode == 0
+        if way in choose(["by the source"], WAYS):
+            assert explain(pod, *words)["verdict"] == "captured"
+            assert run_tool(pod, "audit", "--live", "--assert", asserted).returncode == 0
         for line in ("ip route add default via 10.78.0.1 dev eth1 table 100", command):
             pod.run(["sh", "-c", line], check=True)
         ends = [pod.probe([Probe(OUTSIDE, 80, uid=1000, gid=1000, **probe)])[0].server for _ in range(3)]

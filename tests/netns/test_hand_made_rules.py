@@ -8,6 +8,7 @@ from lab_probes import Probe
 from laboratory import Pod, start_servers
 from netinit.lab import APP_ID
 from programming import arrivals, needs, run_tool
+from sweeps import choose
 
 OPTIONS = ("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "off", "--istio-exact")
 HAND_MADE = {
@@ -27,7 +28,7 @@ def test_every_live_command_names_one_foreign_rule(backend, require_netns):
         assert arrivals(pod, Probe("203.0.113.7", 80, uid=APP_ID, gid=APP_ID)) == [("proxy", 15001)]
         pod.run(["sh", "-ec", command], check=True)
         assert arrivals(pod, Probe("203.0.113.7", 80, uid=APP_ID, gid=APP_ID)) == [("outside", 80)]
-        for options in ((), OPTIONS, (*OPTIONS, "--backend", backend)):
+        for options in choose(((), (*OPTIONS, "--backend", backend)), ((), OPTIONS, (*OPTIONS, "--backend", backend))):
             verified = run_tool(pod, "verify", *options)
             lines = verified.stdout.splitlines()
             assert (verified.returncode, lines[0].partition("  (")[0], len(lines)) == (3, f"extra: {named}", 2), verified.stdout
@@ -38,7 +39,7 @@ def test_every_live_command_names_one_foreign_rule(backend, require_netns):
         audited = run_tool(pod, "audit", "--live")
         assert "1 because of foreign rules" in audited.stdout, audited.stdout
         assert "203.0.113.7" in audited.stdout
-        for options in ((), OPTIONS):
+        for options in choose([OPTIONS], [(), OPTIONS]):
             compared = run_tool(pod, "diff", "--live", *options)
             assert (compared.returncode, "1 kind of packets is treated differently" in compared.stdout) == (3, True), compared.stdout + compared.stderr
         drawn = run_tool(pod, "draw", "--live")

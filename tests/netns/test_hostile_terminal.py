@@ -15,7 +15,7 @@ import prefork
 from hostile_texts import commands
 from netinit.cli.console import STYLES
 from programming import FOLDERS, REDIRECT, TOOL, VARIANTS, needs, run_tool
-from sweeps import choose
+from sweeps import choose, crossed
 
 TITLE = "\x1b]0;pwned\x07"
 CLEAR = f"{TITLE}\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"
@@ -141,11 +141,11 @@ def in_terminal(pod, words):
     return b"".join(parts).decode()
 
 
-@pytest.mark.parametrize("name", ["\x1b[2Jx", "x\npods work", "x\rnetinit: ok", "\u202ex"])
-def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name):
+@crossed(name=["\x1b[2Jx", "x\npods work", "x\rnetinit: ok", "\u202ex"], more=[(), ("--json",)])
+def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name, more):
     holder = hold_lock(pod, name)
     try:
-        told = [run_tool(pod, "apply", *RULES, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *RULES), run_tool(pod, "doctor", "--json", *RULES)]
+        told = [run_tool(pod, "apply", *RULES, "--lock-timeout", "100ms"), run_tool(pod, "doctor", *more, *RULES)]
     finally:
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
@@ -153,6 +153,9 @@ def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name):
         assert not commands(done.stdout)
         assert not commands(done.stderr, "\n\t")
         assert f"process {holder} (" in done.stdout + done.stderr, "the holder is not named, so this shows nothing"
+    if more:
+        json.loads(told[1].stdout)
+        return
     *lines, last = told[1].stdout.splitlines()
     assert last.startswith("pods will")
     assert not [line for line in lines if line.startswith(("pods ", "netinit:"))], "a line of the process's making"

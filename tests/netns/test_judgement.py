@@ -101,7 +101,7 @@ def test_packets_alone_change_no_judgement(backend, require_netns):
         pod.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize(("what", "commands", "backend", "options"), choose(SITUATIONS[::4], SITUATIONS), ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(("what", "commands", "backend", "options"), choose(SITUATIONS[::8], SITUATIONS), ids=lambda one: one if isinstance(one, str) else "")
 def test_a_look_with_a_judgement_finds_what_a_look_without_finds(what, commands, backend, options, require_netns):
     needs(backend)
     pod = programmed(backend, options)

@@ -32,8 +32,8 @@ from programming import (
 )
 from sweeps import choose
 
-KILLS = choose(18, 200)
-KILLS_OF_PYTHON = choose(6, 20)
+KILLS = choose(12, 200)
+KILLS_OF_PYTHON = choose(4, 20)
 
 
 @pytest.mark.timeout(400)

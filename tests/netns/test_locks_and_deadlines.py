@@ -28,6 +28,7 @@ from netinit.base.net import IPV4
 from netinit.kernel import namespaces, open_pod, read_text, run
 from netinit.options import Options
 from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
+from sweeps import choose, crossed
 
 LEGACY = (*REDIRECT, "--backend", "iptables-legacy")
 ODD_LOCKS = {
@@ -41,8 +42,7 @@ ODD_LOCKS = {
 # Lock files
 
 
-@pytest.mark.parametrize("kind", ODD_LOCKS)
-@pytest.mark.parametrize("backend", ["iptables-legacy", "libiptc"])
+@crossed(kind=ODD_LOCKS, backend=["iptables-legacy", "libiptc"])
 def test_a_lock_file_that_is_none_is_refused_by_name_and_nothing_is_changed(pod, tmp_path, kind, backend):
     needs(backend)
     path = tmp_path / "lock"
@@ -220,8 +220,7 @@ def gone(folder):
     return False
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("place", ["inside", "outside"])
+@crossed(how=[signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], place=["inside", "outside"])
 def test_programs_die_with_the_run_that_started_them_and_free_its_locks(tmp_path, pod, how, place):
     needs("iptables-nft")
     words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--force-apply"]
@@ -308,7 +307,7 @@ def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
     assert "2096-" in refused.stderr, "the log tells the wall clock's time"
 
 
-@pytest.mark.parametrize("limit", [f"--nofile={number}" for number in range(5, 16)])
+@pytest.mark.parametrize("limit", [f"--nofile={number}" for number in range(5, 16, choose(2, 1))])
 def test_with_few_descriptors_a_run_does_all_or_says_what_it_lacks(pod, limit):
     needs("iptables-nft")
     clean = state(pod)

@@ -17,7 +17,7 @@ from laboratory import Pod
 from programming import TOOL
 from sweeps import choose
 
-NUMBER = choose(1_500, 10_000)
+NUMBER = choose(1_000, 10_000)
 MAX_SECONDS = NUMBER / 1000  # of processor time
 COMMANDS = {
     "explain": ("explain", "--to", "1.2.3.4:80"),

@@ -15,6 +15,7 @@ from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.apply import apply, remove
 from netinit.rules.model import EMPTY_PLAN
 from programming import needs
+from sweeps import crossed
 
 FOREIGN = {
     "nothing": (),
@@ -45,16 +46,15 @@ def options_of(*words):
     return Options.from_argv(("-p", "15001", "-z", "15006", "-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on", *words, "--backend", IPTABLES_NFT), {})
 
 
-@pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+@crossed(foreign=FOREIGN, words=SETTINGS)
 def test_without_a_program_all_is_as_before(foreign, words, require_netns, monkeypatch):
     needs(IPTABLES_NFT)
     with Pod() as pod:
-        for command in foreign:
+        for command in FOREIGN[foreign]:
             pod.run(["sh", "-ec", command], check=True)
         before = ruleset(pod)
         with pod.entered():
-            assert apply(options_of(*words)).changed
+            assert apply(options_of(*SETTINGS[words])).changed
             assert "ISTIO_OUTPUT" in ruleset(pod)
             with monkeypatch.context() as patch:
                 patch.setattr(run, "run_all", None)

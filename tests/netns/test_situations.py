@@ -1,6 +1,6 @@
 """Every command that judges a live pod, in every situation: none says that a connection is captured that escapes, and none disagrees.
 
-A real connection is the truth of each situation. `make test` takes each on one of its backends, and asks verify and a third of the other
+A real connection is the truth of each situation. `make test` takes each on one of its backends, and asks verify and a fifth of the other
 commands there; `make prove` takes it on all of them and asks every command.
 """
 

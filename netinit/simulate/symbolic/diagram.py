@@ -68,11 +68,18 @@ class Diagram:
 
     def combine(self, how: str, one: int, other: int) -> int:
         """AND: intersection, OR: union, LESS: difference."""
-        leaf = _shortcut(how, one, other)
-        if leaf is not None:
-            return leaf
-        if how != LESS and one > other:
-            one, other = other, one
+        if how == LESS:
+            if one in (NOTHING, other) or other == EVERYTHING:
+                return NOTHING
+            if other == NOTHING:
+                return one
+        else:
+            if one == other:
+                return one
+            if one > other:
+                one, other = other, one
+            if one <= EVERYTHING:  # the leaves come before all nodes
+                return other if (how == AND) == (one == EVERYTHING) else one
         key = (how, one, other)
         found = self._combined.get(key)
         if found is None:
@@ -170,17 +177,3 @@ class Diagram:
             self._ends.append(key[1])
             self._nodes.append(key[2])
         return found
-
-
-def _shortcut(how: str, one: int, other: int) -> int | None:
-    """The result in trivial cases."""
-    if how == LESS:
-        if one in (NOTHING, other) or other == EVERYTHING:
-            return NOTHING
-        return one if other == NOTHING else None
-    strong, weak = (NOTHING, EVERYTHING) if how == AND else (EVERYTHING, NOTHING)
-    if strong in (one, other):
-        return strong
-    if one in (weak, other):
-        return other
-    return one if other == weak else None

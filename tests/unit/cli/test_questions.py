@@ -294,7 +294,7 @@ def test_a_connection_is_answered_for_every_pod_of_every_file(run, repository, w
         assert (done.code, "8 pods are in" in done.err, "choose one with --select" in done.err) == (2, True, True), done
 
 
-@pytest.mark.parametrize("words", choose([FILES[0], "{2}"], [*FILES, "{0} {1}", "{2}"]))
+@pytest.mark.parametrize("words", choose(["{2}"], [*FILES, "{0} {1}", "{2}"]))
 def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
     linted = run(f"netinit lint {words}")

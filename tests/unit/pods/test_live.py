@@ -18,7 +18,7 @@ LOOPBACK = Device(index=1, name="lo", flags=IFF_LOOPBACK | IFF_UP)
 def test_a_loopback_device_that_is_none_is_named_in_a_sentence(links, named):
     found = _find_unread(Snapshot(links=links))
     assert found == (named,)
-    assert list_unread(found["OUTPUT"]).endswith(f"({named})")
+    assert list_unread(found).endswith(f"({named})")
 
 
 def test_a_loopback_device_as_usual_needs_no_mention():

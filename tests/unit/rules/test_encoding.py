@@ -13,8 +13,6 @@ from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
 
-PLANS = {behaviour: plan(options_of(behaviour)) for behaviour in BEHAVIOURS}
-
 
 def arranged(snapshot, name, table):
     """A table of a snapshot; its sets have the planned ones' elements, in another order."""
@@ -24,12 +22,13 @@ def arranged(snapshot, name, table):
 
 @together("behaviour", BEHAVIOURS)
 def test_a_plan_that_was_encoded_is_equal_to_itself_and_to_no_other(behaviour):
-    held = snapshot_of(PLANS[behaviour])
-    for name, table in encode_plan(PLANS[behaviour]).items():
+    planned = plan(options_of(behaviour))
+    held = snapshot_of(planned)
+    for name, table in encode_plan(planned).items():
         assert are_equal(table, arranged(held, name, table))
     changed = held.rules[-1].replace(expressions=held.rules[-1].expressions[:-1] + b"\xfe")
     other = held.replace(rules=(*held.rules[:-1], changed))
-    tables = encode_plan(PLANS[behaviour])
+    tables = encode_plan(planned)
     assert [name for name, table in tables.items() if not are_equal(table, arranged(other, name, table))] == [changed.table]
 
 
