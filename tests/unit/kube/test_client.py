@@ -125,6 +125,7 @@ def test_a_list_is_read_in_pages():
     assert ([one["metadata"]["name"] for one in found], version) == (["a", "b"], "5")
     assert "fieldSelector=metadata.name%3Da" in server.asked[0][1]
     assert "continue=more" in server.asked[1][1]
+    assert all("limit=500&" in path for _, path, *_ in server.asked)
 
 
 def test_objects_are_written_typed_and_patches_by_their_kind():
