@@ -148,6 +148,12 @@ def test_a_server_that_stops_ends_each_connection_once_and_leaves_a_new_one_time
 class Leaves(asyncio.Protocol):
     """Closes the connection at the first bytes."""
 
+    def __init__(self):
+        self.gone = asyncio.Event()
+
+    def connection_lost(self, exc):
+        self.gone.set()
+
     def connection_made(self, transport):
         self.transport = transport
 
@@ -162,14 +168,12 @@ def test_a_client_that_does_not_end_tls_is_left_without_its_answer(room, tmp_pat
     own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     own.load_cert_chain(tmp_path / "pair")
 
-    def connect():
-        connection = ClientConnection(room.table, "a", lambda _: Leaves(), lambda: own)
-        room.table.add(connection)
-        return connection
-
     async def serve():
         ours, theirs = socket.socketpair()
-        await asyncio.get_running_loop().connect_accepted_socket(connect, ours)
+        http = Leaves()
+        connection = ClientConnection(room.table, "a", lambda _: http, lambda: own)
+        room.table.add(connection)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
 
         def talk():
             client = ssl.create_default_context(cadata=pair.authority).wrap_socket(theirs, server_hostname="server")
@@ -178,7 +182,7 @@ def test_a_client_that_does_not_end_tls_is_left_without_its_answer(room, tmp_pat
 
         with await asyncio.to_thread(talk):
             async with asyncio.timeout(5.0):  # asyncio's own patience is 30 s
-                while len(room.table):
-                    await asyncio.sleep(0.01)
+                await http.gone.wait()
+        assert not room.has(connection)
 
     asyncio.run(serve())
