@@ -84,6 +84,11 @@ def test_a_message_in_json_is_protobufs_and_a_nil_one_is_null():
     assert render("{{ toJson .ProxyConfig.Tracing }} {{ toJson .ProxyConfig.EnvoyAccessLogService }}") == f"{wanted} null"
 
 
+def test_a_pointer_is_nil_for_a_template_where_its_field_is_absent():
+    template = "{{ eq .ProxyConfig.EnvoyAccessLogService nil }} {{ eq nil .ProxyConfig.EnvoyAccessLogService }} {{ eq .ProxyConfig.Tracing nil }}"
+    assert render(template) == "true true false"
+
+
 def test_saved_containers_are_spelled_as_go_spells_them():
     container = {
         "name": "istio-proxy",
