@@ -150,7 +150,7 @@ def test_a_program_at_the_pods_cgroup_that_rewrites_connections_is_told(api, tmp
 def test_a_pod_is_programmed_in_place(api, tmp_path, pod, runtime):
     tree = make_validated_pod("web", "10.77.0.2", 126)
     api.put(tree)
-    with Node(tmp_path, api, "--repair", "program", "--sweep=false") as node:  # the failed validation alone is reason to look
+    with Node(tmp_path, api, "--repair", "program", "--sweep=false", "--watch=false") as node:  # the failed validation alone is reason to look
         node.until(lambda: "InterceptionRepaired" in reasons(api), "the event")
         assert differences_in(pod, options_of(tree)) == []
         assert 'istio_cni_repair_pods_repaired_total{result="success",type="repair"} 1.0' in node.get("/metrics")[1]

@@ -94,6 +94,16 @@ def test_the_peer_s_file_is_read_from_a_file_or_stdin(run, given, tmp_path, monk
     assert "no equivalent: --redirect-dns-port '53': the proxy's resolver must listen on 15053" in outputs[0].err
 
 
+def test_what_kuma_ignores_beside_a_list_of_ports_is_named_and_left_out(run, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    file = tmp_path / "tp.yaml"
+    file.write_text("redirect:\n  inbound: {includePorts: [80], excludePorts: [81]}\n  outbound: {includePorts: [443], excludePorts: [444]}\n")
+    tree = json.loads(run(f"netinit convert --format json --from kuma --file {file}").out)
+    jsonschema.validate(tree, json.loads(SCHEMA.read_text()))
+    assert [one["flag"] for one in tree["needless"]] == ["--exclude-inbound-ports", "--exclude-outbound-ports"]
+    assert not {"81", "444"} & set(tree["command"])
+
+
 def test_a_later_file_goes_before_an_earlier_one(run, tmp_path):
     for name, port in (("1.yaml", 11), ("2.yaml", 12)):
         (tmp_path / name).write_text(json.dumps({"kumaDPUser": "5", "redirect": {"outbound": {"port": port}}}))

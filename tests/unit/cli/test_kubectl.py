@@ -187,6 +187,16 @@ def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl)
     assert table[-1] == "4 pods: 1 with rules as planned, 1 with rules different, 1 with rules not read, 1 not injected"
 
 
+def test_pods_that_differ_in_the_families_of_their_addresses_have_bypasses_of_their_own(kubectl):
+    web = next(pod for pod in read("pods.json")["items"] if pod["metadata"]["name"].endswith("zzv5m"))  # excludes a network of IPv4
+    six = {**web, "metadata": {**web["metadata"], "name": "six"}, "status": {**web["status"], "podIP": "fd00::9", "podIPs": [{"ip": "fd00::9"}]}}
+    listed = json.dumps({"items": [web, six]})
+    done = kubectl("check -n shop -o json", {"words": PODS, "stdout": listed}, {"words": "get namespace shop *", "file": "namespace-shop.json"})
+    four, other = (row["bypasses"] for row in json.loads(done.out)["pods"])
+    excluded = "networks that are excluded (configuration)"
+    assert (excluded in four, excluded in other) == (True, False)
+
+
 def test_check_says_why_a_pod_of_the_mesh_is_not_injected(kubectl):
     plain = next(pod for pod in read("pods.json")["items"] if pod["metadata"]["name"] == "plain")
     on_node = {**plain, "metadata": {**plain["metadata"], "name": "on-node"}, "spec": {**plain["spec"], "hostNetwork": True}}

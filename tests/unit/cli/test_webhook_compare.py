@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.webhook.comparison import ANSWER, DOCUMENTED, PodComparison, ReviewOutcome, make_reviews, read_outcome
+from netinit.webhook.comparison import (
+    ANSWER,
+    DOCUMENTED,
+    PodComparison,
+    ReviewOutcome,
+    find_differences,
+    make_reviews,
+    read_outcome,
+)
 from schemas import check_schema
 from webhook_server import CONFIG, Server, make_pod, make_review
 
@@ -250,3 +258,10 @@ def test_each_marked_difference_is_a_row_of_its_section(one):
     sections = {title.lower().replace(" ", "-"): text for title, text in zip(headings[::2], headings[1::2], strict=True)}
     rows = [line.split(" | ")[0].removeprefix("| ") for line in sections[one.section].splitlines()]
     assert any(one.row in row for row in rows)
+
+
+def test_mounts_of_one_volume_are_told_apart_by_their_paths():
+    pod = make_pod()
+    one, both = ({**pod, "spec": {"containers": [{"name": "new", "volumeMounts": [{"name": "v", "mountPath": path} for path in paths]}]}} for paths in (["/a"], ["/a", "/b"]))
+    (found,) = find_differences(pod, ReviewOutcome(one), ReviewOutcome(both))
+    assert (found.path, found.left, found.right["mountPath"]) == ("spec.containers[new].volumeMounts[/b]", None, "/b")

@@ -376,6 +376,8 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
     }  # fmt: skip
     assert list(proxy.changed()) == ["drainDuration", "concurrency", "interceptionMode", "tracing", "proxyMetadata"]
     assert MeshConfig.load(classic=True).proxy.fields["discoveryAddress"] == "istio-pilot:15007"
+    stored = MeshConfig.load({"kind": "ConfigMap", "data": {"mesh": "enableTracing: true"}}, classic=True)
+    assert (stored.fields["enableTracing"], stored.proxy.fields["discoveryAddress"]) == (True, "istio-pilot:15007")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,16 @@ def test_what_is_absent_is_what_go_makes_of_it(template, wanted):
     assert render(template, {"metadata": {}, "spec": {}}, {}) == wanted
 
 
+def test_a_message_in_json_is_protobufs_and_a_nil_one_is_null():
+    wanted = '{"zipkin":{"address":"z:1"},"customTags":{"t":{"literal":{"value":"v"}}},"sampling":12.5,"tlsSettings":{"caCertificates":"/ca"}}'
+    assert render("{{ toJson .ProxyConfig.Tracing }} {{ toJson .ProxyConfig.EnvoyAccessLogService }}") == f"{wanted} null"
+
+
+def test_a_pointer_is_nil_for_a_template_where_its_field_is_absent():
+    template = "{{ eq .ProxyConfig.EnvoyAccessLogService nil }} {{ eq nil .ProxyConfig.EnvoyAccessLogService }} {{ eq .ProxyConfig.Tracing nil }}"
+    assert render(template) == "true true false"
+
+
 def test_saved_containers_are_spelled_as_go_spells_them():
     container = {
         "name": "istio-proxy",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import posix
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from netinit.base.errors import NamespaceError
-from netinit.kernel import namespaces
+from netinit.kernel import capabilities, namespaces, open_pod
 
 OWN = Path("/proc/thread-self/ns/net")
 
@@ -34,6 +38,21 @@ def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(p
     assert OWN.stat().st_ino == here
 
 
+@pytest.mark.parametrize(
+    ("situation", "ways"),
+    [
+        (capabilities.PERSON, ("name it with --pid", "netinit demo", "netinit render", "the whole machine is meant: --host-network")),
+        (capabilities.KUBERNETES, ("hostNetwork: true", "leave the init container out", "name it with --pid", "virtual machine with a kernel of its own: --host-network")),
+    ],
+)
+def test_in_the_machines_namespace_it_is_said_what_else_may_be_meant(monkeypatch, situation, ways):
+    monkeypatch.setattr(namespaces, "is_machine", lambda: True)
+    monkeypatch.setattr(capabilities, "find_situation", lambda: situation)
+    with pytest.raises(NamespaceError, match="the machine's own network namespace") as refusal:
+        namespaces.refuse_host()
+    assert [way for way in ways if way not in str(refusal.value)] == []
+
+
 @pytest.mark.netns
 def test_a_visit_ends_where_it_began_also_after_an_error():
     here = OWN.stat().st_ino
@@ -41,3 +60,20 @@ def test_a_visit_ends_where_it_began_also_after_an_error():
     with pytest.raises(ZeroDivisionError):
         fail_inside(seen)
     assert seen[0] != here == OWN.stat().st_ino
+
+
+def test_programs_are_copied_too_where_the_kernel_does_not_know_executable_memory_files(monkeypatch):
+    """MFD_EXEC is of Linux 6.3."""
+    made = posix.memfd_create
+
+    def make_as_before(name, flags):
+        if flags & ~posix.MFD_CLOEXEC:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return made(name, flags)
+
+    monkeypatch.setattr(open_pod.posix, "memfd_create", make_as_before)
+    image = open_pod._copy_to_memfd(shutil.which("true"))
+    try:
+        subprocess.run([f"/proc/self/fd/{image}"], pass_fds=[image], check=True)
+    finally:
+        os.close(image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from errno import ENOENT, EPERM
 
 import pytest
 
@@ -11,11 +12,13 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
 from netinit.base.netlink_attributes import HeldChain
 from netinit.base.snapshot import NftObject, NftSet
+from netinit.kernel import conntrack
 from netinit.kernel.netlink import (
     DUMP_ATTEMPTS,
     MSG_TRUNC,
     NLM_F_DUMP_INTR,
     NLMSG_DONE,
+    NLMSG_ERROR,
     RECEIVE_SIZE,
     Netlink,
     attribute,
@@ -54,9 +57,17 @@ class Answers:
         )
 
 
+class Refuses(Answers):
+    """Answers each question with this error."""
+
+    def answer(self):
+        return struct.pack("=IHHIIi16x", 36, NLMSG_ERROR, 0, self.sequence, 0, -self.dumps[0])
+
+
 def link_to(answers):
     link = Netlink.__new__(Netlink)
     link._socket, link._sequence, link._size = answers, 0, RECEIVE_SIZE
+    link._interrupted = link._truncated = False
     return link
 
 
@@ -77,6 +88,16 @@ def test_a_dump_that_is_too_large_is_an_error():
     with pytest.raises(OSError, match="File too large"):
         link_to(Answers((0, [b"1234"] * 3))).dump(KIND, b"", most=11)
     assert len(link_to(Answers((0, [b"1234"] * 3))).dump(KIND, b"", most=12)) == 3
+
+
+
+def test_a_refusal_is_the_error_of_its_number_and_an_entry_to_delete_may_be_gone_already():
+    gone = conntrack.Event(destroyed=False, answered=False, original=(), reply=(), handle=b"")
+    conntrack.delete_entry(link_to(Refuses(ENOENT)), gone)
+    with pytest.raises(PermissionError):
+        conntrack.delete_entry(link_to(Refuses(EPERM)), gone)
+    with pytest.raises(FileNotFoundError):
+        link_to(Refuses(ENOENT)).request(KIND, 0, b"")
 
 
 @pytest.fixture

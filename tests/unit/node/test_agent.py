@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import socket
 import time
 
 import pytest
@@ -19,6 +20,7 @@ from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResu
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_records import Attachments
 from netinit.node.protocol import parse_request
+from netinit.node.server import AgentServer
 from netinit.node.settings import AgentSettings
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
@@ -207,3 +209,11 @@ HELP = {
 def test_each_metric_says_what_it_counts():
     texts = dict(line.split(" ", 3)[2:] for line in NodeMetrics().text().decode().splitlines() if line.startswith("# HELP"))
     assert texts == HELP
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [("warn", ["warn"]), ("default:debug", ["warn", "info", "debug"])])
+def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        log = AgentServer(SETTINGS.replace(log_level=asked), ours, ours, programmer).log
+    assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted

@@ -15,12 +15,12 @@ from netinit.inject.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
 from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper
-from netinit.node.decision import NodePod
+from netinit.node.decision import UNCAPTURED, NodePod
 from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodWatcher
 from netinit.node.programmer import perform
-from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
+from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, SECOND, AgentSettings
 from netinit.node.sweep import HostProbeCheck
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
@@ -240,6 +240,33 @@ def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypat
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
     assert check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",), mode=PROGRAM)[0] == [CHECK_PROBES]
+
+
+# ---- the sweep -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("repair", "checked"), [(LABEL, [["first"], ["second"]]), (NOTHING, [])])
+def test_a_pod_whose_validation_has_failed_is_checked_once_and_waits_for_no_sweep(repair, checked, monkeypatch):
+    monkeypatch.setattr(sweep, "_LOOK", 0.0)
+    pods, found = [make_pod("fine", exit_code=0), make_pod("first", exit_code=UNCAPTURED)], []
+
+    class Sweeper(sweep.Sweeper):
+        async def check_pods(self, pods):
+            found.append([pod.name for pod in pods])
+
+    async def run():
+        settings = SimpleNamespace(sweep=False, sweep_interval=SECOND, repair=repair)
+        sweeper = Sweeper(settings, None, pods, None, NodeMetrics(), None, attachments=None, is_busy=lambda _: False)
+        task = asyncio.create_task(sweeper.run())
+        for more in ([], [make_pod("second", exit_code=UNCAPTURED)]):
+            pods.extend(more)
+            for _ in range(5):
+                await asyncio.sleep(0.0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert found == checked
 
 
 # ---- the installation ----------------------------------------------------------------------------------------------------

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from memory_machine import MemoryMachine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import IPV4
+from netinit.kernel.tcp_sockets import TcpSocket
 from netinit.options import Options
+from netinit.pods import reset_connections
 from netinit.pods.apply import apply
-from netinit.pods.verify import verify
+from netinit.pods.older_connections import OlderConnection
+from netinit.pods.verify import BYPASSING, verify
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
 
@@ -88,3 +93,14 @@ def test_who_has_no_rules_of_ours_is_said(machine):
     assert not verify(asked("auto"), machine).ours
     apply(asked(NFT), machine=machine)
     assert verify(asked("auto"), machine).ours
+
+
+@pytest.mark.parametrize(("local", "remote", "family"), [("10.0.0.2", "203.0.113.7", "IPv4"), ("fd00::2", "2001:db8::7", "IPv6")])
+def test_a_connection_past_the_proxy_is_a_difference_of_its_family(machine, monkeypatch, local, remote, family):
+    ends = [(ip_address(end).packed, port) for end, port in ((local, 40000), (remote, 443))]
+    found = TcpSocket(state=1, local=ends[0], remote=ends[1], uid=1000, inode=1, mark=0, transparent=False, identity=b"")
+    passing = OlderConnection(found, inbound=False, entry=None, passes=True)
+    monkeypatch.setattr(reset_connections, "find_bypassing", lambda *_: ((passing,), 0))
+    apply(asked(NFT), machine=machine)
+    (difference,) = verify(asked(NFT), machine, connections=True).differences
+    assert (difference.kind, difference.where) == (BYPASSING, family)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
-from netinit.base.snapshot import IP, NftRule
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, NftElement, NftRule, NftSet
 from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.rule_builder import expression
+from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.snapshot_rules import load_snapshot
@@ -162,6 +162,17 @@ def test_a_rejection_of_a_kind_that_the_kernel_has_not_is_unknown(kind, code, ta
     rejects = expression(b"reject", (1, pack(">I", kind)), (2, bytes((code,))))
     (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=rejects), NOTHING).rules
     assert rule.target == target or (target is None and isinstance(rule.target, UnknownTarget))
+
+
+def test_a_set_whose_elements_are_not_understood_is_an_unknown_match_that_names_it():
+    held = NftSet(family=IP, table="t", name="far", key_length=4, elements=(NftElement(key=b"", flags=ELEMENT_CATCHALL),))
+    looks = RuleBuilder(IP, [])
+    looks.load_mark(connection=False)
+    looks.add(b"lookup", (1, b"far\0"), (2, REGISTER), (5, bytes(4)))
+    (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block()), References(sets={(IP, "t", "far"): held}, devices={})).rules
+    (match,) = rule.matches
+    assert isinstance(match, UnknownMatch)
+    assert match.text.endswith(" in the set far")
 
 
 @pytest.mark.parametrize(("number", "word"), [(1, 0), (4, 12), (8, 0), (9, 1), (23, 15), (0, None), (5, None), (7, None), (24, None)])

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import ssl
+import time
+
 import pytest
 
+from netinit.serving import client_connections
 from netinit.serving.client_connections import ClientConnection, ClientTable, Stage
+from netinit.webhook.certificates import make_pair
 
 
 class Room:
@@ -136,3 +143,46 @@ def test_a_server_that_stops_ends_each_connection_once_and_leaves_a_new_one_time
     for _ in range(2):
         connection.end(room.now + age)
     assert said == ["shut down"] * ends
+
+
+class Leaves(asyncio.Protocol):
+    """Closes the connection at the first bytes."""
+
+    def __init__(self):
+        self.gone = asyncio.Event()
+
+    def connection_lost(self, exc):
+        self.gone.set()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.close()
+
+
+def test_a_client_that_does_not_end_tls_is_left_without_its_answer(room, tmp_path, monkeypatch):
+    monkeypatch.setattr(client_connections, "_TLS_SHUTDOWN_SECONDS", 0.01)
+    pair = make_pair(("server",), now=time.time(), seconds=60.0)
+    (tmp_path / "pair").write_text(pair.certificate + pair.key)
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(tmp_path / "pair")
+
+    async def serve():
+        ours, theirs = socket.socketpair()
+        http = Leaves()
+        connection = ClientConnection(room.table, "a", lambda _: http, lambda: own)
+        room.table.add(connection)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+
+        def talk():
+            client = ssl.create_default_context(cadata=pair.authority).wrap_socket(theirs, server_hostname="server")
+            client.sendall(b"x")
+            return client
+
+        with await asyncio.to_thread(talk):
+            async with asyncio.timeout(5.0):  # asyncio's own patience is 30 s
+                await http.gone.wait()
+        assert not room.has(connection)
+
+    asyncio.run(serve())

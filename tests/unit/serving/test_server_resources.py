@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import resource
 import socket
+import struct
+from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.kernel.processes import count_cores
+from netinit.serving import server_process
+from netinit.serving.event_log import EventLog
 from netinit.serving.listener import reply_monitoring
-from netinit.serving.server_process import allow_descriptors, listen, memory_limit
+from netinit.serving.server_process import allow_descriptors, listen, memory_limit, run_forever
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,13 @@ def test_a_port_is_taken_over_by_those_alone_that_share_it():
             listen("127.0.0.1", port)
 
 
+def test_a_burst_of_connections_waits_to_be_accepted():
+    allowed = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    with listen("127.0.0.1", 0) as server:
+        (queue,) = struct.unpack_from("=28xI", server.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32))  # tcpi_sacked of a listening socket
+    assert queue == min(2048, allowed)
+
+
 @pytest.mark.parametrize(("path", "status", "body"), [("/metrics", 200, b"m"), ("/livez", 200, b"ok\n"), ("/readyz", 503, b"not yet"), ("/else", 404, b"there are")])
 def test_the_monitoring_port_answers_metrics_and_health(path, status, body):
     sent = []
@@ -83,3 +95,29 @@ def test_the_monitoring_port_answers_metrics_and_health(path, status, body):
     asyncio.run(reply_monitoring({"path": path, "query_string": b""}, None, send, metrics=lambda: b"m", report=lambda _: (False, "not yet")))
     assert sent[0]["status"] == status
     assert sent[1]["body"].startswith(body)
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [(ClusterError("the API is away"), "the API is away"), (ExceptionGroup("two", [ValueError("wrong"), KeyError("late")]), "ValueError: wrong")],
+)
+def test_a_task_that_fails_is_started_again_and_its_problem_stands_until_then(monkeypatch, error, problem):
+    stream, known, starts = io.StringIO(), [], []
+
+    class Problems(dict):
+        def __setitem__(self, name, text):
+            known.append((name, text))
+            super().__setitem__(name, text)
+
+    problems = Problems()
+
+    async def fail_twice():
+        starts.append(dict(problems))
+        raise error if len(starts) < 3 else asyncio.CancelledError
+
+    monkeypatch.setattr(server_process, "_RETRY_SECONDS", 0.0)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run_forever("pods", fail_twice, problems, EventLog("error", stream=stream)))
+    assert known == [("pods", problem)] * 2
+    assert starts == [{}] * 3
+    assert stream.getvalue().count(f"pods: {problem}") == 1, "logged once"

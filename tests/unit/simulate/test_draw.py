@@ -91,7 +91,7 @@ def test_graphviz_is_asked_for_svg_and_its_error_is_shown(tmp_path, monkeypatch)
     program = tmp_path / "dot"
     program.write_text('#!/bin/sh\necho "$@"\ncat\n')
     program.chmod(0o755)
-    monkeypatch.setattr("netinit.cli.draw.run.find", lambda _: str(program))
+    monkeypatch.setattr("netinit.cli.draw.run.find", {"dot": str(program)}.get)
     shown = picture(LINES[0], lit=True)
     assert render_svg(shown) == f"-Tsvg\n{render_dot(shown)}"
     program.write_text("#!/bin/sh\necho 'no layout' >&2\nexit 3\n")

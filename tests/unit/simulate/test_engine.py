@@ -16,7 +16,7 @@ from netinit.simulate import one_packet
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
-from netinit.simulate.ruleset import join_backends, load_listing, with_plan
+from netinit.simulate.ruleset import join_backends, load_listing, resolve_sets, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 from sweeps import together
 
@@ -634,6 +634,15 @@ def test_a_drop_wins_in_any_order_and_a_mark_may_not():
 def test_places_without_a_rule_or_a_policy_leave_the_others_alone():
     alone = rules(REDIRECTS)
     assert join_backends({"legacy": {IPV4: rules("filter OUTPUT")}, "nft": {IPV4: alone}}, IPV4) is alone
+
+
+def test_address_sets_are_known_in_the_rules_of_every_place():
+    places = {"nft": rules(f"nat OUTPUT -m set --match-set near dst -j RETURN\n{REDIRECTS}"), "legacy": rules("filter OUTPUT -m set --match-set far dst -j DROP")}
+    joined = join_backends({name: {IPV4: one} for name, one in places.items()}, IPV4)
+    known = resolve_sets(joined, {"near": frozenset({"10.9.0.0/16"}), "far": frozenset({"192.0.2.1"})})
+    traces = [simulate(make_outbound(POD, to, 80, uid=1000, gid=1000), known, POD) for to in ("10.9.9.9", "192.0.2.1", "192.0.2.2")]
+    assert [(one.fate, one.redirect_port) for one in traces] == [(SENT, 0), (DELIVERED, 15001), (DELIVERED, 15001)]
+    assert simulate(make_outbound(POD, "10.9.9.9", 80, uid=1000, gid=1000), joined, POD).fate == UNKNOWN
 
 
 def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():

@@ -6,21 +6,28 @@ import pytest
 
 from allpackets import around
 from core import IPV4, parse_listing
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.ruleset import join_backends, load_listing
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import compare
 from netinit.simulate.symbolic.regions import marked
 from netinit.simulate.symbolic.space import OUTBOUND
+from netinit.simulate.trace import UNKNOWN
 
 SETS_BIT_1 = "-j MARK --set-xmark 0x1/0x1"
 
 
+def load(table, *lists):
+    """The rulesets of these lists of rules of OUTPUT, and the outbound packets of both."""
+    texts = ["\n".join([f"*{table}", ":OUTPUT ACCEPT [0:0]", *[f"-A OUTPUT {rule}" for rule in rules], "COMMIT", ""]) for rules in lists]
+    rulesets = [{IPV4: load_listing(parse_listing(text), IPV4)} for text in texts]
+    (space,) = [one for one in make_spaces(rulesets, {IPV4: around(IPV4)}, free=False) if one.direction == OUTBOUND]
+    return *rulesets, space
+
+
 def find_divergent(before, after):
     """The marks of outbound packets, of 0 and 1, that two lists of rules of mangle treat differently."""
-    texts = ["\n".join(["*mangle", ":OUTPUT ACCEPT [0:0]", *[f"-A OUTPUT {rule}" for rule in rules], "COMMIT", ""]) for rules in (before, after)]
-    first, second = ({IPV4: load_listing(parse_listing(text), IPV4)} for text in texts)
-    (space,) = [one for one in make_spaces([first, second], {IPV4: around(IPV4)}, free=False) if one.direction == OUTBOUND]
+    first, second, space = load("mangle", before, after)
     found = [one.region for one in compare(divide(space, first[IPV4]), divide(space, second[IPV4]))]
     return {mark for mark in (0, 1) if any(region & marked(space, "mark", mark, 1) for region in found)}
 
@@ -38,3 +45,10 @@ def find_divergent(before, after):
 )
 def test_packets_differ_where_their_marks_end_differently(before, after, marks):
     assert find_divergent(before, after) == find_divergent(after, before) == marks
+
+
+def test_packets_whose_fate_depends_on_the_order_are_told_by_the_rule_that_departs_from_ours():
+    redirect = "-p tcp -j REDIRECT --to-ports"
+    ours, theirs, space = load("nat", [f"{redirect} 15001"], [f"{redirect} 9"])
+    parts = divide(space, join_backends({"nft": ours, "legacy": theirs}, IPV4, "nft")).parts
+    assert {tuple(map(str, part.path)) for part in parts if part.fate == UNKNOWN} == {(f"rule 1 of legacy's nat OUTPUT, `{redirect} 9`",)}

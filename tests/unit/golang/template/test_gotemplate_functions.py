@@ -265,6 +265,10 @@ def test_istios_functions_do_what_their_table_says(text, wanted):
         ('{{ splitn "," 2 "a,b,c" }} {{ (split "-" "x-y")._1 }}', "map[_0:a _1:b,c] y"),
         ('{{ fromJson "[1" }} {{ (fromJson "{\\"a\\":[1]}").a }}', "<no value> [1]"),
         ('{{ toPrettyJson (dict "a" (list 1 2) "e" (dict)) }}', '{\n  "a": [\n    1,\n    2\n  ],\n  "e": {}\n}'),
+        (
+            '{{ deepEqual (dict "a" 1) (dict "a" 2) }} {{ deepEqual (dict "a" 1) (dict "b" 1) }} {{ deepEqual (dict) (dict "a" 1) }} {{ deepEqual (dict "a" 1) (dict "a" 1) }}',
+            "false false false true",
+        ),
         ('{{ uniq (list 1 1 "1") }} {{ has 1 (list 1 2) }} {{ without (list 1 2) 2 }}', "[1 1] true [1]"),
         (
             '{{ ternary "y" "n" true }} {{ coalesce "" 0 "x" }} {{ empty list }} {{ all 1 "" }} {{ any 0 1 }}',
