@@ -234,7 +234,7 @@ class XtablesBackend(Backend):
 def notice_size(rules: int, family: Family) -> Iterator[str]:
     """Yield a notice for the operator about very many rules."""
     if rules > MANY_RULES:
-        yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
+        yield f"{family.name}: {rules:,} rules are here: each read takes seconds"
 
 
 class RestoreBackend(XtablesBackend):
@@ -333,7 +333,7 @@ class LegacyVariant(RestoreBackend):
     def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
         """Run them with a private lock file, since this process holds the real lock.
 
-        Any process may hold a file with a name, even /dev/null, locked for ever.
+        Any process may hold a file with a name, even /dev/null, locked forever.
         """
         arguments = ["--noflush", "-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
         with Closing(posix.memfd_create("lock", 0)) as nothing:  # programs inherit it

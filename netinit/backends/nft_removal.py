@@ -1,6 +1,6 @@
 """Delete our rules of iptables-nft by netlink, in one transaction for both families; no program is started.
 
-Rules are deleted by handle, which the kernel never gives to another rule: where somebody has replaced a rule meanwhile,
+Rules are deleted by handle, which the kernel never gives to another rule: where a rule was replaced meanwhile,
 the transaction fails and changes nothing. Our chains are deleted with everything in them.
 
 Most pods have nothing else in the built-in chains than jumps to our chains, which show whose they are. Only other rules

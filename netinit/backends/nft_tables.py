@@ -184,7 +184,7 @@ def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tup
     if not unread and _handles(_list_tables(tables)) == (_handles(held[nf_tables.NFT_MSG_NEWTABLE]) if held else {}):
         return ()  # the kernel refused the transaction
     if unread:
-        raise ApplyError(f"the nft tables of before could not be read: {unread}")
+        raise ApplyError(f"the previous nft tables could not be read: {unread}")
     made = list(delete_tables(tables))
     for kind, settable in OBJECTS:
         flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)

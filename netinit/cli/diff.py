@@ -62,7 +62,7 @@ def read_listings(text: str, name: str) -> RuleSource:
             rulesets[family] = load_listing(listing, family)
         except ParseError as error:
             raise ParseError(f"{shorten(name)}: {family.name}: {error}") from None
-    warnings = [f"{shorten(name)}: what TPROXY takes counts as sent on: no listing of rules has the route for its mark"]
+    warnings = [f"{shorten(name)}: packets that TPROXY takes count as forwarded: a listing lacks the route for their mark"]
     families = [family for family in FAMILIES if family in rulesets]
     rules = PodRules({SOURCE: {family: rulesets[family] for family in families}}, {family: stand_in(family) for family in families})
     return RuleSource(name, rules, warnings=tuple(warnings) if "-j TPROXY" in text else ())
@@ -123,7 +123,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
     if len(found) < len(pods):
         twice = next(facts.name for facts in pods if sum(facts.name == one.name for one in pods) > 1)
         raise OptionError(
-            f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
+            f"{quote_value(file)}: {twice} occurs twice; diff pairs pods by name: rename one, or use a file"
         )
     return {name: find_planned(Options(), facts) for name, facts in found.items()}
 

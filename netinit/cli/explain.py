@@ -198,7 +198,7 @@ def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     """The steps to show: matching or possibly matching rules and kernel actions; with `everything` all steps."""
     if everything:
         return list(answer.trace.steps)
-    ends = ("the chain ends", "the policy is ACCEPT", "NAT is not asked")
+    ends = ("the chain ends", "the policy is ACCEPT", "NAT is skipped")
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 

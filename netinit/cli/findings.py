@@ -56,7 +56,7 @@ OF_TRAFFIC = {
     "foreign": ("NI201", "Foreign rules decide about traffic before netinit's do."),
     "unknown": ("NI202", "A rule matches or does something that netinit does not know, so the verdict is unknown."),
     "ipv6": ("NI203", "IPv6 is not captured: it bypasses the proxy and mTLS."),
-    "untranslated": ("NI204", "Connections that begin on another connection's conntrack entry: nat is not evaluated for them."),
+    "untranslated": ("NI204", "Connections that begin on another connection's conntrack entry: nat is skipped for them."),
     "uncaptured": ("NI205", "No rule captures this traffic."),
     "group": ("NI206", "Traffic of these groups is excluded."),
     "user": ("NI207", "Traffic of these users is excluded."),

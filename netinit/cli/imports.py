@@ -2,7 +2,7 @@
 
 A start by path (the image's) imports some forty modules, which is most of an `apply`. Python looks for each of them among
 shared libraries too, in folders that it lists first, with eight more calls to the system for each file. Here a module
-is where its name says. What is no module of ours, or has no compiled file that is of its source, is left to Python.
+is where its name says. What is not a module of ours, or has no compiled file that is of its source, is left to Python.
 """
 
 from __future__ import annotations

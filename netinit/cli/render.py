@@ -31,7 +31,7 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
     config is a file for --config. Exit codes: 0 printed, 1 the kernel refuses the rules (--check), 2 wrong options.
     """
     if check and form != "nft":
-        raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
+        raise OptionError(f"--check: needs --format nft, not {form}, whose check would leave tables behind")
     if form == CONFIG:
         from netinit.options.file import render_file
 

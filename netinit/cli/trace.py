@@ -39,7 +39,7 @@ from netinit.simulate.verdict_counters import Place, count_rules
 
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = dict(zip(SAID, ("!", "✘", "?"), strict=True))
-ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
+ON_OLD_ENTRY = "so does a connection that is untracked, or that starts on another one's old conntrack entry"
 _MAX_READS = 5  # attempts to read rules that keep changing
 
 
@@ -84,7 +84,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
     if not seen:
         raise NetinitError(
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
-            " or ask for less (--uid, --from)"
+            " or filter less (--uid, --from)"
         )
     return DriftError.exit_code if wrong else 0
 

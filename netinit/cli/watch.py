@@ -32,13 +32,13 @@ _COUNTED = {"added": int, "since_start": int, "per_second": float}
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look.")
-@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
+@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="The interval between readings.")
+@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many readings (default: on Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
     help="The format; auto is a table on a terminal, else lines.",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Also show what no packet has met yet.")
+@click.option("--all", "everything", is_flag=True, help="Also show what no packet has reached yet.")
 @until_input_option
 @color_option
 def command(options: Options, *, interval: float, count: int, form: str, everything: bool, until_input: bool) -> int:
@@ -120,7 +120,7 @@ def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> l
     if not snapshot.rows:
         printed.append("no rule here decides anything")
     if hidden := len(snapshot.rows) - len(rows):
-        printed.append(f"({hidden} more that no packet has met; --all shows them)")
+        printed.append(f"({hidden} more that no packet has reached; --all shows them)")
     return [*printed, *([f"warning: {REPLACED}"] if snapshot.replaced else [])]
 
 
@@ -187,5 +187,5 @@ class CounterSnapshotWriter:
             table = render_table(snapshot, head, everything=self._everything)
             fitted = [part for line in table for part in fit(escape(line), width - 1)]
             if len(fitted) > room:
-                fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines have no room here)"]
+                fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines do not fit)"]
             self._shown = answer_again(fitted, 0 if said else self._shown)

@@ -153,7 +153,7 @@ class _Setting:
         here = f"{where}[{number}]"
         rest, stop = self.until("=[.")
         if rest:
-            raise ValueError(f"{quote(rest)} stands behind the index of {quote(here)}; write = or . or [ there")
+            raise ValueError(f"{quote(rest)} follows the index of {quote(here)}; write = or . or [ there")
         if stop == _END:
             raise ValueError(f"the key {quote(here)} has no value; write {_example(here)}=VALUE")
         items[number] = self.behind(stop, items[number], here, depth, 1)

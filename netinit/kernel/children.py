@@ -28,7 +28,7 @@ _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
 _VALUE, _ERROR = b"=", b"!"  # before an answer; None is empty
-_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what is not needed"
+_TOO_MUCH = "it exceeds the memory limit for reading a pod: remove what is not needed"
 
 
 class ChildError(Exception):
@@ -89,7 +89,7 @@ class Child:
         while len(self._received) < self._expected():
             if not run.await_input(self._answer, self._deadline):
                 raise ChildLostError(
-                    f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
+                    f"{self._what}: it did not finish within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
                     late=True,
                 )
             if not self.read():
@@ -105,7 +105,7 @@ class Child:
     def _expected(self) -> int:
         size = int.from_bytes(self._received[:_HEADER], "little") if len(self._received) >= _HEADER else 0
         if size > MAX_BYTES:
-            raise ChildLostError(f"{self._what}: the process that did it answered more than {MAX_BYTES >> 20} MB")
+            raise ChildLostError(f"{self._what}: its process answered more than {MAX_BYTES >> 20} MB")
         return _HEADER + size
 
     def poll(self) -> int | None:
@@ -130,7 +130,7 @@ class Child:
     def _explain_end(self) -> ChildLostError:
         code = self._reap(self._deadline)
         if code is None:  # it closed the pipe but still runs
-            return ChildLostError(f"{self._what}: the process that did it gave no answer")
+            return ChildLostError(f"{self._what}: its process gave no answer")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         ended_by = 2 if code == INTERRUPTED else max(0, -code)
         return ChildLostError(f"{self._what}: the process that did it {how}", how=how, signal=ended_by)
@@ -322,7 +322,7 @@ def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], ob
         except OSError as error:
             if set(posix.getgroups()) - {posix.getegid()}:
                 raise NamespaceError(
-                    f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
+                    f"supplementary groups cannot be dropped ({error.strerror}), as a pod requires: run as root with SETGID"
                 ) from None
         return action(answer)
 

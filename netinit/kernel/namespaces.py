@@ -53,7 +53,7 @@ def _what_is_meant() -> str:
             "  for a pod: name it with --pid (a process of it) or --netns\n"
             "  to try it on this machine: netinit demo, or unshare -n netinit …\n"
             "  to see the rules and change nothing: netinit render …\n"
-            "  if the whole machine is meant: --host-network"
+            "  for the whole machine: --host-network"
         )
     return (
         "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is gone;"

@@ -359,5 +359,5 @@ def _restore_logger(logger: str) -> None:
 
 def _unavailable(what: str, error: OSError) -> BackendUnavailableError:
     return BackendUnavailableError(
-        f"{what} cannot be had: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
+        f"{what} cannot be opened: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
     )

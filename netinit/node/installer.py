@@ -95,7 +95,7 @@ class Installer:
             elif path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):
                 found["entry"] = f"{path} has no entry of netinit"
             elif not conflist.is_last(_read(path)):
-                found["entry"] = f"in {path} another plugin stands behind netinit's"
+                found["entry"] = f"in {path} another plugin comes after netinit's"
         except ConfigError as error:
             found["entry"] = f"{path}: {error}"
         return found
@@ -221,7 +221,7 @@ def _act(path: Path, action: Callable[..., Answer], *more: Any, **how: Any) -> A
         return action(path, *more, **how)
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
-        raise ConfigError(f"{quote(str(path))} cannot be written: {remedy}; what was there stays") from error
+        raise ConfigError(f"{quote(str(path))} cannot be written: {remedy}; the old file stays") from error
 
 
 def replace_file(

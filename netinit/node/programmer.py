@@ -162,7 +162,7 @@ class Programmer:
         if accepted.stopped:
             del self.running[child]
             child.end()
-            self._answer(accepted, JobResult(error="it was not done in time and was killed", late=True))
+            self._answer(accepted, JobResult(error="it did not finish in time and was killed", late=True))
             return
         accepted.stopped = True
         accepted.due = time.monotonic() + _GRACE

@@ -94,7 +94,7 @@ class AgentServer:
         for task in (*tasks, *ends):
             task.cancel()
         if not await plugin_server.close(_DRAIN):
-            self.log.event("error", f"requests were cut off: they were not done within {_DRAIN:.0f} s")
+            self.log.event("error", f"requests were cut off: they did not finish within {_DRAIN:.0f} s")
         if is_removed:
             remove_contents(self.folder)
 
@@ -138,7 +138,7 @@ class AgentServer:
                 self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
                 await self._listener.close(1.0)
             await asyncio.sleep(_STATUS_SECONDS)
-        self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")
+        self.log.event("error", f"the socket {self.settings.socket} was removed; ending, to be restarted")
 
     # ---- how it is
 

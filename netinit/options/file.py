@@ -50,7 +50,7 @@ def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
         if flag is None:
             problems.append(f"{label}: {_describe_unknown(str(key), tuple(known))}")
         elif flag.field in found:
-            problems.append(f"{label}: the option stands twice, under two of its names")
+            problems.append(f"{label}: the option is given twice, under two of its names")
         else:
             text = _text_of(flag, value)
             if text is None:

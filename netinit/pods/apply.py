@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NFT_DIALECT = "nft"
 MAX_NAMED = 10  # differences per message
 STAY = "the rules are programmed and stay"
-NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
+NOT_KNOWN = "whether foreign rules divert captured traffic is not known"
 
 
 class NotInForceError(ApplyError):
@@ -152,7 +152,7 @@ def retry(act: Callable[[Options], Result], options: Options, log: Log, signals:
             if not left or signals.heard or time.monotonic_ns() + options.retry_delay >= deadline:
                 raise
             left -= 1
-            log.warn(f"{error}; begins anew in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
+            log.warn(f"{error}; retrying in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
             time.sleep(options.retry_delay / 10**9)
 
 

@@ -164,7 +164,7 @@ def _describe(found: Sequence[OlderConnection]) -> str:
     if cut:
         verb, whose = ("is", "its") if len(cut) == 1 else ("are", "their")
         parts.append(f"{_count(cut)} older than the rules {verb} cut off with {whose} next packet{_example(cut)}")
-    return f"{'; '.join(parts)}; --reset-existing ends {'it' if len(found) == 1 else 'them'} at once, so that programs connect anew"
+    return f"{'; '.join(parts)}; --reset-existing ends {'it' if len(found) == 1 else 'them'} at once, so that programs reconnect"
 
 
 def _count(found: Sequence[object]) -> str:

@@ -108,7 +108,7 @@ class Transaction:
             try:
                 inverse()
             except Exception as error:  # noqa: BLE001 - whatever it is, the steps before this one are still to be undone
-                left.append(f"{what}: putting back what was before failed too: {str(error) or type(error).__name__}")
+                left.append(f"{what}: the rollback failed too: {str(error) or type(error).__name__}")
         return "; ".join(left)
 
 
@@ -183,7 +183,7 @@ def activate(run: Transaction, machine: Machine, family: int, table: str) -> tup
             raise ApplyError(f"{name} is dormant, and cannot be activated: {posix.strerror(error.errno or 0)}") from None
 
     run.do(name, lambda: change(False), lambda _: change(True))  # noqa: FBT003
-    return (f"{name} was dormant: the kernel asked none of its rules; it is active now",)
+    return (f"{name} was dormant: the kernel evaluated none of its rules; it is active now",)
 
 
 def commit(run: Transaction, backend: Backend, change: Change) -> None:

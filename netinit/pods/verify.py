@@ -94,12 +94,12 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
     for one in found:
         yield Difference(
             kind=BYPASSING, where="IPv4" if len(one.found.local[0]) == IPV4.bits // 8 else "IPv6", rule=f"connection {one}",
-            purpose="the plan captures it, but it goes past the proxy until it ends", origin="an open connection",
+            purpose="the plan captures it, but it bypasses the proxy until it ends", origin="an open connection",
         )  # fmt: skip
     if unjudged:
         yield Difference(
             kind=BYPASSING, where="IPv4 and IPv6", rule=f"{unjudged} more connections",
-            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
+            purpose=f"whether they bypass the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
             origin="open connections",
         )  # fmt: skip
 
@@ -149,7 +149,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     try:
         differences, warnings = find_departures(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
-        return listed, (f"whether foreign rules take captured traffic away is not known: {error}",)
+        return listed, (f"whether foreign rules divert captured traffic is not known: {error}",)
     return listed + differences, warnings
 
 

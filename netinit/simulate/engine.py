@@ -160,7 +160,7 @@ class PacketPath(PacketState):
                 before = self._packet.mark
                 self.ask(stage)
                 if (hook, stage.name) == (OUTPUT, MANGLE) and self._packet.mark != before and not self._fate:
-                    self._note(f"its mark is {self._packet.mark} now: it is routed anew after this hook")
+                    self._note(f"its mark is {self._packet.mark} now: it is routed again after this hook")
             if self._fate:
                 return False
         return True
@@ -194,4 +194,4 @@ class PacketPath(PacketState):
             self._now = self._now.replace(decided=True) if towards else self._now.replace(source_decided=True)
         elif any(NAT in backend.tables for backend in self._ruleset.backends):
             known = f"its {'destination' if towards else 'source'} was decided before"
-            self._note(f"NAT is not asked: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)
+            self._note(f"NAT is skipped: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)

@@ -112,7 +112,7 @@ class _ForceCheck:
             if link.index != 1 and link.name == LOOPBACK_DEVICE:
                 yield Difference(
                     kind=ESCAPING, where=DEVICES, rule=f"device {link.index} is called lo",
-                    purpose="rules for traffic inside of the pod let through what leaves there", origin="ip link set ... name",
+                    purpose="rules for traffic inside of the pod accept what leaves there", origin="ip link set ... name",
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
@@ -149,7 +149,7 @@ class _ForceCheck:
                 yield Difference(
                     kind=INACTIVE, where="IPv4" if chain.family == IP else "IPv6", table=chain.table, chain=chain.name,
                     rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
-                    purpose=f"packets do not meet the chain as type {kind} at priority {priority}", origin="the chain's hook",
+                    purpose=f"packets do not reach the chain as type {kind} at priority {priority}", origin="the chain's hook",
                 )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
@@ -201,7 +201,7 @@ class _ForceCheck:
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
-            return  # packets meet exactly the planned rules: nothing to prove
+            return  # packets reach exactly the planned rules: nothing to prove
         free = not host.is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
@@ -275,14 +275,14 @@ class _ForceCheck:
             what = f"`{text}` drops" if text else "drops"
             self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
             return
-        doubt = "it may take away packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
+        doubt = "it may divert packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
         yield Difference(
             kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
             purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that a family's packets meet; chains with address sets count as planned if their listing matches."""
+        """All rules that a family's packets reach; chains with address sets count as planned if their listing matches."""
         own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._kernel.join(family, self._source)
@@ -316,7 +316,7 @@ class _ForceCheck:
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
-    """Everything packets may meet at a hook, in order."""
+    """Everything packets may reach at a hook, in order."""
     return [
         (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in chains] for chains in stage.rounds])
         for stage in ruleset.stages[hook]

@@ -1,7 +1,7 @@
 """Loads a snapshot's rules in a form to simulate: by backend, plus foreign base chains.
 
 Backends' rules are the iptables tables, in nf_tables or legacy, and our own nft tables; any other base chain that a
-family's packets meet is foreign.
+family's packets reach is foreign.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KernelRules:
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """All rules that a family's packets meet; `source` is the backend of ours."""
+        """All rules that a family's packets reach; `source` is the backend of ours."""
         return replace(join_backends(self.rulesets, family, source), foreign=self.foreign[family])
 
 
@@ -125,7 +125,7 @@ class _Loader:
             if table.family != INET or table.name not in TABLE_NAMES or table.flags & DORMANT:
                 continue
             if model_table(table.name) in found:
-                why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
+                why = "rules of a sidecar and of an ambient mesh are here; netinit remove deletes both"
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
             chains = [
@@ -155,7 +155,7 @@ class _Loader:
         return found
 
     def _foreign(self, family: Family) -> Iterable[HookedChain]:
-        """Active base chains of no backend that packets of this family meet."""
+        """Active base chains of no backend that packets of this family reach."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
             if not chain.is_base or chain.family not in (INET, family.number, NETDEV) or _is_of_backend(chain):

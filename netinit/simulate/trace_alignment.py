@@ -14,8 +14,8 @@ from netinit.simulate.ruleset import LoadedRule, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, VANISHED, Trace, TraceStep
 
 BOTH, KERNEL_ONLY, PREDICTED_ONLY, FOREIGN = "both", "kernel", "predicted", "foreign"  # who reports a rule
-SAID = {KERNEL_ONLY: "met, and not predicted", PREDICTED_ONLY: "predicted, and not met", FOREIGN: "not read by netinit"}
-AS_KNOWN = "its connection was known before, so that NAT is not asked again"
+SAID = {KERNEL_ONLY: "hit, and not predicted", PREDICTED_ONLY: "predicted, and not hit", FOREIGN: "not read by netinit"}
+AS_KNOWN = "its connection was known before, so that NAT is skipped again"
 INCOMPLETE = "some events of the kernel were lost, so that this is not the whole way"
 _SAME = {REFUSED: DROPPED}
 

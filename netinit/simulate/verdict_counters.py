@@ -1,7 +1,7 @@
 """Derives verdicts and their packet counts from the counters of live rules.
 
 A rule decides if it captures, drops, diverts, or ends the path to a capturing rule. nat sees connections' first
-packets, other tables all. What enters a capturing chain and leaves it by no rule is direct; packets that meet no rule
+packets, other tables all. What enters a capturing chain and leaves it by no rule is direct; packets that reach no rule
 are not counted.
 """
 

@@ -166,9 +166,9 @@ class WatchedCluster:
     async def _write_event(self, about: Tree, problem: str) -> None:
         """Write a warning event on a ConfigMap."""
         served = self._state.served
-        stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
+        stays = "the webhook keeps the previous one" if served else "this replica has none yet, and is not ready"
         if served and served.is_restored:
-            stays = f"the webhook was restarted, and goes on with {served.texts.origin}"
+            stays = f"the webhook was restarted, and uses {served.texts.origin}"
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         error = await write_event(

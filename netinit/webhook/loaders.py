@@ -41,7 +41,7 @@ class ConfigLoader:
         Return the problem; empty if there is none or it was returned before.
         """
         is_known = texts in (self._offered, self._state.configuration_problem)
-        self._offered = texts if isinstance(texts, Texts) else None  # what was there before is tried again when it returns
+        self._offered = texts if isinstance(texts, Texts) else None  # the earlier one is tried again when it returns
         if is_known:
             return ""
         if isinstance(texts, str):
@@ -179,7 +179,7 @@ class CertificateLoader:
             info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
-            problem = f"{error}; " + ("the one before is served" if self.served else "there is none to serve")
+            problem = f"{error}; " + ("the previous one is served" if self.served else "there is none to serve")
             if problem != self._state.problems.get("certificate"):
                 self._log.event("error", f"the certificate is not taken: {error}")
             self._state.problems.note("certificate", problem)

@@ -94,7 +94,7 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
     state.draining = True
     await asyncio.sleep(settings.shutdown_delay / SECOND)  # until the API server stops sending reviews
     if not await reviews.close(_DRAIN_SECONDS):
-        log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")
+        log.event("error", f"reviews were cut off: they did not finish within {_DRAIN_SECONDS:.0f} s")
     tasks.cancel()
     await monitoring.close(1.0)
 

@@ -87,7 +87,7 @@ def test_an_unprivileged_process_of_the_pod_cannot_keep_the_operator_away(pod):
             done = tool(*words, *place)
             assert done.returncode == 0, done.stderr
             assert then in done.stderr
-            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): went on without it", done.stderr), done.stderr
+            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): continued without it", done.stderr), done.stderr
         refused = run_tool(pod, "remove", "--lock-timeout", "300ms")
         assert refused.returncode == 1, "inside the lock of the namespace is the only one there is"
         assert f"is being programmed by process {holder.pid} (" in refused.stderr

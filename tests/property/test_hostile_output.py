@@ -210,7 +210,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 def test_verify_quotes_a_comment():
     shown = benign("RETURN")["verify"].splitlines()
-    assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
+    assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (precedes netinit's rules and may decide first; a foreign rule)" in shown
 
 
 @NO_CLOCK

@@ -138,7 +138,7 @@ class InjectFlags(CheckFlags):
         if self.check_config and (self.filenames or self.explain):
             problems.append("--check-config: needs no manifests and explains none; leave -f and --explain out")
         if self.labels is not None:
-            problems.append("--namespace-labels: goes with check-inject; this command asks no webhook")
+            problems.append("--namespace-labels: belongs to check-inject; this command asks no webhook")
         if self.as_json and not self.explain:
-            problems.append("--json: goes with --explain; manifests are written in the format in which they came")
+            problems.append("--json: needs --explain; manifests keep their format")
         return problems

@@ -37,7 +37,7 @@ def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 
     OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
-    compares again. Each table is replaced in one transaction: no packet meets a pod without rules, and a failure leaves the old
+    compares again. Each table is replaced in one transaction: no packet finds a pod without rules, and a failure leaves the old
     ones. Foreign rules stay. It works through the node agent (`create` of `pods/exec` in its namespace), or an ephemeral
     container (kubectl debug).
 
@@ -51,7 +51,7 @@ def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
         return DriftError.exit_code if different else 0
     if not yes:
         if not sys.stdin.isatty():
-            raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
+            raise OptionError("--yes: there is no terminal to confirm on; give it to reconcile, or --dry-run to look")
         click.confirm(f"Reconcile the rules of {count(len(different), 'pod')}?", abort=True, err=True)
     return max([_reconcile(one) for one in different])
 

@@ -30,7 +30,7 @@ class ClusterPod:
     """A pod in the cluster; `tree` is the complete object.
 
     `uids`: its UID and, for a static pod, the UID under which the runtime knows it. `account`: its service account.
-    `is_of_a_daemonset`: anybody can set a label, but the API server checks the owner.
+    `is_of_a_daemonset`: anyone can set a label, but the API server checks the owner.
     """
 
     namespace: str

@@ -35,7 +35,7 @@ from netinit.inject import podfile
 TEXT = "text"
 FOLLOWING = ("watch", "trace")
 WITH_TARGET = ("explain", "draw")
-MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, those that differ from most first. The
+MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, outliers first. The
 other options are those of netinit's command of this name; those that kubectl has too (-n, -o) by their long names. The live
 rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the
 node can pull.

@@ -80,7 +80,7 @@ class LiveAnswer:
 class AgentSource:
     """The node agents; questions for a node are asked at once, and nodes concurrently.
 
-    Anybody can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
+    Anyone can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
     the chart names, which only who may grant its rights can create, or in the namespace that the user names.
     """
 
@@ -248,7 +248,7 @@ class ManifestSource:
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if the command requires live rules."""
         if question.verb not in FROM_MANIFEST:
-            raise ClusterError(f"{question.verb} is about what is there, which a manifest does not show")
+            raise ClusterError(f"{question.verb} is about the live state, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
         return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 

@@ -1,4 +1,4 @@
-"""`netinit node agent`, the CNI plugin's agent; `status`, `install` and `uninstall`, for what it installs and tells."""
+"""`netinit node agent`, the CNI plugin's agent; `status`, `install` and `uninstall`, for what it installs and reports."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     if not told:
         wrong = "it has not run on this node since the last start"
     elif silence > _STALE:
-        wrong = f"it has said nothing for {silence:.0f} s"
+        wrong = f"it has not reported for {silence:.0f} s"
     else:
         wrong = "; ".join([f"{name}: {text}" for name, check in mapping(told.get("checks")).items() if (text := string(check))])
     return {

@@ -39,7 +39,7 @@ class CompareFlags(CheckFlags):
             "-f: no pods are given; name reviews or manifests, or a cluster with --context or --kubeconfig"
         ]  # fmt: skip
         if self.labels is not None:
-            problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
+            problems.append("--namespace-labels: belongs to check-inject; a webhook is asked whatever the labels are")
         return problems + self._problems_of_sidecars()
 
 

@@ -184,7 +184,7 @@ class TreeBuilder:
             else:
                 if top.key in top.value:
                     self.duplicates.append(
-                        f"{place_of(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
+                        f"{place_of(event.start_mark)}: the key {shown(top.key)} occurs twice in one mapping"
                     )
                 top.value[top.key] = value
 

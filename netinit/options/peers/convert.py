@@ -124,4 +124,4 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
         elif not is_flag(previous) or "=" in previous:
             loose.append(word)
         previous = word
-    return [*problems, *describe_strays(loose, "a command line of the peer is meant, without the program's other words")]
+    return [*problems, *describe_strays(loose, "give the peer's command line, without other words")]

@@ -1,7 +1,7 @@
 """Declare a peer's flags, and how each is converted.
 
 `same`: a field of ours means the same. `lacking`: no equivalent. `needless`: done here anyway, or not about packets. `read`:
-`complete` converts it together with others. Kinds of values that one peer alone has stand in its file.
+`complete` converts it together with others. Kinds of values that only one peer has are in its file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Remark(Record):
 class Conversion:
     """The options of ours that a peer's become, and remarks.
 
-    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
+    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences that always apply.
     """
 
     options: Options  # made of `fields` when all of them are known

@@ -53,7 +53,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
-        message = "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
+        message = "--istio-local-outbound-ports-exclude 53 comes before it, so no query is captured"
         yield Finding(WARNING, SHADOWED, "--redirect-dns", message)
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
@@ -68,7 +68,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
         for server, protocol in product(servers, ("udp", "tcp")):
             for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
-                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever"
+                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and loop forever"
                     yield Finding(ERROR, "dns-loop", "--redirect-dns", message)
 
 
@@ -78,7 +78,7 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
         hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever"
+                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and loops forever"
                 yield Finding(ERROR, "loop", "--proxy-uid", message)
 
 

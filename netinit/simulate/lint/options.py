@@ -106,7 +106,7 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
-            message = f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them"
+            message = f"{name} is among --kube-virt-interfaces too, whose rules come first: it is captured; name it in one of them"
             yield Finding(WARNING, CONTRADICTION, "--istio-exclude-interfaces", message)
     captured = options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces
     if captured and options.traits.tproxy_by_socket:
@@ -133,7 +133,7 @@ def inspect_tunnel(options: Options) -> Iterator[Finding]:
         yield Finding(
             WARNING, "open-tunnel", "--inbound-tunnel-port",
             f"{port} is left to the proxy's tunnel (HBONE), which nothing in the pod's environment enables: an application that"
-            " listens there is reached past the proxy; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true",
+            " listens there is reached directly; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true",
         )  # fmt: skip
 
 

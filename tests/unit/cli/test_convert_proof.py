@@ -63,7 +63,7 @@ def test_a_program_is_not_started_where_no_pod_can_be_made_for_it(run, tmp_path,
     monkeypatch.setattr("netinit.lab.pod.find_obstacle", lambda: "that needs root")
     done = run(ask(program))
     assert done.code == 1
-    assert "no pod can be made for the program to run in: that needs root; or give a file of its rules" in done.err
+    assert "cannot create a pod to run the program in: that needs root; or give a file of its rules" in done.err
     assert not (tmp_path / "started").exists()
 
 

@@ -211,7 +211,7 @@ def test_rules_of_different_families_are_not_compared(run, tmp_path):
     [
         (rules_of("-A NOWHERE -j RETURN"), "a rule of a chain that is not declared"),
         (rules_of(CAPTURES).replace("COMMIT\n", ""), "IPv4: the listing cannot be read safely"),
-        (rules_of() + rules_of(), "a table stands twice"),
+        (rules_of() + rules_of(), "a table occurs twice"),
         (rules_of('-A OUTPUT -m comment --comment "open -j RETURN'), "cannot be read safely"),
     ],
 )

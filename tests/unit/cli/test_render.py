@@ -101,7 +101,7 @@ def test_format_without_dry_run_is_refused_before_anything_is_done(run, applied)
     for option in ("--format json", "--family ipv4"):
         done = run(f"netinit apply -b 80 {option}")
         assert (done.code, applied) == (2, [])
-        assert done.errors == [f"{option.split()[0]}: goes with --dry-run only"]
+        assert done.errors == [f"{option.split()[0]}: needs --dry-run"]
 
 
 @pytest.mark.netns

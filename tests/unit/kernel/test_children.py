@@ -57,7 +57,7 @@ def test_a_fault_comes_back_as_one_line_with_its_kind():
 
 
 def test_a_child_that_is_late_or_killed_is_an_error_that_says_what_was_not_done():
-    with pytest.raises(NetinitError, match=r"^the job: it was not done within 0 s and was stopped"):
+    with pytest.raises(NetinitError, match=r"^the job: it did not finish within 0 s and was stopped"):
         ask(lambda: time.sleep(60), seconds=0.1)
     with pytest.raises(NetinitError, match=r"^the job: the process that did it was killed by signal 9$"):
         ask(lambda: os.kill(os.getpid(), 9))

@@ -361,7 +361,7 @@ def test_a_full_disk_and_a_read_only_folder_are_told_and_nothing_is_destroyed(pl
     before = everything(place)
     said = run_mounted(place, "mkdir ../full; mount -t tmpfs -o size=16k tmpfs ../full; cp -p * ../full/; mount --move ../full .; cd .;"
                        " dd if=/dev/zero of=fill bs=1k 2>/dev/null || true")  # fmt: skip
-    assert "the disk is full; what was there stays" in said
+    assert "the disk is full; the old file stays" in said
     said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .")
     assert "it is read-only" in said
     said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .; echo newer >../plugin", "bin")

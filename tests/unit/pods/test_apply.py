@@ -366,7 +366,7 @@ def test_what_cannot_be_put_back_is_named(machine):
         apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     text = str(failure.value)
     assert text.startswith("IPv4: no memory; IPv6: no memory; ")
-    assert "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory" in text
+    assert "add -4 rule fwmark 0x100539 lookup 133: the rollback failed too: Cannot allocate memory" in text
 
 
 def test_rules_of_others_that_stand_first_are_a_warning(machine):

@@ -331,7 +331,7 @@ def test_what_cannot_be_put_back_names_its_backend(machine):
         return ApplyError("stuck") if len(commits) > 4 else None
 
     machine.fail = fail
-    with pytest.raises(ApplyError, match=f"{LEGACY}: putting back what was before failed too|{NFT}: putting back"):
+    with pytest.raises(ApplyError, match=f"{LEGACY}: the rollback failed too|{NFT}: putting back"):
         job.apply(wanted, machine=machine)
 
 

@@ -75,7 +75,7 @@ def test_whatever_iptables_quotes_is_read(spec):
     [
         (table(":A - [0:0]", '-A A --comment "x'), "a quote does not close"),
         (table(":A - [0:0]", '-A A --comment "x" "'), "a quote does not close"),
-        (table(":A - [0:0]", '-A A --comment "x"y'), "letters behind a quote"),
+        (table(":A - [0:0]", '-A A --comment "x"y'), "letters after a quote"),
         (table(":A - [0:0]", '-A A -i x"y"'), "a quote inside of a word"),
         (table(":A - [0:0]", '-A A --comment "\\n"'), "a backslash that stands before nothing"),
         (table(":A - [0:0]", '-A A --comment "x\\', '"'), "a backslash that stands before nothing"),
@@ -91,7 +91,7 @@ def test_whatever_iptables_quotes_is_read(spec):
         (table("# in a table"), "no place there"),
         (table(""), "no place there"),
         (table("-A A -j DROP"), "a chain that is not declared"),
-        (table(":A - [0:0]", ":A - [0:0]"), "a chain stands twice"),
+        (table(":A - [0:0]", ":A - [0:0]"), "a chain occurs twice"),
         (table(":A - [0:0]", "-A A", ":B - [0:0]"), "no place there"),
         (table(":A - [0:0]", "-I A 1 -j DROP"), "no place there"),
         (table(":A -"), "no chain with its policy"),
@@ -147,9 +147,9 @@ def test_an_error_shows_foreign_text_cut_and_escaped():
         ("x" * 81 + "\n", f"this line has no place there: {'x' * 80}..."),
         ("x" * 80 + "\n", f"this line has no place there: {'x' * 80}"),
         ("ä\x1b\n", "characters outside of quotes that cannot be printed: \\xe4\\x1b"),
-        (table(":A - [0:0]", '-A A --comment "x"y'), 'letters behind a quote: -A A --comment "x"y'),
+        (table(":A - [0:0]", '-A A --comment "x"y'), 'letters after a quote: -A A --comment "x"y'),
         (table(":A - [0:0]", '-A A -i x"y"'), 'a quote inside of a word: -A A -i x"y"'),
-        (table(":A - [0:0]", '-A A --comment "a\\nb"'), 'a backslash that stands before nothing to be escaped: \\\\nb"'),
+        (table(":A - [0:0]", '-A A --comment "a\\nb"'), 'a backslash that escapes nothing: \\\\nb"'),
     ],
 )
 def test_the_error_says_what_is_wrong_and_shows_the_place(text, told):

@@ -81,7 +81,7 @@ def test_whatever_is_wrong_with_the_files_of_the_certificate_is_shown_until_it_i
         ):
             server.write_certificate(spoilt)
             server.until(lambda said=said: said in shown(server), said)
-            assert server.review(make_pod())["allowed"], "the one before is served"
+            assert server.review(make_pod())["allowed"], "the previous one is served"
             server.write_certificate(good)
             server.until(lambda: "[!]" not in shown(server), "nothing is wrong any more")
         assert "netinit_webhook_cluster_error 0.0" in server.monitor("/metrics")[1]

@@ -191,7 +191,7 @@ def test_a_shadow_says_all_that_is_known_of_it():
     (found,) = family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows()
     assert found.describe() == (
         'shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
-        "  (stands before netinit's rules and may decide first; a foreign rule)"
+        "  (precedes netinit's rules and may decide first; a foreign rule)"
     )
 
 
