@@ -45,7 +45,7 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
 def _read_rules(named: str) -> RuleSource | None:
     """The rules in a file or on stdin; None for a program."""
     if named != "-" and not is_file(named):
-        text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
+        text = "is not a file: name one of rules as iptables-save prints them, or the peer's program"
         raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
     if named != "-" and os.access(named, os.X_OK):
         return None

@@ -286,7 +286,7 @@ def command(  # noqa: PLR0917
 ) -> int:  # fmt: skip
     """Show which packets two sets of rules treat differently.
 
-    All packets are compared, not a sample: a rule that moves without an effect is no difference. A and B are option sets
+    All packets are compared, not a sample: a rule that moves without an effect is not a difference. A and B are option sets
     ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file or -), or `live` for the live rules. With
     --pid, --netns or --live alone, the live rules are compared with the plan of the options, of --pod, or of the options
     inferred from the rules.

@@ -80,7 +80,7 @@ def read_code(text: str, label: str) -> str:
     """Validate a code. Raises OptionError naming `label`."""
     code = text.strip().upper()
     if code not in MEANINGS:
-        raise OptionError(f"{label}: {quote_value(text)} is no code of a finding, such as NI012; {PAGE} lists them")
+        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; {PAGE} lists them")
     return code
 
 
@@ -125,7 +125,7 @@ def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
         return found
     tree = load_file(file, FILE)
     if not isinstance(tree, dict):
-        raise OptionError(f"{FILE}: {quote_value(file)} is no mapping; write `CODE: reason`, a line each")
+        raise OptionError(f"{FILE}: {quote_value(file)} is not a mapping; write `CODE: reason`, a line each")
     for code, reason in tree.items():
         if not isinstance(reason, str) or not reason.strip():
             raise OptionError(f"{FILE}: {quote_value(str(code))} has no reason; write `{code}: reason`")

@@ -59,7 +59,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
     Nothing is sent: the command waits for packets that open a connection to --to (for UDP, each datagram). Each rule that the
     kernel reports is compared with the prediction.
 
-    Meanwhile an nf_tables table netinit-trace is in the pod, which decides about no packet. It is deleted with the command, also
+    Meanwhile an nf_tables table netinit-trace is in the pod, which affects no packet. It is deleted with the command, also
     after kill -9 (before Linux 5.12 by the next run). A pod has one trace at a time.
 
     Exit codes: 0 every packet went as predicted, or nothing could be predicted; 1 no packet was seen; 3 one did not.

@@ -33,7 +33,7 @@ _COUNTED = {"added": int, "since_start": int, "per_second": float}
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="The interval between readings.")
-@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many readings (default: on Ctrl-C).")
+@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many readings (default: Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
     help="The format; auto is a table on a terminal, else lines.",

@@ -174,7 +174,7 @@ def _real_number(value: Any, path: str) -> int | float:
 def _canonical_duration(value: Any, path: str) -> str:
     total = duration(value)
     if total is None:
-        raise ConfigError(f"{path}: {shown(value)} is no duration such as 1m30s")
+        raise ConfigError(f"{path}: {shown(value)} is not a duration such as 1m30s")
     seconds, rest = divmod(abs(total), NANOSECONDS)
     sign = "-" if total < 0 else ""
     digits = f"{rest:09d}"

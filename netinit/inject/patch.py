@@ -127,7 +127,7 @@ def _steps(path: Any) -> list[str]:
     """Split a JSON pointer (RFC 6901) into keys; ~1 is a slash and ~0 a tilde."""
     if not isinstance(path, str) or (path and path[0] != "/") or re.search(_BAD_ESCAPE, path):
         raise ParseError(
-            f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ comes before 0 or 1 only"
+            f"JSON patch: {shown(path)} is not a JSON pointer: steps begin with /, and ~ comes before 0 or 1 only"
         )
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 

@@ -72,7 +72,7 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
         detail = _without_secrets(str(error), pod)[:_MAX_ERROR]
         raise InjectionError(f"template {name!r}: {detail}") from None
     except UnicodeError:
-        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
+        raise InjectionError(f"template {name!r}: the pod has text that is not Unicode") from None
 
 
 def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:

@@ -218,7 +218,7 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
-        problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
+        problem = f"{shown(text)} is not a port from 1 to {MAX_PORT}"
     elif number == status_port:
         problem = f"{number} is the agent's own port; give the application's metrics port"
     elif number in _RESERVED:

@@ -68,7 +68,7 @@ class OpenPod:
             raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
+            raise NamespaceError(f"{self.path}: is not a network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
         self._stays = stays and self._owner < 0
 

@@ -259,7 +259,7 @@ def _tree(path: str, data: bytes) -> Tree:
     except (ValueError, RecursionError) as error:
         raise ClusterError(f"the API's answer to {path} is not JSON: {error}") from error
     if not isinstance(tree, dict):
-        raise ClusterError(f"the API's answer to {path} is no object")
+        raise ClusterError(f"the API's answer to {path} is not an object")
     return tree
 
 

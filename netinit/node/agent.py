@@ -170,7 +170,7 @@ class Agent:
         """Handle GC: forget containers that the runtime no longer has."""
         valid = request.configuration.get("cni.dev/valid-attachments", request.configuration.get("cni.dev/attachments"))
         if not isinstance(valid, list):
-            raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
+            raise CniError("GC: cni.dev/valid-attachments is not a list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
         gone = [one for one in self.attachments if (one.container, one.interface) not in known]
         for one in gone:

@@ -34,7 +34,7 @@ class NodeMetrics:
         self.bypassing = Counter("netinit_node_bypassing_total", "Checks that found open connections that bypass the proxy.", **own)
         self.dropped = Counter("netinit_node_notifications_dropped_total", "Sockets whose buffer overflowed.", **own)
         self.noticed = Histogram("netinit_node_drift_seconds", "From a change to its report and repair.", buckets=_BUCKETS, **own)
-        self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)
+        self.api_error = Gauge("netinit_node_api_error", "1 while the API is unreachable.", **own)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

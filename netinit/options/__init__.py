@@ -114,7 +114,7 @@ class Options(Interception):
         "--network-namespace --netns", kinds.PATH, topic=NAMESPACE, default="", also=("NETINIT_NETNS",),
         help_text="The network namespace: a path, or a name under /run/netns.")
     # 0: this process
-    pid: int = ours("--pid", kinds.PID, topic=NAMESPACE, default=0, help_text="The network namespace of this process is meant.")
+    pid: int = ours("--pid", kinds.PID, topic=NAMESPACE, default=0, help_text="The network namespace of this process.")
     host_network: bool = ours(
         "--host-network", kinds.SWITCH, topic=NAMESPACE, default=False,
         help_text="Allow changes to the machine's own network namespace, which are refused otherwise.")

@@ -207,4 +207,4 @@ def _read(read: Callable[[], Snapshot]) -> Snapshot:
     try:
         return read()
     except OSError as error:
-        raise ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+        raise ParseError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None

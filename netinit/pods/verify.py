@@ -110,7 +110,7 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
         snapshot = machine.read_snapshot()
     except OSError as error:
         _refuse_without_admin(machine)
-        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+        raise BackendUnavailableError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None
     snapshot = without_counters(snapshot) if snapshot else None
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None

@@ -184,7 +184,7 @@ class WatchedCluster:
 
     def _publish_nodes(self, items: dict[tuple[str, str], bool]) -> None:
         kubelets = Kubelets(by_node={name: is_native for (_, name), is_native in items.items()})
-        older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+        older = "regular sidecars, since not every kubelet is 1.33 or later"
         use = "native sidecars" if kubelets.run_native_sidecars() else older
         self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
 

@@ -125,7 +125,7 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
     response = mapping(mapping(tree).get("response"))
     uid = review.tree["request"]["uid"]
     if mapping(tree).get("kind") != "AdmissionReview" or response.get("uid") != uid:
-        raise ParseError("the answer is no AdmissionReview with a response to this uid")
+        raise ParseError("the answer is not an AdmissionReview with a response to this uid")
     if response.get("allowed") is not True:
         return ReviewOutcome(refusal=string(mapping(response.get("status")).get("message")) or "without a message")
     if not response.get("patch"):

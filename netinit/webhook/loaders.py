@@ -88,7 +88,7 @@ class ConfigLoader:
         served = self._state.served
         if problem != self._state.configuration_problem:
             stays = f"configuration {served.generation} stays in use" if served else "there is none yet"
-            self._log("error", f"the configuration is not taken, {stays}: {problem}")
+            self._log("error", f"the configuration is rejected, {stays}: {problem}")
         self._state.configuration_problem = problem
         return problem
 
@@ -181,7 +181,7 @@ class CertificateLoader:
         except ConfigError as error:
             problem = f"{error}; " + ("the previous one is served" if self.served else "there is none to serve")
             if problem != self._state.problems.get("certificate"):
-                self._log.event("error", f"the certificate is not taken: {error}")
+                self._log.event("error", f"the certificate is rejected: {error}")
             self._state.problems.note("certificate", problem)
             return
         self._context, self.served = context, offered
@@ -190,7 +190,7 @@ class CertificateLoader:
         self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
         settings = self._settings  # a certificate without the Service's name is served: clients may use another
         missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
-        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
+        problem = f"it is not for {missing}, the API server's name for it, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")

@@ -138,7 +138,7 @@ class Bodies:
                 while await self._take(current, receive):
                     pass
         except TimeoutError:
-            raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not come in time") from None
+            raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not arrive in time") from None
         current.is_complete = True
         return current.data
 
@@ -148,7 +148,7 @@ class Bodies:
         if current.is_dropped:
             raise self._refusal()
         if message["type"] != "http.request":
-            raise Fault(400, "gone", "the client went away")
+            raise Fault(400, "gone", "the client disconnected")
         current.data += message.get("body", b"")
         if len(current.data) > MAX_REVIEW_BYTES:
             raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")

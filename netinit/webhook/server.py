@@ -147,7 +147,7 @@ class Application:
         try:
             answer = await self._review(scope, receive, arrived)
         except asyncio.CancelledError:
-            answer = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
+            answer = review.refuse(Fault(503, "ended", "the server is stopping, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - the client must not see internals
             answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
             self._problems.write(self._log, "error", f"internal error: {type(error).__name__}: {error}")
@@ -175,15 +175,15 @@ class Application:
         except Fault as fault:
             return review.refuse(fault)
         except TimeoutError:
-            return review.refuse(Fault(503, "late", "the review did not get its turn in time; try again"))
+            return review.refuse(Fault(503, "late", "the review waited too long; try again"))
         except Interruption:
-            return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
+            return review.refuse(Fault(503, "late", "the review exceeds its time or memory; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
         if obstacle := self._state.find_obstacle():
             raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
-            raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
+            raise Fault(403, "no-certificate", "reviews are only answered to clients with a certificate")
 
     async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
         """Compute the answer. Raises TimeoutError, Interruption and Fault."""
@@ -231,10 +231,10 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     if seen.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
         raise Fault(415, "no-json", f"the Content-Type must be {_JSON}")
     if seen.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise Fault(415, "no-json", "compressed bodies are not read")
+        raise Fault(415, "no-json", "compressed bodies are not accepted")
     length = seen.get(b"content-length", b"0")
     if not length.isdigit():
-        raise Fault(400, "no-review", "the Content-Length is no number")
+        raise Fault(400, "no-review", "the Content-Length is not a number")
     if len(length) > 10 or int(length) > MAX_REVIEW_BYTES:  # noqa: PLR2004 - digits
         raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
 

@@ -38,7 +38,7 @@ _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 def _read_image(text: str) -> str:
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
-        raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
+        raise ValueError("is not an image reference; write REGISTRY/PATH:TAG")
     return text
 
 

@@ -151,14 +151,14 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
                 stream.writelines(text)
             return
     if not stat.S_ISREG(found.st_mode):
-        raise UnsuitableFileError("it is no regular file")
+        raise UnsuitableFileError("it is not a regular file")
     _replace(folder, own, text, found.st_mode & 0o777, is_own=found.st_uid == os.geteuid())
 
 
 def _resolve(path: str) -> str:
     """The absolute path without symlinks, which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
-        raise UnsuitableFileError("it is no regular file")
+        raise UnsuitableFileError("it is not a regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
     while todo:
         name = todo.pop()

@@ -122,7 +122,7 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
                 f"--url: {url} cannot be reached: {error}; check that it is forwarded, and --ca and --server-name"
             ) from error
         except httpx2.InvalidURL as error:
-            raise OptionError(f"--url: {shown(url)} is no URL: {error}") from error
+            raise OptionError(f"--url: {shown(url)} is not a URL: {error}") from error
         except httpx2.HTTPError as error:
             raise ParseError(f"{type(error).__name__}: {error}") from error
         if response.status_code != httpx2.codes.OK:

@@ -22,7 +22,7 @@ def read_port_with_colons(text: str) -> Ports:
     if colon:
         return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
     if not text.isdigit():
-        raise ValueError("is no number: names of services are not looked up here; write the port")
+        raise ValueError("is not a number: service names are not looked up; write the port")
     return kinds.read_ports(text)
 
 

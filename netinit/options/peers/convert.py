@@ -66,7 +66,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         problems += wrong
     known = cls.variables()
     unknown = [name for name in line.variables if name not in known]
-    problems += [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in unknown]
+    problems += [f"{quote_value(name)} is not a variable of {cls.peer}{hint(name, known)}" for name in unknown]
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
     ignored = [] if trees or not cls.variables_of_file else [name for name, _ in given]
     file |= {known[name].field: (value, f"environment variable {name}") for name, value in given if name not in ignored}
@@ -120,7 +120,7 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
             name = word.partition("=")[0]
             more = hint(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
             shown, more = (name[1:], more.replace("--", "-")) if cls.single_dash else (name, more)
-            problems.append(f"{quote_value(shown)} is no flag of {cls.peer}{more}")
+            problems.append(f"{quote_value(shown)} is not a flag of {cls.peer}{more}")
         elif not is_flag(previous) or "=" in previous:
             loose.append(word)
         previous = word

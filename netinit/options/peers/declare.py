@@ -173,7 +173,7 @@ class PeerOptions(DeclaredOptions):
             flag = keys.get(key) or keys.get(key.partition(".")[0])
             if flag is None:
                 if key.partition(".")[0] not in cls.other_keys:
-                    problems.append(f"{path}: {quote_value(key)} is no key of it{hint(key, keys)}")
+                    problems.append(f"{path}: {quote_value(key)} is not a key of it{hint(key, keys)}")
             elif value is not None:
                 text = _text_of(value, repeated=flag.repeated)
                 if text is None:

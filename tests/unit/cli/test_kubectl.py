@@ -229,7 +229,7 @@ def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
     done = kubectl("verify deploy/web -n shop", *answers, files={"hostile.json": tree})
     if name == 5:
         return
-    assert (done.code, "is no name of a pod" in done.err) == (1, True), done.err
+    assert (done.code, "is not a name of a pod" in done.err) == (1, True), done.err
     assert [words[:2] for words in kubectl.calls] == [["get", "deployment"], ["get", "pods"]]
 
 
@@ -279,7 +279,7 @@ def test_a_selector_is_written_as_kubectl_reads_it_and_may_have_empty_values():
     ]  # fmt: skip
     selector = {"matchLabels": {"app": ""}, "matchExpressions": expressions}
     assert write_selector({"spec": {"selector": selector}}) == "app=,tier in (a,),zone notin (b),x,!y"
-    with pytest.raises(ParseError, match='"a b" is no label'):
+    with pytest.raises(ParseError, match='"a b" is not a label'):
         write_selector({"spec": {"selector": {"matchLabels": {"app": "a b"}}}})
 
 

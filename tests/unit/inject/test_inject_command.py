@@ -527,7 +527,7 @@ def test_an_image_that_no_registry_has_is_named_where_it_is_used():
     assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""
     assert run(inject.command, "-f", "-", stdin="kind: ConfigMap\n").stderr == ""
     refused = run(inject.command, "-f", "-", "--image", "", stdin=POD)
-    assert "--image: '' is no reference of an image" in str(refused.exception)
+    assert "--image: '' is not an image reference" in str(refused.exception)
 
 
 def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
@@ -551,7 +551,7 @@ def test_what_the_proxy_will_miss_is_warned_about():
 def test_bad_namespace_labels_are_a_clear_error(labels):
     result = run(check.command, "-f", "-", "--namespace-labels", labels, stdin=POD)
     assert isinstance(result.exception, OptionError)
-    assert "is no label" in str(result.exception)
+    assert "is not a label" in str(result.exception)
 
 
 @pytest.mark.parametrize(

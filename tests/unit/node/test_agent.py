@@ -179,7 +179,7 @@ def test_the_process_with_the_rights_takes_only_addresses_into_what_it_programs(
     [None, "done", {"error": ""}, JobResult(judgement=7), JobResult(error=None), JobResult(differences=("a", 1)), JobResult(warnings=["a"])],
 )
 def test_an_answer_that_is_no_result_is_refused(answer):
-    with pytest.raises(ParseError, match="this is no result"):
+    with pytest.raises(ParseError, match="this is not a result"):
         pass_on(answer)
 
 
@@ -200,7 +200,7 @@ HELP = {
     "netinit_node_bypassing_total": "Checks that found open connections that bypass the proxy.",
     "netinit_node_notifications_dropped_total": "Sockets whose buffer overflowed.",
     "netinit_node_drift_seconds": "From a change to its report and repair.",
-    "netinit_node_api_error": "1 while the API cannot be asked.",
+    "netinit_node_api_error": "1 while the API is unreachable.",
 }
 
 

@@ -351,9 +351,9 @@ def test_the_schema_takes_the_charts_own_values_and_knows_each():
     ("given", "said"),
     [
         ("webhok.flavour=classic", "did you mean webhook?"),
-        ("webhook.flavor=classic", '"webhook.flavor" is no value of the chart; did you mean flavour?'),
+        ("webhook.flavor=classic", '"webhook.flavor" is not a value of the chart; did you mean flavour?'),
         ("webhook.flavour=new", "is none of current, classic, kubesphere"),
-        ("processes=2", '"processes" is no value of the chart'),
+        ("processes=2", '"processes" is not a value of the chart'),
         ("replicas", "is not KEY=VALUE"),
         ("replicas=[", "is not YAML"),
     ],
