@@ -70,8 +70,8 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
-            said = shorten(done.stderr.strip() or done.stdout.strip() or "no output", MAX_LINE_LENGTH)
-            raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
+            output = shorten(done.stderr.strip() or done.stdout.strip() or "no output", MAX_LINE_LENGTH)
+            raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {output}")
         made = find_rule_source(Options(pid=pod.pid), LIVE)
     if not made.rules.has_rules():
         raise NetinitError(f"{LABEL}: {quote_value(named)} created no rules, with {' '.join(words[1:])}; name the program that does")

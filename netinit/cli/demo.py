@@ -169,11 +169,11 @@ def draw(plan: Plan) -> Iterator[Line]:
     for table in plan.tables:
         for chain in table.chains:
             yield Line(CHAIN, f"{table.name} {chain.name}")
-            said = ""
+            comment = ""
             for rule in chain.all_rules:
-                if rule.comment != said:
-                    said = rule.comment
-                    yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
+                if rule.comment != comment:
+                    comment = rule.comment
+                    yield Line(COMMENT, f"  # {comment} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _format_rule(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
     yield from (Line(TEXT, f"besides: {command}") for command in besides)

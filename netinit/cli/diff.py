@@ -191,12 +191,12 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
     """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
     rule_source = find_rule_source(options, RuleChoice(pod=pod, select=select, live=True))
     live = rule_source.rules
-    meant = live.wanted or live.made_by
-    if meant is None:
+    target = live.wanted or live.made_by
+    if target is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
-    made = plan(meant)
+    made = plan(target)
     rulesets = {PLAN: {family: load_plan(made, family) for family in live.surroundings}}
-    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: meant}), notes=(THIS_HOST,))
+    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: target}), notes=(THIS_HOST,))
     shown = "the plan of the options that the rules show" if live.wanted is None else "the plan of the recorded options"
     left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(live.snapshot, made, live.place) if live.snapshot and live.options else ()

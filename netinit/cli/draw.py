@@ -60,8 +60,8 @@ def command(
         chosen = packet.family
         found = answer_question(rules, packet)
         source, answer, warnings = found.source, found.answer, warnings + found.warnings
-        lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
-        trace, caption = replace(answer.trace, steps=lit), answer.sentence
+        path = tuple(step for step in answer.trace.steps if step.source in ("", source))
+        trace, caption = replace(answer.trace, steps=path), answer.sentence
     note(rule_source.notes)
     warn(warnings)
     rulesets = rules.rulesets[source]

@@ -190,8 +190,8 @@ def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
 def format_rule(rule: LoadedRule, option: str) -> str:
     """A rule on a path: its text, a foreign comment, its purpose and the option behind it."""
     why = rule.purpose + (f" ({option})" if option else "")
-    said = f"  with comment {quote(rule.comment)}" if rule.comment else ""
-    return f"{rule.bare_text}{said}{f'  # {why}' if why else ''}"
+    comment = f"  with comment {quote(rule.comment)}" if rule.comment else ""
+    return f"{rule.bare_text}{comment}{f'  # {why}' if why else ''}"
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:

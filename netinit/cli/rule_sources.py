@@ -181,8 +181,8 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
 
     facts = facts and complete_servers(facts, options)
     known, by_whom = (facts.options, "the manifest") if facts else find_known(options)
-    meant = known.replace(pid=options.pid, netns=options.netns) if known else options
-    found = read_live(meant, given=known is not None)
+    target = known.replace(pid=options.pid, netns=options.netns) if known else options
+    found = read_live(target, given=known is not None)
     notes, warnings = _introduce(facts)
     warnings += found.warnings
     for source, inferred in found.inferred.items():

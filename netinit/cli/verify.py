@@ -221,7 +221,7 @@ def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connec
     try:
         with Changes(options, connections=connections) as changes:
             while True:
-                changes.begin_look()
+                changes.begin_read()
                 try:
                     report = look()
                 except BackendUnavailableError:

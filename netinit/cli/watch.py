@@ -53,13 +53,13 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     signals = Signals()
     signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
-        for snapshot, head, said in _look(options, interval, count, signals, until_input=until_input):
-            writer.show(snapshot, f"{name_namespace(options)}, {head}", said=said)
+        for snapshot, head, interrupted in _look(options, interval, count, signals, until_input=until_input):
+            writer.show(snapshot, f"{name_namespace(options)}, {head}", interrupted=interrupted)
         signals.hand_back()
     except KeyboardInterrupt:
         return 0
     except NetinitError:
-        if not signals.heard:
+        if not signals.pending:
             raise
     return 0
 
@@ -70,9 +70,9 @@ def _look(
     """Yield the rates, the backends, and whether warnings were printed, every `interval` seconds until a signal."""
     noted: set[str] = set()
     meter = None
-    looks = failures = 0
+    readings = failures = 0
     due = time.monotonic()
-    while (not count or looks < count) and not signals.heard:
+    while (not count or readings < count) and not signals.pending:
         try:
             rule_source = find_rule_source(options, LIVE)
             rules = rule_source.rules
@@ -85,19 +85,19 @@ def _look(
             shared = frozenset([name for name in rules.rulesets if not BACKENDS[name].variant])
             fates = find_fates(rules.rulesets, shared, rules.origins)
             reading = (time.monotonic(), count_rules(rules.rulesets, shared))
-            said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
+            interrupted = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
             noted |= {*rule_source.notes, *rule_source.warnings}
             if meter is None:
                 meter = RateCounter(*reading)
             else:
-                looks += 1
-                yield meter.look(*reading, fates), ", ".join(rules.rulesets), said
+                readings += 1
+                yield meter.evaluate(*reading, fates), ", ".join(rules.rulesets), interrupted
         due = max(due + interval, time.monotonic())
-        if not count or looks < count:
+        if not count or readings < count:
             if not until_input:
-                while (left := due - time.monotonic()) > 0 and not signals.heard:
+                while (left := due - time.monotonic()) > 0 and not signals.pending:
                     time.sleep(min(left, _SLICE))
             elif await_input(STDIN, int(due * 10**9)):
                 return
@@ -172,8 +172,8 @@ class CounterSnapshotWriter:
         self._shown = 0
         self._last: list[str] = []
 
-    def show(self, snapshot: CounterSnapshot, head: str, *, said: bool = False) -> None:
-        """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
+    def show(self, snapshot: CounterSnapshot, head: str, *, interrupted: bool = False) -> None:
+        """Print a reading. `interrupted`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
             show_object(to_object(snapshot, everything=self._everything), now=True)
         elif self._form == LINES:
@@ -188,4 +188,4 @@ class CounterSnapshotWriter:
             fitted = [part for line in table for part in fit(escape(line), width - 1)]
             if len(fitted) > room:
                 fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines do not fit)"]
-            self._shown = answer_again(fitted, 0 if said else self._shown)
+            self._shown = answer_again(fitted, 0 if interrupted else self._shown)

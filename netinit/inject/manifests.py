@@ -65,7 +65,7 @@ def split(text: str) -> list[Document]:
     return documents
 
 
-class Joined:
+class StreamWriter:
     """Concatenates streams, with separators where needed; blank streams are omitted."""
 
     def __init__(self, write: Callable[[str], object]) -> None:

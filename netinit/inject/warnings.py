@@ -234,12 +234,12 @@ def annotation_findings(
     `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
     """
     domains, names = _domains_and_names(known)
-    strange = [
+    unknown = [
         key
         for key in annotations
         if key not in known and (key.partition("/")[0].lower() in domains or key.rpartition("/")[2].lower() in names)
     ]
-    for key in strange[:_MAX_UNKNOWN]:
+    for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
         yield PodFinding(kind="unknown-annotation", text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}")

@@ -149,22 +149,22 @@ def start(
     descriptors and groups, with `keeps_groups` the groups (for children that enter no pod). `what` starts the message if it
     dies or does not answer in `seconds`.
     """
-    answer, telling = posix.pipe2(posix.O_CLOEXEC)
-    leash, held = posix.pipe2(posix.O_CLOEXEC)
+    answer, sender = posix.pipe2(posix.O_CLOEXEC)
+    leash, leash_end = posix.pipe2(posix.O_CLOEXEC)
     flush()
     try:
         pid = _fork()
     except OSError:
-        for descriptor in (answer, telling, leash, held):
+        for descriptor in (answer, sender, leash, leash_end):
             posix.close(descriptor)
         raise
     if not pid:
         posix.close(answer)
-        posix.close(held)
-        _serve(action if keeps_groups or kept is None else _without_groups(action), Answer(telling), leash, kept)
-    posix.close(telling)
+        posix.close(leash_end)
+        _serve(action if keeps_groups or kept is None else _without_groups(action), Answer(sender), leash, kept)
+    posix.close(sender)
     posix.close(leash)
-    return Child(pid, answer, held, seconds, what)
+    return Child(pid, answer, leash_end, seconds, what)
 
 
 def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Result:
@@ -173,7 +173,7 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
         return child.receive()  # type: ignore[no-any-return]
 
 
-def ask_to_the_end(
+def ask_with_signals(
     action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
 ) -> Result:
     """Run `action` in a child that receives this process's signals and ends only where that is safe; return its result.
@@ -195,8 +195,8 @@ def ask_to_the_end(
             try:
                 found: Result = child.receive()
             except ChildLostError as error:
-                if error.signal and error.signal == signals.heard:  # it died before it handled signals and changed anything
-                    raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
+                if error.signal and error.signal == signals.pending:  # it died before it handled signals and changed anything
+                    raise errors.ended_by(signals.pending, errors.AS_BEFORE) from None
                 raise
             finally:
                 signals.pass_on(0)

@@ -121,7 +121,7 @@ def unshare() -> None:
         raise NamespaceError(f"cannot make a network namespace: {error.strerror}; run as root with CAP_SYS_ADMIN") from None
 
 
-class Visit:
+class NamespaceSwitch:
     """Run a block in the namespace of a descriptor, or in a new one, and return the calling thread to its own.
 
     Raises NamespaceError.

@@ -177,11 +177,11 @@ class OpenPod:
     ) -> Result:
         """Run `action`, which changes the pod, as root of the pod's user namespace; return its result.
 
-        The action gets its process's `Signals`. Raises the errors of `children.ask_to_the_end`.
+        The action gets its process's `Signals`. Raises the errors of `children.ask_with_signals`.
         """
         if self._stays:
             return self._enter_and(lambda: action(signals), joins=True, keep=())
-        return children.ask_to_the_end(
+        return children.ask_with_signals(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
             signals,
             seconds=seconds,

@@ -224,8 +224,8 @@ def ask_program(program: Tree) -> str:
         raise ClusterError(f"{what} did not give credentials: {error}") from error
     token = string(status.get("token"))
     if not token:
-        said = done.stderr.decode(errors="replace").strip()
-        raise ClusterError(f"{what} gave no token (exit code {done.returncode}): {quote(said)}")
+        errors = done.stderr.decode(errors="replace").strip()
+        raise ClusterError(f"{what} gave no token (exit code {done.returncode}): {quote(errors)}")
     return token
 
 

@@ -283,8 +283,8 @@ def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
     except ClusterError:
         tree = {}
     reason = string(tree.get("reason"))
-    said = string(tree.get("message")) or data[:200].decode(errors="replace")
-    return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason)
+    message = string(tree.get("message")) or data[:200].decode(errors="replace")
+    return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(message, 400))}", status=status, reason=reason)
 
 
 # ---- caches

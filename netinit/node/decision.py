@@ -132,7 +132,7 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
     if STATUS not in pod.annotations:
         return NodeDecision(reason=f"it has no annotation {STATUS}: it was not injected")
     annotations = pod.annotations
-    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
+    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {problem}" for key, problem in complain(annotations)]
     if wrong:
         raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:

@@ -211,8 +211,8 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         options = job.options(netns)
         if job.kind in (jobs.APPLY, jobs.REMOVE):
             done = child_jobs.program(options)
-            said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
-            return JobResult(backend=done.backend, changed=done.changed, warnings=said)
+            messages = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
+            return JobResult(backend=done.backend, changed=done.changed, warnings=messages)
         if job.kind == jobs.VERIFY:
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])

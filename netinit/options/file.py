@@ -97,8 +97,8 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, dict):
         return "is a mapping"
     if isinstance(value, list):
-        odd = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
-        return "is a list" if not value or odd is None else f"is a list that holds {kinds.quote_value(_spell(odd))}"
+        wrong = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
+        return "is a list" if not value or wrong is None else f"is a list that holds {kinds.quote_value(_spell(wrong))}"
     return f"{kinds.quote_value(_spell(value))} is not what it takes"
 
 

@@ -69,8 +69,8 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
 
 def not_known(why: str, options: Options) -> Findings:
     """Return the message that older connections cannot be found; a failure if they should be ended."""
-    said = f"whether connections are older than the rules cannot be known: {why}"
-    return Findings(unended=said) if options.reset_existing else Findings(warnings=(said,))
+    message = f"whether connections are older than the rules cannot be known: {why}"
+    return Findings(unended=message) if options.reset_existing else Findings(warnings=(message,))
 
 
 def find_older(

@@ -28,7 +28,7 @@ def settle(options: Options) -> SettledOptions:
         with NamedPod(options) as pod:
             return HERE.settle(pod.options)
     try:
-        return HERE.inside(options, lambda meant, _: HERE.settle(meant))
+        return HERE.inside(options, lambda inner, _: HERE.settle(inner))
     except NamespaceError as error:
         raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
 
@@ -79,9 +79,9 @@ def find_removal(options: Options, machine: Machine = HERE) -> Removal:
     def find(resolved: Options, warning: str) -> Removal:
         planned, holders, steps = find_ours(resolved, machine)
         rules = {
-            f"{held.backend.name} {place}": texts
-            for held in holders
-            for place, texts in held.state.compare(planned).ours().items()
+            f"{one.backend.name} {place}": texts
+            for one in holders
+            for place, texts in one.state.compare(planned).ours().items()
         }
         return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 

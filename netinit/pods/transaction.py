@@ -9,7 +9,7 @@ import posix
 
 from netinit.backends import Backend, Change, Comparison, State, routes
 from netinit.backends.machine import Machine
-from netinit.backends.routes import Made, RouteChange
+from netinit.backends.routes import RouteChange, RouteResult
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, NetinitError, ended_by
 from netinit.base.records import Record
 from netinit.kernel.run import Signals
@@ -68,7 +68,7 @@ class Transaction:
 
     def _listen(self) -> None:
         self._signals.listen()
-        if self._signals.heard:
+        if self._signals.pending:
             raise InterruptedError
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ def activate(run: Transaction, machine: Machine, family: int, table: str) -> tup
 
 def commit(run: Transaction, backend: Backend, change: Change) -> None:
     """Commit a change of rules as a step of the transaction."""
-    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
+    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.roll_back(change))
 
 
 def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
@@ -197,5 +197,5 @@ def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> t
     return tuple([one.warning for one in made if one.warning])
 
 
-def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
+def _make(run: Transaction, step: RouteChange, machine: Machine) -> RouteResult:
     return run.do(step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link))

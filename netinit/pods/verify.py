@@ -29,7 +29,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
-from netinit.simulate.in_force import find_departures
+from netinit.simulate.in_force import find_deviations
 
 Differences = tuple[Difference, ...]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings
@@ -147,7 +147,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     if snapshot is None:
         return listed, ()
     try:
-        differences, warnings = find_departures(snapshot, plan, chosen.backend.name, listed)
+        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
         return listed, (f"whether foreign rules divert captured traffic is not known: {error}",)
     return listed + differences, warnings
@@ -156,12 +156,12 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
     found = []
     for step in steps:
-        address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
+        address, table = (True, 0) if isinstance(step.target, str) else (False, step.target.table)
         option = "ipv6" if address else "layout" if any(table == line.table for line in LAYOUTS.values()) else "inbound_mode"
         found.append(
             Difference(
-                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),
-                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
+                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.target),
+                where="IPv6" if isinstance(step.target, str) or step.target.family == IPV6.number else "IPv4",
                 purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
                 origin=Interception.flag(option).label,
             )

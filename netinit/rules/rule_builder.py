@@ -67,7 +67,7 @@ class EncodedSet(Record):
     key_length: int
     elements: tuple[bytes, ...]
 
-    def held(self, family: int, table: str) -> NftSet:
+    def in_snapshot(self, family: int, table: str) -> NftSet:
         """Return the set as a snapshot has it."""
         from netinit.base.snapshot import NftElement, NftSet
 

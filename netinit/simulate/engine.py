@@ -57,7 +57,7 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     trace = ways[0].trace()
     if not waiting and all(attempt.trace().end == trace.end for attempt in ways[1:]):
         return trace
-    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].met.target, Accept | Return))
+    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
 

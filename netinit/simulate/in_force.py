@@ -59,11 +59,11 @@ FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
 
 
-Departures = tuple[tuple[Difference, ...], tuple[str, ...]]
+Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
 """What keeps a plan from being in force, and warnings."""
 
 
-def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
+def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Deviations:
     """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
@@ -89,7 +89,7 @@ class _ForceCheck:
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
-    def check(self) -> Departures:
+    def check(self) -> Deviations:
         """Run all checks."""
         found = [*self._devices(), *self._excluded(), *self._inactive()]
         self._has_differences = bool(found or self._listed)
@@ -240,13 +240,13 @@ class _ForceCheck:
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
-        acting = [one for one in foreign if not (isinstance(one.met.target, Jump) or one.met.target.only_observes)]
+        acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
         last = acting or foreign
         return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
 
-    def _is_foreign(self, passage: RuleHit) -> bool:
-        native = self._tables == TABLES_OF_OUR_OWN and passage.source in ("", self._source) and passage.table in TABLES_OF_THE_KERNEL
-        return not (native or is_ours(passage.rules[0]))
+    def _is_foreign(self, hit: RuleHit) -> bool:
+        native = self._tables == TABLES_OF_OUR_OWN and hit.source in ("", self._source) and hit.table in TABLES_OF_THE_KERNEL
+        return not (native or is_ours(hit.rules[0]))
 
     def _describe(
         self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region

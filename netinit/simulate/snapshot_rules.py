@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, Family
-from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, Snapshot
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.expressions.table_differences import decode_steps
@@ -90,7 +90,7 @@ class _Loader:
         found = {}
         for table in self._snapshot.tables:
             if table.family == family.number and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
-                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.held)]
+                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.nft)]
                 found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
@@ -131,7 +131,7 @@ class _Loader:
             chains = [
                 self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
                 for chain in self._live.chains(table.family, table.name)
-                if not chain.policy or _is_of_backend(chain.held)
+                if not chain.policy or _is_of_backend(chain.nft)
             ]
             sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
             renamed = [
@@ -186,7 +186,7 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
-def _is_of_backend(chain: HeldChain | None) -> bool:
+def _is_of_backend(chain: NftChain | None) -> bool:
     """Whether it is a base chain of iptables, or of ours, with the expected hook and priority; all others are foreign."""
     if chain is None:
         return False

@@ -134,9 +134,9 @@ class _Finder:
         """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
         for place, fates in leaving.items():
             entry = fates[0][0]
-            captures = entry.met.target.calls and self._last(entry.table, entry.chain) == place.number
+            captures = entry.matched.target.calls and self._last(entry.table, entry.chain) == place.number
             if captures and all(alone for _, _, alone in fates):
-                others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
+                others = [] if entry.table != NAT or TCP in entry.matched.matches else refused.get(entry.hook, [])
                 yield Fate(
                     _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, NOTHING_CAPTURES,
                     places=(place, *[one for _, fate, _ in fates for one in fate.less]),
@@ -161,7 +161,7 @@ class _Finder:
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
         direction = "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members}))
-        port = decider.met.target.captures_at if verdict == CAPTURED else 0
+        port = decider.matched.target.captures_at if verdict == CAPTURED else 0
         unit = CONNECTIONS if decider.table == NAT else PACKETS
         places, others = (self._place(counted),), tuple([self._place(one) for one in less])
         return Fate(direction, verdict, port, unit, because, option, foreign, places, others)
@@ -188,7 +188,7 @@ class _Finder:
 
     def _verdict(self, way: Way) -> str:
         """The verdict of a way's last rule; empty if it does not decide."""
-        target = way[-1].met.target
+        target = way[-1].matched.target
         if target.captures_at:
             return CAPTURED
         if isinstance(target, Drop | Reject):
@@ -205,9 +205,9 @@ class _Finder:
         if any(self._last(later, hit.hook) for later in stages[stages.index(hit.table) + 1 :]):
             return False
         here = self._comes_before_a_capture(hit)
-        callers = [one for one in way[:-1] if not (isinstance(one.met.target, Jump) and one.met.target.goto)]
+        callers = [one for one in way[:-1] if not (isinstance(one.matched.target, Jump) and one.matched.target.goto)]
         above = any(map(self._comes_before_a_capture, callers))
-        if isinstance(hit.met.target, Accept):
+        if isinstance(hit.matched.target, Accept):
             return here or above
         return here and (not above or hit.chain in BUILTIN_CHAINS)
 
@@ -224,7 +224,7 @@ class _Finder:
 
 
 def _matches(way: Way) -> list[Match]:
-    return [match for hit in way for match in hit.met.matches]
+    return [match for hit in way for match in hit.matched.matches]
 
 
 def _is_implied(way: Way) -> bool:
@@ -233,7 +233,7 @@ def _is_implied(way: Way) -> bool:
     protocols = {match.protocol for match in before if isinstance(match, Port)}
     return all(
         match in before or (isinstance(match, Protocol) and not match.negated and match.name in protocols)
-        for match in way[-1].met.matches
+        for match in way[-1].matched.matches
     )
 
 
@@ -286,7 +286,7 @@ class RateCounter:
         self._counters = counters
         self._counted: dict[Fate, int] = {}
 
-    def look(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
+    def evaluate(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
         """Evaluate a new reading of all counters against the last one."""
         before, replaced = _before(self._counters, counters)
         seconds = moment - self._last

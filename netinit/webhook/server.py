@@ -27,7 +27,7 @@ from netinit.webhook import review
 from netinit.webhook.controller import Controller
 from netinit.webhook.loaders import CertificateLoader
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
-from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
+from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, RoundRobin
 from netinit.webhook.serving_state import Metrics, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -134,7 +134,7 @@ class Application:
         self._wants_certificate = wants_certificate
         self._bodies = Bodies(max_bytes)
         self._places = ReviewPlaces(max_reviews)
-        self._loop_turns, self._child_turns = Turns(), Turns()
+        self._loop_turns, self._child_turns = RoundRobin(), RoundRobin()
         self._problems = LineLimit(_MAX_PROBLEM_LINES, what="about denied pods and errors")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -98,7 +98,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
     with pod.entered():
         descriptor = os.open(namespaces.OWN, os.O_RDONLY)
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
-        # Taken by a process that ends at once; the copy that stays is the sleeper's.
+        # ParsedFlags by a process that ends at once; the copy that stays is the sleeper's.
         sleeper = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[descriptor])
         subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"], pass_fds=[descriptor], check=True)
         os.close(descriptor)

@@ -205,5 +205,5 @@ def _follow(live: LiveAnswer, show: Show) -> int:
                 show(line)
     if live.find_code and followed.status:
         raise ClusterError(f"kubectl debug: {describe_failure(followed)}")
-    note([said for said in split_message(followed.errors) if said and not said.startswith(_KUBECTL_SAYS)])
+    note([line for line in split_message(followed.errors) if line and not line.startswith(_KUBECTL_SAYS)])
     return live.find_code() if live.find_code else abs(followed.status)

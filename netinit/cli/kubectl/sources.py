@@ -13,7 +13,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Followed, Kubectl, describe_failure, read_json
+from netinit.cli.kubectl.program import Kubectl, StreamingProgram, describe_failure, read_json
 from netinit.cli.reexec import run_netinit
 from netinit.node.settings import AgentSettings
 from netinit.options import Interception, Options
@@ -63,16 +63,16 @@ class PodQuestion:
     def live(self) -> tuple[str, ...]:
         """The command line to run inside the pod."""
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
-        # The uid is spelled out: the default is that of a user of the machine, which is another one there.
-        spelled = () if own.traits.proxy_mark else ("proxy_uids",)
-        return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in FROM_MANIFEST else ()), *self.words)
+        # The uid is given explicitly: the default is that of a user of the machine, which is another one there.
+        always = () if own.traits.proxy_mark else ("proxy_uids",)
+        return (self.verb, *own.to_argv(always=always), *(("--live",) if self.verb in FROM_MANIFEST else ()), *self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
     """The lines of a continuous command as they come; `find_code` finds the exit code if kubectl's status is another."""
 
-    followed: Followed
+    followed: StreamingProgram
     source: str
     find_code: Callable[[], int] | None = None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
-from netinit.options.declare import Taken, describe_strays, is_flag, take_flags
+from netinit.options.declare import ParsedFlags, describe_strays, extract_flags, is_flag
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
 from netinit.options.peers.declare import Conversion, PeerOptions, Remark, hint
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 class CommandLine(Record):
     """A peer's command line in parts: `files` are those of its --config, `program` and `words` the command itself."""
 
-    taken: Taken
+    taken: ParsedFlags
     program: tuple[str, ...]
     words: tuple[str, ...]
     variables: Mapping[str, str]
@@ -47,7 +47,7 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     rest = _join_negative(rest)
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
-    taken = take_flags(rest, cls.flags)
+    taken = extract_flags(rest, cls.flags)
     files = taken.texts.get("config", ((), ""))[0]  # repeated: a tuple
     return CommandLine(
         taken=taken, program=program, words=flags, variables=variables,

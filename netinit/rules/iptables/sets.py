@@ -134,7 +134,7 @@ def unread(why: str) -> frozenset[str]:
 def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
     """Return input for `ipset restore` that creates or fills the plan's sets; all are filled before the first swap."""
     changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
-    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else held for name, held in live.items()})
+    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
 
 
 def render_return(before: Contents, now: Contents) -> str:

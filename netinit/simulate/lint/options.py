@@ -143,8 +143,8 @@ def _captured_health(options: Options) -> Iterator[Finding]:
     if options.inbound_mode == NONE:
         return
     if options.inbound_ports == ALL:  # a proxy need not open all of them: excluding one shows that the user considered them
-        thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in served)
-        captured = [] if thought_of else list(served)
+        is_considered = any(lists_port(options.exclude_inbound_ports, port) for port in served)
+        captured = [] if is_considered else list(served)
     else:
         captured = [port for port in served if lists_port(_listed(options.inbound_ports), port)]
     if captured:

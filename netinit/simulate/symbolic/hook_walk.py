@@ -226,7 +226,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
                 found.append(replace(one, region=one.region & here - vague, condition=known))
                 found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
-    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].met.target, Accept | Return)):
+    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].matched.target, Accept | Return)):
         here = one.region & disputed
         found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region

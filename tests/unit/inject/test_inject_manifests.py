@@ -11,7 +11,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
-from netinit.inject.manifests import Joined, split, workloads
+from netinit.inject.manifests import StreamWriter, split, workloads
 from streams import inject_stream
 from sweeps import choose, together
 
@@ -69,7 +69,7 @@ def test_a_json_document_stays_json():
 
 def test_files_are_joined_by_separators_where_they_bring_none():
     written: list[str] = []
-    joined = Joined(written.append)
+    joined = StreamWriter(written.append)
     for stream in ("a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"):
         joined.begin()
         for line in stream.splitlines(keepends=True):

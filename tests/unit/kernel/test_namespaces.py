@@ -18,7 +18,7 @@ def count_descriptors():
 
 
 def fail_inside(seen):
-    with namespaces.Visit():
+    with namespaces.NamespaceSwitch():
         seen.append(OWN.stat().st_ino)
         raise ZeroDivisionError
 
@@ -26,7 +26,7 @@ def fail_inside(seen):
 def test_what_is_no_namespace_cannot_be_entered_and_nothing_stays_open():
     before, here = count_descriptors(), OWN.stat().st_ino
     null = os.open("/dev/null", os.O_RDONLY)
-    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.Visit(null):
+    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.NamespaceSwitch(null):
         pass
     os.close(null)
     assert count_descriptors() == before

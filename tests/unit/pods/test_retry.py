@@ -87,7 +87,7 @@ def test_a_run_waits_for_locks_no_longer_than_what_is_left_of_the_time(clock):
 def test_a_run_that_was_told_to_end_is_not_begun_anew(clock):
     act, calls = failing(99, BusyError("busy"))
     told = Signals()
-    told.heard = signal.SIGTERM
+    told.pending = signal.SIGTERM
     with pytest.raises(BusyError):
         retry(act, Options(retries=9, **QUICK), Log("none"), told)
     assert len(calls) == 1

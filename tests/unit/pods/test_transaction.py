@@ -285,7 +285,7 @@ def test_the_callers_signals_stay_kept_back_after_a_success(world, heard):
         world.make(run, "a")
         send(signal.SIGTERM)
     send(signal.SIGTERM)
-    assert (world.things, heard, signals.heard) == (["a"], [], signal.SIGTERM)
+    assert (world.things, heard, signals.pending) == (["a"], [], signal.SIGTERM)
     assert signals.patient is False, "programs that are started later are killed by a signal again"
     signals.stop()
     assert (signals.take(), signals.take(), heard) == (signal.SIGTERM, 0, [])
@@ -307,7 +307,7 @@ def test_lasting_signals_are_never_let_go(world, heard):
 
     fails(ApplyError, steps, signals)
     send(signal.SIGTERM)
-    assert (heard, signals.heard) == ([], signal.SIGTERM)
+    assert (heard, signals.pending) == ([], signal.SIGTERM)
     signals._lasting = False
     signals.stop()
 

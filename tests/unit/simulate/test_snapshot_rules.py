@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import IPV4
-from netinit.base.snapshot import IP, HeldChain, NftTable, Snapshot
+from netinit.base.snapshot import IP, NftChain, NftTable, Snapshot
 from netinit.options import IPTABLES_NFT
 from netinit.simulate.snapshot_rules import load_snapshot
 
@@ -14,7 +14,7 @@ from netinit.simulate.snapshot_rules import load_snapshot
 def test_a_chain_at_a_hook_where_iptables_has_no_such_table_is_foreign(hook, foreign):
     """The walk through iptables' tables would not meet it."""
     name = ("PREROUTING", "INPUT")[hook]
-    chain = HeldChain(family=IP, table="raw", name=name, kind="filter", hook=hook, priority=-300)
+    chain = NftChain(family=IP, table="raw", name=name, kind="filter", hook=hook, priority=-300)
     loaded = load_snapshot(Snapshot(tables=(NftTable(family=IP, name="raw"),), chains=(chain,)))
     assert [one.hook for one in loaded.foreign[IPV4]] == foreign
     assert (name in loaded.rulesets[IPTABLES_NFT][IPV4].tables["raw"]) is not bool(foreign)

@@ -120,7 +120,7 @@ def test_backends_whose_families_share_their_rules_count_them_once():
 
 def looks(*readings):
     meter = RateCounter(*readings[0][:2])
-    return [meter.look(*reading) for reading in readings[1:]]
+    return [meter.evaluate(*reading) for reading in readings[1:]]
 
 
 def drops(count, *before):
