@@ -238,7 +238,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     for pair in pairs:
         shown = pair["differences"] if full else pair["differences"][:MAX_SHOWN]
         left = len(pair["differences"]) - len(shown)
-        printed += [_sum_up(pair), *[f"  {text}" for text in pair.get("routing", ())]]
+        printed += [_summarize(pair), *[f"  {text}" for text in pair.get("routing", ())]]
         printed += [line for one in shown for line in _describe_change(one)]
         printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
     if len(pairs) > 1:
@@ -247,7 +247,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     return lines(printed)
 
 
-def _sum_up(pair: dict[str, Any]) -> str:
+def _summarize(pair: dict[str, Any]) -> str:
     name, number = pair["name"], len(pair["differences"])
     if pair["result"] == EQUAL:
         return f"= {name}: {PROVED} of {' and '.join(pair['families'])}, in and out"

@@ -150,7 +150,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given = facts.options if facts else options.with_servers(read_name_servers)
-    notes, warnings = _introduce(facts)
+    notes, warnings = _add_pod_notes(facts)
     settled = given.settle(offline(addresses))
     rules, more = _plan(settled, facts, addresses)
     second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
@@ -183,7 +183,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
     known, by_whom = (facts.options, "the manifest") if facts else find_known(options)
     target = known.replace(pid=options.pid, netns=options.netns) if known else options
     found = read_live(target, given=known is not None)
-    notes, warnings = _introduce(facts)
+    notes, warnings = _add_pod_notes(facts)
     warnings += found.warnings
     for source, inferred in found.inferred.items():
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
@@ -240,7 +240,7 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
     return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
 
 
-def _introduce(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _add_pod_notes(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes and warnings about the manifest's pod, if there is one."""
     if not facts:
         return (), ()

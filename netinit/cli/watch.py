@@ -55,7 +55,7 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     try:
         for snapshot, head, interrupted in _look(options, interval, count, signals, until_input=until_input):
             writer.show(snapshot, f"{name_namespace(options)}, {head}", interrupted=interrupted)
-        signals.hand_back()
+        signals.restore_and_resend()
     except KeyboardInterrupt:
         return 0
     except NetinitError:

@@ -184,7 +184,7 @@ def ask_with_signals(
     signals.listen()  # before the fork: a signal now would end this process and with it the child
 
     def work() -> Result:
-        signals.hand_back()
+        signals.restore_and_resend()
         own = run.Signals(lasting=True)
         own.listen()
         return action(own)

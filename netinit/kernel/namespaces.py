@@ -42,10 +42,10 @@ def refuse_host() -> None:
     """Raise NamespaceError in the machine's own namespace, which is changed only with --host-network."""
     if is_machine():
         what = "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed."
-        raise NamespaceError(f"{what}\n{_what_is_meant()}")
+        raise NamespaceError(f"{what}\n{_suggest()}")
 
 
-def _what_is_meant() -> str:
+def _suggest() -> str:
     from netinit.kernel.capabilities import PERSON, find_situation
 
     if find_situation() == PERSON:

@@ -65,7 +65,7 @@ class OpenPod:
                 self._namespace = posix.open(self.path, _OPENING)
         except OSError as error:
             self.close()
-            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
+            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_suggest(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
             raise NamespaceError(f"{self.path}: is not a network namespace; --netns needs a namespace's path or name")
@@ -279,7 +279,7 @@ def _make_folder() -> bool:
     return True
 
 
-def _what_helps(number: int | None) -> str:
+def _suggest(number: int | None) -> str:
     if number in _REFUSED:
         is_person = capabilities.find_situation() == capabilities.PERSON
         rights = "run it as root (sudo)" if is_person else "it needs root with SYS_PTRACE and SYS_ADMIN on the node"

@@ -203,7 +203,7 @@ class Signals:
             try:
                 before = _signal.getsignal(number)
                 if before not in (_signal.SIG_IGN, None):  # None: the handler cannot be restored
-                    _signal.signal(number, self._hear)
+                    _signal.signal(number, self._on_signal)
                     self._handlers[number] = before
             except ValueError:
                 return
@@ -229,13 +229,13 @@ class Signals:
                 _signal.signal(number, handler)
             self._handlers = {}
 
-    def hand_back(self) -> None:
+    def restore_and_resend(self) -> None:
         """Restore the previous handlers and resend the last deferred signal."""
         self.stop()
         if pending := self.take():
             posix.kill(posix.getpid(), pending)
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         self.pending = number
         if self._child:
             self.pass_on(self._child)

@@ -218,7 +218,7 @@ class Tracer:
     def _drain(self, sock: EventSocket) -> Iterator[tuple[int, bytes]]:
         while True:
             try:
-                yield from sock.hear(socket.MSG_DONTWAIT)
+                yield from sock.receive(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except OSError as error:

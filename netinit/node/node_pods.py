@@ -149,12 +149,12 @@ class PodWatcher:
                 for queue, number in ((self._quiet, 1 if self.connections else _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
                     for _ in range(number):
                         tasks.create_task(self._work(queue, check, is_busy))
-                tasks.create_task(self._tidy())
+                tasks.create_task(self._drop_deleted())
         finally:
             for one in list(self._watched.values()):  # the next sweep, or the next run, watches them again
                 self._drop(one)
 
-    async def _tidy(self) -> None:
+    async def _drop_deleted(self) -> None:
         while True:
             uids = {pod.uid for pod in self.pod_cache if not pod.ended}
             for one in list(self._watched.values()):

@@ -29,7 +29,7 @@ from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
-from netinit.serving.event_log import EventLog, adopt_library_logs
+from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
 from netinit.serving.server_process import run_forever
 
@@ -62,7 +62,7 @@ class AgentServer:
 
     async def run(self) -> None:
         """Run the background tasks until the process is asked to stop."""
-        adopt_library_logs(self.log)
+        forward_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
         readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))

@@ -98,11 +98,11 @@ def _describe_value(value: Any) -> str:
         return "is a mapping"
     if isinstance(value, list):
         wrong = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
-        return "is a list" if not value or wrong is None else f"is a list that holds {kinds.quote_value(_spell(wrong))}"
-    return f"{kinds.quote_value(_spell(value))} is not what it takes"
+        return "is a list" if not value or wrong is None else f"is a list that holds {kinds.quote_value(_format_value(wrong))}"
+    return f"{kinds.quote_value(_format_value(value))} is not what it takes"
 
 
-def _spell(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return kinds.write_bool(value) if isinstance(value, bool) else str(value)
 
 

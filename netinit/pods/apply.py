@@ -180,7 +180,7 @@ def apply(
     backend works; LockedError; NamespaceError in the machine's own namespace without --host-network; OptionError if `pid` or
     `netns` names another one.
     """
-    with _claim(options, machine, locked=locked):
+    with _lock_namespace(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
             from netinit.pods.refusals import refuse_loopback
 
@@ -208,7 +208,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
 
     Arguments and errors as for `apply`.
     """
-    with _claim(options, machine, locked=locked):
+    with _lock_namespace(options, machine, locked=locked):
         plan, holders, steps = find_ours(options, machine)
         removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
@@ -236,7 +236,7 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
     return plan, survey.holders(), steps
 
 
-def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock | Closing:
+def _lock_namespace(options: Options, machine: Machine, *, locked: bool) -> Lock | Closing:
     """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
     if not locked and (options.pid or options.netns):
         raise OptionError("pid, netns: this changes the network namespace of its own process: enter the pod's namespace before")

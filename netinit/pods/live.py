@@ -174,7 +174,7 @@ def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     live = load_snapshot(snapshot, plans)
     if live.unreadable:
         raise ParseError("; ".join(live.unreadable))
-    return loaded
+    return live
 
 
 def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:

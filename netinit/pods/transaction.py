@@ -87,7 +87,7 @@ class Transaction:
         if error is not None:
             self._fail(error, left)
         elif self._own_signals:
-            self._signals.hand_back()
+            self._signals.restore_and_resend()
 
     def _fail(self, error: BaseException, left: str) -> None:
         """Raise the error of a signal or an incomplete rollback; return if the original error is enough."""

@@ -120,7 +120,7 @@ class PacketPath(PacketState):
         if local is None and not self._now.redirected:
             self._end(UNKNOWN, "its destination is not known")
             return False
-        if local is not False or self._around.hears(self._packet.protocol, self._packet.destination):
+        if local is not False or self._around.delivers_to_group(self._packet.protocol, self._packet.destination):
             return True
         if self._around.routes_here(self._packet.mark):
             self._note(self._route_by_mark())

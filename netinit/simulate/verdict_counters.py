@@ -126,9 +126,9 @@ class _Finder:
                     refused.setdefault(members[0][-1].hook, []).extend(fate.places)
                 if not _of_known_connections(members[0]):
                     yield fate
-        yield from self._find_rests(leaving, refused)
+        yield from self._find_uncaptured(leaving, refused)
 
-    def _find_rests(
+    def _find_uncaptured(
         self, leaving: Mapping[Place, list[tuple[RuleHit, Fate, bool]]], refused: Mapping[str, list[Place]]
     ) -> Iterator[Fate]:
         """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
@@ -195,10 +195,10 @@ class _Finder:
             return DROPPED
         if isinstance(target, UnknownTarget):
             return UNKNOWN
-        ends = isinstance(target, Return | Accept) and self._ends_the_way(way)
+        ends = isinstance(target, Return | Accept) and self._ends_path(way)
         return DIRECT if ends or isinstance(target, DestinationNat) else ""
 
-    def _ends_the_way(self, way: Way) -> bool:
+    def _ends_path(self, way: Way) -> bool:
         """Whether accepting here keeps packets from every rule that may capture them."""
         hit = way[-1]
         stages = STAGES[hit.hook]

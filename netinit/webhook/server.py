@@ -20,7 +20,7 @@ from typing import Any
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
 from netinit.kernel import children
-from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
+from netinit.serving.event_log import EventLog, LineLimit, forward_library_logs
 from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
 from netinit.serving.server_process import allow_descriptors, listen, memory_limit, wait_readable
 from netinit.webhook import review
@@ -81,7 +81,7 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
     )  # fmt: skip
     monitor = partial(reply_monitoring, metrics=metrics.text, report=state.report, closes=lambda: state.draining)
     monitoring = HttpListener(monitor, monitoring_socket, max_connections=_MONITORING_CONNECTIONS)
-    adopt_library_logs(log)
+    forward_library_logs(log)
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)

@@ -45,7 +45,7 @@ def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """
     states = [_examine(pod, sources) for pod in sources.pods]
     for one in states:
-        answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
+        answer(lines([f"{one.pod.title}: {_summarize(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]
     if not different or dry_run:
         return DriftError.exit_code if different else 0
@@ -75,7 +75,7 @@ def _compare(pod: ClusterPod, options: Options, source: LiveSource) -> tuple[str
     return tuple(lines) or tuple(found.notes) or ("the rules could not be compared",)
 
 
-def _sum_up(differences: tuple[str, ...]) -> str:
+def _summarize(differences: tuple[str, ...]) -> str:
     return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
 
 
@@ -86,5 +86,5 @@ def _reconcile(one: PodState) -> int:
         raise NetinitError(f"{one.pod.title}: the rules stay as they were: {why}")
     left = _compare(one.pod, one.options, one.source)
     note([f"{one.pod.title}: {text}" for text in done.notes])
-    answer(lines([f"{one.pod.title}: {_sum_up(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
+    answer(lines([f"{one.pod.title}: {_summarize(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
     return DriftError.exit_code if left else 0

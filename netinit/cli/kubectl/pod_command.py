@@ -200,7 +200,7 @@ def _follow(live: LiveAnswer, show: Show) -> int:
             for line in followed.lines():
                 show(line)
         except KeyboardInterrupt:
-            followed.ask_to_end()
+            followed.request_end()
             for line in followed.lines():
                 show(line)
     if live.find_code and followed.status:

@@ -64,7 +64,7 @@ class StreamingProgram:
                 self._waiting.append(self._rest)
                 self._rest = b""
 
-    def ask_to_end(self) -> None:
+    def request_end(self) -> None:
         """Ask the program to end; `lines` yields the rest of its output."""
         if self._input >= 0:
             with contextlib.suppress(BrokenPipeError):  # it has ended
@@ -76,7 +76,7 @@ class StreamingProgram:
         """Ask the program to end and wait; after 10 s kill it."""
         if self._process < 0:
             return
-        self.ask_to_end()
+        self.request_end()
         os.close(self._process)
         self._process = -1
         deadline = time.monotonic_ns() + int(_ENDING * 10**9)

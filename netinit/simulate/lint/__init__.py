@@ -31,14 +31,14 @@ def lint(
     HBONE port, None if unknown. `proved`: also find options without effect by comparing all packets, in about 0.1
     s.
     """
-    made = plan or plan_for(options)
-    rulesets = {family: load_plan(made, family) for family in made.families}
+    plan = plan or plan_for(options)
+    rulesets = {family: load_plan(plan, family) for family in plan.families}
     found = [
-        *inspect_options(options, made, given),
+        *inspect_options(options, plan, given),
         *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
-        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in made.warnings],
+        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in plan.warnings],
     ]
     if proved:
         from netinit.simulate.lint.effect_proof import find_without_effect  # imports the symbolic engine

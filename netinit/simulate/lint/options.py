@@ -35,7 +35,7 @@ def without_effect(option: str, message: str) -> Finding:
 HTTPS = 443
 
 
-def inspect_options(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
+def inspect_options(options: Options, plan: Plan, given: Options | None) -> Iterator[Finding]:
     """Find problems in a combination of options; `given` are those before they were settled for a pod."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
@@ -43,7 +43,7 @@ def inspect_options(options: Options, made: Plan, given: Options | None) -> Iter
     if options.traits.proxy_mark:
         return
     yield from _captures_nothing(options)
-    yield from _family_without_rules(options, made)
+    yield from _family_without_rules(options, plan)
     yield from _captured_health(options)
     yield from _of_virtual_machines(options)
     yield from _escaping_proxy(options)
@@ -87,10 +87,10 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
         yield without_effect("--istio-inbound-interception-mode", message)
 
 
-def _family_without_rules(options: Options, made: Plan) -> Iterator[Finding]:
+def _family_without_rules(options: Options, plan: Plan) -> Iterator[Finding]:
     """An address family that is enabled but has no rules."""
     included = options.outbound_cidrs
-    if IPV6 not in made.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
+    if IPV6 not in plan.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
         return
     for family in FAMILIES if not options.outbound_ports else ():
         if all(getattr(network, "family", None) is not family for network in included):

@@ -27,7 +27,7 @@ def test_lines_are_read_as_they_come_and_its_input_ends_it():
     with StreamingProgram(SHELL, ("-c", "echo first; read word; echo last"), {}) as program:
         lines = program.lines()
         assert next(lines) == "first"
-        program.ask_to_end()
+        program.request_end()
         assert list(lines) == ["last"]
     assert (program.status, program.errors) == (0, "")
 
