@@ -111,12 +111,12 @@ def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> l
     """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
     rows = _choose_rows(snapshot, everything=everything)
     printed = [f"{head}: {snapshot.elapsed:.0f} s"]
-    printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
+    printed += [f"{'fate':<8} {'dir':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
     for row in rows:
         rate = f"{'-' if row.per_second is None else f'{row.per_second:.1f}'} {row.fate.unit[:4]}"
         since = "not counted" if row.since_start is None else str(row.since_start)
-        way = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
-        printed.append(f"{way} {rate:>12} {since:>12}  {_because(row)}")
+        prefix = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
+        printed.append(f"{prefix} {rate:>12} {since:>12}  {_because(row)}")
     if not snapshot.rows:
         printed.append("no rule here decides anything")
     if hidden := len(snapshot.rows) - len(rows):

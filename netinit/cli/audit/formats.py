@@ -154,6 +154,6 @@ def _ruling(one: dict[str, Any]) -> tuple[str, ...]:
     way = ""
     if shown:
         steps = "".join(f"<div><code>{_plain(step)}</code></div>" for step in shown["path"])
-        way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its way</summary>{steps}</details>"
+        way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its path</summary>{steps}</details>"
     cures = _several([f"{cure['change']}: {cure['verdict']}" for cure in one["cures"]])
     return f'<span class="by {one["result"]}">{one["result"]}</span>', sentence, way, cures
