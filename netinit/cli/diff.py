@@ -161,7 +161,7 @@ def on_common_host(name: str, before: RuleSource, after: RuleSource, live: RuleS
         old, new = (one.on_host(live.rules.hosts, routes_known=live.rules.routes_known) for one in (old, new))
     both = {family: one for family, one in new.hosts.items() if family in old.hosts}
     if not both:
-        raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
+        raise OptionError("diff: one side has only IPv4 rules, the other IPv6; save those of the same family")
     new = new.on_host(both, routes_known=new.routes_known)
     return Compared(name, replace(before, rules=old), replace(after, rules=new))
 
@@ -273,7 +273,7 @@ BOTH = 2
 
 @click.command("diff", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("sides", nargs=-1, metavar="[A B]")
-@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: beside the live rules.")
+@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: against the live rules.")
 @click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
 @click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")

@@ -20,7 +20,7 @@ CONFIG = "config"
     "--format", "form", type=click.Choice((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
 )
 @click.option(
-    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
+    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore only IPv4, to be loaded)."
 )
 @click.option("--check", is_flag=True, help="With --format nft: the kernel checks the rules first (NET_ADMIN).")
 def command(options: Options, form: str, family: str | None, check: bool) -> int:

@@ -142,7 +142,7 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
         yield PodFinding(
             kind="proxy-owner",
             subject=name,
-            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic is taken for the proxy's and "
+            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic counts as the proxy's and "
             f"is not captured; choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
         )
 
@@ -297,7 +297,7 @@ def _contradictions(injected: Tree) -> Iterator[str]:
     options = _readable_options(init) if init is not None else None
     if options is None:
         return
-    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    captured = "it is captured, since exclusions only count with all ports (*)"
     for direction, included, excluded, what in (
         ("inbound", options.inbound_ports, options.exclude_inbound_ports, captured),
         ("outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"),

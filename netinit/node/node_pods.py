@@ -129,7 +129,7 @@ class PodWatcher:
         if not uid or identity is None or (known and known.identity == identity):
             return
         if known is None and len(self._watched) >= MAX_WATCHED:
-            self.log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
+            self.log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: only sweeps check it", pod=uid)
             return
         if known:
             self._drop(known)
@@ -192,7 +192,7 @@ class PodWatcher:
         except (NetinitError, OSError) as error:
             self._drop(watched)
             if identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
-                self.log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
+                self.log.event("warn", f"a pod cannot be watched, only sweeps check it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()
             if watched.pause > _NOISY:

@@ -118,7 +118,7 @@ def _read_configuration(given: bytes) -> Tree:
         raise CniError("the configuration on stdin is not an object", CniCode.DECODING)
     name = tree.get("name")
     if not isinstance(name, str) or not _ID.match(name):
-        raise CniError("the configuration has no name, or one with characters beside letters, digits, _ . -", CniCode.CONFIGURATION)
+        raise CniError("the configuration has no name, or one with characters other than letters, digits, _ . -", CniCode.CONFIGURATION)
     if not isinstance(tree.get("prevResult", {}), dict):
         raise CniError("prevResult is not an object", CniCode.DECODING)
     return tree

@@ -70,7 +70,7 @@ class InstallSettings(DeclaredOptions):
 
     standalone: bool = plain(
         "--standalone", SWITCH, default=False,
-        help_text="Write a network of its own, --cniConfName, for Multus, in the place of an entry in the cluster's.")
+        help_text="Write a network of its own, --cniConfName, for Multus, instead of an entry in the cluster's.")
 
     def _check(self) -> list[str]:
         if self.standalone and not self.conf_name:

@@ -118,7 +118,7 @@ class PluginServer:
     def _check_peer(self, peer: socket.socket) -> None:
         _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if user != self._user:
-            raise CniError(f"requests are accepted from user {self._user} alone", CniCode.ENVIRONMENT)
+            raise CniError(f"only requests from user {self._user} are accepted", CniCode.ENVIRONMENT)
         if len(self.conversations) > self._most:
             raise CniError(f"{self._most} requests are being answered already; try again", CniCode.LATER)
 

@@ -131,7 +131,7 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
     if not response.get("patch"):
         return ReviewOutcome(pod=review.pod)
     if response.get("patchType") != "JSONPatch":
-        raise ParseError(f"the answer's patchType is {string(response.get('patchType'))!r}; an API server takes JSONPatch alone")
+        raise ParseError(f"the answer's patchType is {string(response.get('patchType'))!r}; an API server only takes JSONPatch")
     try:
         operations = json.loads(base64.b64decode(string(response["patch"]), validate=True))
     except (ValueError, RecursionError) as error:

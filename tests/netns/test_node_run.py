@@ -100,7 +100,7 @@ def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ((), "apply: is run for a pod with --reconcile alone"),
+        ((), "apply: is run for a pod only with --reconcile"),
         (("--reconcile", "--cleanup-only"), "--cleanup-only: is not taken"),
         (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not taken"),
         (("--reconcile", "--host-network"), "--host-network: is not taken"),

@@ -200,7 +200,7 @@ RIGHTS = {
     "cat": [],
 }
 BY_AGENT, BY_CONTAINER = "live rules, read through the node agent netinit-system/netinit-node-", "live rules, read by the ephemeral container netinit-"
-BY_MANIFEST = "the pod's manifest alone: what the rules should be; the live ones were not read"
+BY_MANIFEST = "only the pod's manifest: what the rules should be; the live ones were not read"
 DEBUG_IMAGE = "localhost/netinit:debug"  # of another tag than `latest`, which is pulled always
 
 

@@ -32,7 +32,7 @@ class PodState:
 @click.command("fix")
 @click.option("--dry-run", is_flag=True, help="Show what differs, change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or one alone.")
+@object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or only this one.")
 def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 

@@ -92,7 +92,7 @@ def make_command(verb: str) -> click.Command:
 
     text = OF_FOLLOWING if follows else f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
     choices = (AUTO, AGENT, EPHEMERAL) if follows else (AUTO, AGENT, EPHEMERAL, MANIFEST)
-    chosen = object_options(choices, "Who reads the rules: the first that can, or one alone.")
+    chosen = object_options(choices, "Who reads the rules: the first that can, or only this one.")
     passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
     settings = {"ignore_unknown_options": True}

@@ -243,7 +243,7 @@ class EphemeralSource:
 class ManifestSource:
     """The pod's manifest: the intended rules, not the live ones."""
 
-    name = "the pod's manifest alone: what the rules should be; the live ones were not read"
+    name = "only the pod's manifest: what the rules should be; the live ones were not read"
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if the command requires live rules."""

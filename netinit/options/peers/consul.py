@@ -83,7 +83,7 @@ class Consul(PeerOptions):
         made.note_tunnel_port()
         made.note_group(self.proxy_uid)
         made.differing += [
-            "connections of the application to its own pod, but to 127.0.0.1, are captured by Consul and left alone by netinit",
-            "connections of the proxy to its own pod, but to 127.0.0.1, are left alone by Consul and inbound again for netinit",
+            "connections of the application to its own pod, except to 127.0.0.1, are captured by Consul and left alone by netinit",
+            "connections of the proxy to its own pod, except to 127.0.0.1, are left alone by Consul and inbound again for netinit",
             "Consul captures IPv6 where its agent has both families; there use --ipv6 on",
         ]

@@ -73,7 +73,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
-            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it beside {cls.format_flag(other)}; give one of the two")
+            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it with {cls.format_flag(other)}; give one of the two")
     for field in cls.required:
         if field not in texts and field not in file:
             problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; give it")
@@ -82,7 +82,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     except OptionError as error:
         problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
         raise OptionError(*[f"{peer}: {text}" for text in problems]) from None
-    without_file = f"{cls.peer} reads its variables beside --config alone"
+    without_file = f"{cls.peer} reads its variables only with --config"
     found.needless += [Remark(flag=name, value="", text=without_file) for name in ignored]
     return found
 

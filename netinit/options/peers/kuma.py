@@ -79,10 +79,10 @@ class Kuma(PeerOptions):
     inbound_ports: Ports = read("", PORTS, "`-b`", default=(), key="redirect.inbound.includePorts")
     outbound_ports: Ports = read("", PORTS, "`-q` without `-i`", default=(), key="redirect.outbound.includePorts")
     inbound_excluded: Ports = read(
-        "--exclude-inbound-ports", PORTS, "`-d`; nothing beside redirect.inbound.includePorts",
+        "--exclude-inbound-ports", PORTS, "`-d`; nothing with redirect.inbound.includePorts",
         default=(), key="redirect.inbound.excludePorts")
     outbound_excluded: Ports = read(
-        "--exclude-outbound-ports", PORTS, "`-o`; nothing beside redirect.outbound.includePorts",
+        "--exclude-outbound-ports", PORTS, "`-o`; nothing with redirect.outbound.includePorts",
         default=(), key="redirect.outbound.excludePorts")
     inbound_ips: tuple[tuple[Network, ...], ...] = same(
         "--exclude-inbound-ips", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True,
@@ -135,7 +135,7 @@ class Kuma(PeerOptions):
     dry_run: bool = same("--dry-run", SWITCH, to="dry_run", default=False, key="dryRun")
     verbose: bool = needless("--verbose", SWITCH, "rules have one form here", default=False, key="verbose")
     no_comments: bool = needless(
-        "--disable-comments", SWITCH, "rules have comments with --rule-comments alone", default=False, key="comments.disabled")
+        "--disable-comments", SWITCH, "rules only have comments with --rule-comments", default=False, key="comments.disabled")
     executables: str = lacking(
         "--iptables-executables", TEXT, "programs are found in PATH; choose with --backend or --force-iptables-binary", default="",
         key="iptablesExecutables")
@@ -195,7 +195,7 @@ class Kuma(PeerOptions):
             made.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
 
     def _note_unused(self, made: Conversion, direction: str) -> None:
-        text = f"Kuma ignores it beside redirect.{direction}.includePorts, and so it is left out"
+        text = f"Kuma ignores it with redirect.{direction}.includePorts, so it is left out"
         made.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
 
     def _complete_dns(self, made: Conversion) -> None:

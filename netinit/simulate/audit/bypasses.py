@@ -25,7 +25,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
-MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
+MARTIAN = "the kernel takes packets from or to loopback addresses only from lo (unless route_localnet is set)"
 ADD = "add them to {option}, or capture all with '*'"
 
 

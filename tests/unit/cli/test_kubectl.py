@@ -77,7 +77,7 @@ def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_
 def test_without_any_right_the_manifest_answers_and_says_so(kubectl):
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", {"words": POD, "file": "pod-web.json"})
     assert done.code == 0, done
-    assert "the pod's manifest alone: what the rules should be; the live ones were not read" in done.out
+    assert "only the pod's manifest: what the rules should be; the live ones were not read" in done.out
     assert "captured: goes to the proxy on 15001, original destination 203.0.113.7:443" in done.out
     assert "note: kubectl debug: Error from server (Forbidden)" in done.out
 
@@ -133,7 +133,7 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert done.code == 0, done
     heads = [line.partition(":")[0] for line in done.out.splitlines() if line.startswith("shop/")]
     assert heads == ["shop/web-6d4cf56db6-zzv5m", f"shop/{WEB}", "shop/web-6d4cf56db6-7hq4t"]
-    assert "7hq4t: the pod's manifest alone: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
+    assert "7hq4t: only the pod's manifest: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
     assert done.out.splitlines()[-1] == "3 pods: 2 different answers"
     assert "    direct" in done.out.partition("2xk9p")[0]
 
@@ -146,7 +146,7 @@ def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubect
     check_schema(json.loads(done.out), "kubectl")
     pods = json.loads(done.out)["pods"]
     assert [pod["name"] for pod in pods] == ["web-6d4cf56db6-zzv5m", WEB, "web-6d4cf56db6-7hq4t"], "those that differ first"
-    assert {pod["source"] for pod in pods} == {"the pod's manifest alone: what the rules should be; the live ones were not read"}
+    assert {pod["source"] for pod in pods} == {"only the pod's manifest: what the rules should be; the live ones were not read"}
     first = pods[0]["answers"]
     assert [(one["to"], one["of"]) for one in first] == [
         ("10.96.14.3:5432", "service db.shop, its ClusterIP"), ("10.244.3.4:6432", "service db.shop, endpoint 1 of 1"),

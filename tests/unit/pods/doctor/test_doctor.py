@@ -195,7 +195,7 @@ def test_an_error_decides_a_note_does_not():
 def test_what_was_not_tried_is_not_claimed():
     text = render_text(examination(feature_checks=(), obstacle="SYS_ADMIN is missing"))
     assert text.startswith("not tried: SYS_ADMIN is missing\n")
-    assert "pods should work, as far as can be seen without trying: iptables-nft is taken" in text
+    assert "pods should work, judging without trying: iptables-nft is taken" in text
 
 
 def test_json_says_the_same():
