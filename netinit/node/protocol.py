@@ -118,7 +118,7 @@ def _read_configuration(given: bytes) -> Tree:
         raise CniError("the configuration on stdin is not an object", CniCode.DECODING)
     name = tree.get("name")
     if not isinstance(name, str) or not _ID.match(name):
-        raise CniError("the configuration has no name, or one with characters other than letters, digits, _ . -", CniCode.CONFIGURATION)
+        raise CniError("the configuration has no name, or one with other characters than letters, digits, _.-", CniCode.CONFIGURATION)
     if not isinstance(tree.get("prevResult", {}), dict):
         raise CniError("prevResult is not an object", CniCode.DECODING)
     return tree
@@ -140,7 +140,7 @@ def _check_pod(request: Request) -> None:
     if missing:
         raise CniError(f"{request.verb} needs {', '.join(missing)}, which the runtime did not set", CniCode.ENVIRONMENT)
     if not _ID.match(request.container):
-        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _ . -", CniCode.ENVIRONMENT)
+        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _.-", CniCode.ENVIRONMENT)
     if not _INTERFACE.match(request.interface) or request.interface in (".", ".."):
         raise CniError("CNI_IFNAME is not an interface name: 1 to 15 characters, no blanks, slashes and colons", CniCode.ENVIRONMENT)
 

@@ -46,11 +46,11 @@ FIRST_6 = ("IPv6", "TCP in through")  # so listings of IPv6 alone begin
 CAUSES = (
     Cause("IPv6 where it is off", "refused: all protocols, from the pod itself too", "with `--ipv6 reject`, TCP that would be captured is refused",
           lambda minor, case, who, *_: minor < FIRST_WITH_GO and "IPv6 off" in case["case"] and who.startswith("IPv6")),
-    Cause("what the application sends to its own pod, but to 127.0.0.1", "goes to the inbound port", "arrives directly",
+    Cause("what the application sends to its own pod, except to 127.0.0.1", "goes to the inbound port", "arrives directly",
           lambda minor, case, who, before, _: minor < FIRST_WITH_GO and "tproxy" not in case["case"] and "within the pod" in who and before.startswith("captured")),
     Cause("IPv6 where it is on", "left alone (1.0), or inbound left alone", "captured",
           lambda minor, case, who, before, _: minor < FIRST_WITH_GOLDENS and who.startswith(FIRST_6) and not before.startswith("captured")),
-    Cause("TPROXY: marks, and what is sent to the own pod", "looks at the mark alone", "looks at addresses and users too",
+    Cause("TPROXY: marks, and what is sent to the own pod", "looks only at the mark", "looks at addresses and users too",
           lambda minor, case, who, *_: "tproxy" in case["case"].lower() and "UDP" not in who and minor < FIRST_WITH_GOLDENS),
     Cause("DNS, by a variable of the test program that is not an option", "goes to port 15013 or 15053", "left alone",
           lambda minor, *_: FIRST_WITH_GO < minor < FIRST_DNS),

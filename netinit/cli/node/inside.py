@@ -42,7 +42,7 @@ SECONDS = 60.0  # per answer
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
 @click.option("--recordsFolder", "records", default=RECORDS, show_default=True, help="Where the runtime has the results of plugins.")
 @click.option("--cgroupFolder", "cgroup_folder", default=CGROUPS, show_default=True, help="Where the node's cgroups are mounted.")
-@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket; next to it are the records of what it programmed.")
+@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket; its records are next to it.")
 @click.argument("words", nargs=-1, metavar="COMMAND...")
 def command(
     *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, cgroup_folder: str, socket: str,
