@@ -180,7 +180,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
         name, _, value = words.pop(0).partition("=")
         given[name] = value
     if not words or words[0] not in PROGRAMS:
-        what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or say live"
+        what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or give live"
         raise OptionError(f"{quote_value(side)} {what}")
     while words and words[0] in PROGRAMS:
         del words[0]

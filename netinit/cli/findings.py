@@ -48,7 +48,7 @@ OF_PODS = {
     "no-init-container": ("NI102", "Nothing in the pod programs rules, unless an injector or a CNI plugin does."),
     "arguments": ("NI103", "The init container's arguments cannot be read: the pod does not start."),
     "missing-capability": ("NI104", "The init container lacks NET_ADMIN, or NET_RAW where legacy iptables is asked for."),
-    "no-network": ("NI105", "An init container runs when the rules are there and the proxy is not."),
+    "no-network": ("NI105", "An init container runs with the rules but before the proxy."),
     "unknown-annotation": ("NI106", "An annotation of the mesh that nothing reads; it is probably misspelt."),
     "misplaced-annotation": ("NI107", "An annotation, or the label of injection, on a workload instead of its pod template."),
 }

@@ -234,7 +234,7 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
         return ()
     users = sorted(user for number, user in listening or () if number == port)
     if listening is None:
-        who = "the kernel does not say who listens there"
+        who = "the kernel does not report who listens there"
     else:
         who = f"user {', '.join(map(str, users))} listens there" if users else "no process listens there now"
     return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
@@ -333,9 +333,9 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
 def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
-        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or give outbound")
     if not inbound and question.interface:
-        raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
+        raise OptionError("--interface: is where a connection comes in; leave it out, or give inbound")
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:

@@ -58,7 +58,7 @@ class Agent:
             answer = encode_error(error, request.version)
             self._note(request, error)
         except Exception as error:  # noqa: BLE001 - the pod waits, and the log says why
-            answer = encode_error(CniError("internal error; the agent's log says more", CniCode.LATER), request.version)
+            answer = encode_error(CniError("internal error; the agent's log has details", CniCode.LATER), request.version)
             self._note(request, error)
         finally:
             self.metrics.in_flight.dec()
@@ -175,7 +175,7 @@ class Agent:
         gone = [one for one in self.attachments if (one.container, one.interface) not in known]
         for one in gone:
             self.attachments.drop(one.container, one.interface)
-        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} are there")
+        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} remain")
         return OK
 
 

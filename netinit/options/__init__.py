@@ -255,7 +255,7 @@ class Options(Interception):
             servers = tuple(facts.read_servers())
         elif captures_all_dns and DOCKER_RESOLVER in facts.read_servers():
             warnings.append(
-                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule stands first, so that"
+                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule comes first, so that"
                 " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
             )
         follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in families

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Text
 
 TEXT = Kind(metavar="TEXT", read=str)
-LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json say which and how"
+LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json select them"
 
 
 class OlderFlag(Flag):

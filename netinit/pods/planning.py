@@ -30,7 +30,7 @@ def settle(options: Options) -> SettledOptions:
     try:
         return HERE.inside(options, lambda inner, _: HERE.settle(inner))
     except NamespaceError as error:
-        raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
+        raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be read") from None
 
 
 def preview(options: Options, log: Log, form: str = "restore", family: str = "both", *, check: bool = False) -> str:

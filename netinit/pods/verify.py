@@ -133,7 +133,7 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     if connections:
         differences += tuple(_find_bypassing(settled, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
-    warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
+    warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
         doubts=judgement.warnings, judgement=judgement if whole else None,

@@ -136,7 +136,7 @@ def answer(
         import traceback
 
         kind = type(error).__name__
-        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid")
+        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has details under this review's uid")
         return replace(denied, detail=traceback.format_exc())
 
 

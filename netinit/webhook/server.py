@@ -149,7 +149,7 @@ class Application:
         except asyncio.CancelledError:
             answer = review.refuse(Fault(503, "ended", "the server is stopping, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - the client must not see internals
-            answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
+            answer = review.refuse(Fault(500, "internal", "internal error; the injector's log has details"))
             self._problems.write(self._log, "error", f"internal error: {type(error).__name__}: {error}")
         finally:
             self._metrics.in_flight.dec()

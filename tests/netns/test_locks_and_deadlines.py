@@ -293,7 +293,7 @@ def await_and_kill(process, folder, how):
 
 
 def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
-    """In a time namespace the clocks are others; the wall clock is the machine's, so it is the code that is looked at."""
+    """In a time namespace the clocks are others; the wall clock is the machine's, so it is the code that is checked."""
     with pod.entered():
         holder = os.open(namespaces.OWN, os.O_RDONLY)
         fcntl.flock(holder, fcntl.LOCK_EX)

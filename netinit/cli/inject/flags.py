@@ -115,7 +115,7 @@ class CheckFlags(DeclaredOptions):
 
     def _problems_of_sidecars(self) -> list[str]:
         if self.native_sidecars == AUTO and not self.uses_cluster:
-            remedy = "name it with --context or --kubeconfig, or say true or false"
+            remedy = "name it with --context or --kubeconfig, or give true or false"
             return [f"--native-sidecars: auto needs the nodes of a cluster; {remedy}"]
         return []
 

@@ -47,7 +47,7 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
         texts = Texts(values=values, mesh=f"trustDomain: td{number}.example\n")
         assert asyncio.run(loader.offer(texts)) == status.configuration_problem
         assert bool(status.configuration_problem) is bad, status.configuration_problem
-        assert asyncio.run(loader.offer(texts)) == "", "the same texts are looked at once"
+        assert asyncio.run(loader.offer(texts)) == "", "the same texts are checked once"
 
     for number in range(3):
         offer(number)

@@ -27,7 +27,7 @@ def main() -> str | None:
     if not is_accepted(CAPTURED):
         return (
             f"not captured: no process accepted a connection to {ADDRESS}:{CAPTURED}: the pod is not injected, has no rules, or"
-            " its proxy does not listen; kubectl netinit explain and verify say more"
+            " its proxy does not listen; kubectl netinit explain and verify have details"
         )
     if is_accepted(EXCLUDED):
         return f"not proved: a connection to {ADDRESS}:{EXCLUDED}, which is excluded from capture, was accepted too"

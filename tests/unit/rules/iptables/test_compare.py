@@ -48,7 +48,7 @@ def test_rules_of_others_are_no_differences_but_count_in_the_numbers():
     assert differences(FOREIGN + LIVE) == []
     changed = FOREIGN + LIVE.replace("nat OUTPUT -j ISTIO_OUTPUT", "nat OUTPUT -p udp -j ISTIO_OUTPUT")
     assert differences(changed)[:2] == [
-        "missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT  (outbound traffic is looked at; always)",
+        "missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT  (outbound traffic is checked; always)",
         "extra: IPv4 nat OUTPUT rule 3: -p udp -j ISTIO_OUTPUT",
     ]
 
