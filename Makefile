@@ -19,7 +19,7 @@ ROOT := $(filter 0,$(shell id -u))
 JOBS ?= $(shell echo $$(($$(nproc) * 3)))# tests at the same time: many wait for the kernel
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# What `lint` looks at is checked side by side; all else follows one after the other.
+# What `lint` looks at is looked at side by side; all else follows one after the other.
 LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
