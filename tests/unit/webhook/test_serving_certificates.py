@@ -106,7 +106,7 @@ def test_a_certificate_becomes_valid_while_it_waits(tmp_path):
 
 def test_a_certificate_by_another_name_than_the_services_is_told(tmp_path):
     with Server(tmp_path, "--namespace", "mesh", "--serviceName", "hook") as server:
-        server.until(lambda: "it is not for hook.mesh.svc, by which the API server asks, but for localhost" in shown(server), "it is told")
+        server.until(lambda: "it is not for hook.mesh.svc, the API server's name for it, but for localhost" in shown(server), "it is told")
         assert server.review(make_pod())["allowed"]
 
 
