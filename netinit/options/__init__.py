@@ -142,7 +142,7 @@ class Options(Interception):
         "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.")
     force_iptables_binary: str = istio(
         "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
-        help_text="Use this variant of iptables, even if another is found.")
+        help_text="Use this variant of iptables.")
     log_output_level: str = istio(
         "--log_output_level", kinds.LOG_LEVELS, topic=LOGGING, default="default:info", help_text="What is logged, in Istio's syntax.",
     )

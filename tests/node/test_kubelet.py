@@ -328,7 +328,7 @@ def test_fix_brings_changed_rules_back_by_the_agent_or_an_ephemeral_container(cl
     assert "extra: IPv4 nat ISTIO_OUTPUT" in before
     with start_netinit(cluster, user, "fix", "web-b") as begun:
         _, err = begun.communicate(timeout=150)
-    assert (begun.returncode, "--yes: there is no terminal to ask on" in err) == (2, True), err
+    assert (begun.returncode, "--yes: there is no terminal to confirm on" in err) == (2, True), err
     assert netinit(cluster, user, "fix", "web-b", "--dry-run", code=3) == before, "neither changed anything"
     assert netinit(cluster, user, "fix", "web-b", "--yes").splitlines()[-1] == "open/web-b: reconciled, as planned"
     assert netinit(cluster, user, "fix", "web-b", "--yes") == "open/web-b: as planned, nothing to do\n"

@@ -110,7 +110,7 @@ def test_two_pods_of_one_name_in_a_file_are_refused_since_one_would_be_dropped(r
     other = tmp_path / "other.yaml"
     other.write_text(f"{POD}\n---\n{POD}")
     done = run(["netinit", "diff", "--pod", manifests[0], "--pod", str(other)])
-    assert (done.code, "is there twice" in done.err) == (2, True), done
+    assert (done.code, "occurs twice" in done.err) == (2, True), done
 
 
 def test_options_may_be_longer_than_the_name_of_a_file(run):
@@ -236,7 +236,7 @@ def test_tproxy_in_a_listing_is_mentioned_for_its_route_is_not_there(run, tmp_pa
     path = tmp_path / "rules"
     path.write_text(rules_of().replace("nat", "mangle").replace("COMMIT", f"{rule}\nCOMMIT"))
     done, _ = ask(run, str(path), SIDECAR)
-    assert "no listing of rules has the route for its mark" in done.err
+    assert "a listing lacks the route for their mark" in done.err
 
 
 CLASSIC = "apply --layout classic -z 15006 -u 1337 -g 1337 -i * -b * --ipv6 off"

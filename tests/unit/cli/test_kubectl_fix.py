@@ -60,7 +60,7 @@ def test_an_ephemeral_container_s_log_has_the_notes_beside_the_answer(kubectl):
 def test_who_cannot_be_asked_has_to_say_yes_beforehand(kubectl):
     done = kubectl(f"fix {WEB} -n shop", WEB_POD, *AGENTS, BAD)
     assert (done.code, asked(kubectl, "apply")) == (2, [])
-    assert "--yes: there is no terminal to ask on" in done.err
+    assert "--yes: there is no terminal to confirm on" in done.err
 
 
 def test_a_failed_change_is_an_error_with_its_reason(kubectl):

@@ -158,7 +158,7 @@ def test_every_problem_is_told_with_its_document_and_object():
 
 def test_a_key_that_stands_twice_is_an_error_where_one_would_be_lost():
     twice = POD + "metadata: {name: q}\n"
-    with pytest.raises(InjectionError, match=r"document 1: line 5.*'metadata' stands twice.*remove one"):
+    with pytest.raises(InjectionError, match=r"document 1: line 5.*'metadata' occurs twice.*remove one"):
         inject_stream(twice, CONFIG)
     harmless = "kind: ConfigMap\ndata: {a: 1, a: 2}\n"
     assert inject_stream(harmless, CONFIG).text == harmless

@@ -90,7 +90,7 @@ BAD = [
     ("a[]=1", '"" is not a list index'),
     ("a[1=1", 'the index of "a" does not end with ]'),
     ("a[70000]=1", "greater than 65536"),
-    ("a[0]x=1", '"x" stands behind the index of "a\\[0\\]"'),
+    ("a[0]x=1", '"x" follows the index of "a\\[0\\]"'),
     ("a[0]", 'the key "a\\[0\\]" has no value'),
     ("a\\", "ends with a backslash"),
     ("m=1", None),

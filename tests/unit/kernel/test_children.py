@@ -120,7 +120,7 @@ def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_look
 def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
     monkeypatch.setattr(run.posix, "pidfd_open", lambda _: fail(OSError(38, "Function not implemented")))
     assert ask(lambda: 7) == 7
-    with pytest.raises(NetinitError, match="was not done within 0 s"):
+    with pytest.raises(NetinitError, match="did not finish within 0 s"):
         ask(lambda: time.sleep(60), seconds=0.1)
     assert run.finish(run.start("/bin/echo", ["hello"])).output == "hello\n"
 
@@ -277,7 +277,7 @@ _CHILD = "from netinit.kernel import children; print('it', children.start(lambda
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's groups and capabilities can be chosen")
-@pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be given up")])
+@pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be dropped")])
 def test_in_a_container_without_setgid_the_own_group_may_be_among_the_others_and_no_further_one(groups, said):
     confined = ["setpriv", "--regid=0", f"--groups={groups}", "--bounding-set=-setgid", "--inh-caps=-setgid"]
     done = subprocess.run([*confined, sys.executable, "-c", _CHILD], capture_output=True, text=True, check=False)

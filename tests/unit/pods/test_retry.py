@@ -54,7 +54,7 @@ def failing(times, error):
 def test_a_run_is_begun_anew_as_often_as_was_asked(error, clock, capsys):
     act, calls = failing(2, error)
     assert retry(act, Options(retries=2, **QUICK), Log("info"), Signals()) == 3
-    assert capsys.readouterr().err.count("begins anew in 0.001 s") == 2
+    assert capsys.readouterr().err.count("retrying in 0.001 s") == 2
 
     act, calls = failing(3, error)
     with pytest.raises(type(error)):

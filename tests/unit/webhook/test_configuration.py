@@ -122,7 +122,7 @@ def test_a_config_map_without_its_key_is_an_event_and_the_last_good_one_is_used(
     state = follow(api, lambda state: api.events)
     assert state.configuration_problem == "ConfigMap mesh/injector: it has no key config"
     assert state.served.is_restored
-    assert "goes on with ConfigMap mesh/last, the last good one of yesterday" in api.events[0]["message"]
+    assert "uses ConfigMap mesh/last, the last good one of yesterday" in api.events[0]["message"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "injector", "namespace": "mesh"}
     assert reference.items() <= api.events[0]["involvedObject"].items()
 

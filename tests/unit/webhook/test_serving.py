@@ -362,7 +362,7 @@ def test_the_health_file_is_written_and_probed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--tlsCertFile", "x"], "--tlsCertFile: goes with --tlsKeyFile"),
+        (["--tlsCertFile", "x"], "--tlsCertFile: needs --tlsKeyFile"),
         ([], "no certificate is given"),
         (["--certificateSecret", "s", "--tlsCertFile", "x", "--tlsKeyFile", "y"], "contradicts --tlsCertFile"),
         (["--certificateSecret", "s", "--port", "99999"], "--port: '99999'"),
