@@ -159,8 +159,8 @@ def _describe(found: Sequence[OlderConnection]) -> str:
     passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
     parts = []
     if passing:
-        verb, until = ("goes", "it ends") if len(passing) == 1 else ("go", "they end")
-        parts.append(f"{_count(passing)} older than the rules {verb} past the proxy until {until}{_example(passing)}")
+        verb, until = ("bypasses", "it ends") if len(passing) == 1 else ("bypass", "they end")
+        parts.append(f"{_count(passing)} older than the rules {verb} the proxy until {until}{_example(passing)}")
     if cut:
         verb, whose = ("is", "its") if len(cut) == 1 else ("are", "their")
         parts.append(f"{_count(cut)} older than the rules {verb} cut off with {whose} next packet{_example(cut)}")

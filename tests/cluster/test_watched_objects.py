@@ -122,7 +122,7 @@ def test_the_nodes_decide_about_native_sidecars(clean, tmp_path):
             make_node(clean, "old", "v1.32.9")
             clean.until(lambda: not is_native(), "an older node is seen")
             assert is_native(annotations={"sidecar.istio.io/nativeSidecar": "true"})
-            assert "sidecars of the older kind" in replica.log.read_text()
+            assert "regular sidecars" in replica.log.read_text()
             clean.ask("DELETE", "/api/v1/nodes/old")
             clean.until(is_native, "it is gone")
             assert not is_native(annotations={"sidecar.istio.io/nativeSidecar": "false"})

@@ -104,7 +104,7 @@ def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
         (("--reconcile", "--cleanup-only"), "--cleanup-only: is not taken"),
         (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not taken"),
         (("--reconcile", "--host-network"), "--host-network: is not taken"),
-        (("--reconcile=false",), "with --reconcile alone"),
+        (("--reconcile=false",), "only with --reconcile"),
     ],
 )
 def test_apply_does_nothing_else_there(words, problem):

@@ -100,7 +100,7 @@ def test_a_note_about_pasted_flags_is_one(run):
     ("lint -b 80 --minimal --json", "--minimal: prints options and no findings"),
     ("lint -b 80 --json --format sarif", "--json: contradicts --format sarif"),
     ("audit -b 80 --json --format html", "--json: contradicts --format html"),
-    ("audit -b 80 --full --format junit", "--full: --format junit lists findings alone"),
+    ("audit -b 80 --full --format junit", "--full: --format junit lists only findings"),
 ])  # fmt: skip
 def test_an_option_that_another_one_leaves_without_a_meaning_is_an_error(line, complaint, run):
     done = run(f"netinit {line}")

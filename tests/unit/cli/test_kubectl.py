@@ -218,7 +218,7 @@ def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kube
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)
     assert done.code == 0, done.err
     assert "gave no answer that can be read" in done.out
-    assert "the pod's manifest alone" in done.out
+    assert "only the pod's manifest" in done.out
 
 
 @pytest.mark.parametrize("name", ["--all", "a b", "\x1b[2J", "x;rm", "", 5, None, ["a"]])

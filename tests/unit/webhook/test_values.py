@@ -76,7 +76,7 @@ def test_the_judgement_is_that_of_json_schema(path, value):
         ("certificate.secret=", '"certificate.secret": "" does not match'),
         ("certificate.mode=certManager", "certificate.issuer: cert-manager needs one"),
         ("logLevel=loud", '"logLevel": "loud" does not match'),
-        ("disruptionBudget.minAvailable=half", '"disruptionBudget.minAvailable": "half" is none of the kinds'),
+        ("disruptionBudget.minAvailable=half", '"disruptionBudget.minAvailable": "half" is not of an allowed type'),
         ("autoscaling={enabled: true, minReplicas: 9}", "autoscaling.minReplicas: it is more than autoscaling.maxReplicas"),
         ("node.startupTaint=a:Never", '"node.startupTaint": "a:Never" does not match'),
         ("node.tolerations=[all]", '"node.tolerations.0": "all" must be a mapping'),
