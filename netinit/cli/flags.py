@@ -115,7 +115,7 @@ class FlagCommand(click.Command):
 
             note([f"{', '.join(pasted)}: no effect on this command"])
         return [
-            *[f"{label}: this command looks at no network namespace; leave it out" for label in places],
+            *[f"{label}: this command reads no network namespace; leave it out" for label in places],
             *[f"{label}: has no effect on this command; leave it out" for label in ignored.values() if label not in pasted],
         ]
 

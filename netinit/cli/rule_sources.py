@@ -314,7 +314,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
     family = family_of(host or source) if host or source else IPV4
     if host and source and family_of(source) is not family:
-        raise OptionError(f"--from: {quote_value(source)} is of another address family than {quote_value(host)}")
+        raise OptionError(f"--from: {quote_value(source)} is not of the address family of {quote_value(host)}")
     around = surroundings.get(family)
     if around is None:
         raise OptionError(f"--to: {family.name} is off in this namespace")

@@ -26,7 +26,7 @@ REPLACED = "rules were replaced, or their counters set back: what was counted be
 MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
-# The fields in JSON, in which null stands for what there is none of.
+# The fields in JSON, in which null means none.
 _OF_FATE = {"verdict": str, "direction": str, "port": int, "unit": str, "because": str, "option": str, "foreign": bool}
 _COUNTED = {"added": int, "since_start": int, "per_second": float}
 

@@ -116,7 +116,7 @@ def _checked(operations: Any) -> list[Tree]:
             raise ParseError(f"JSON patch: an operation must be an object, not {shown(operation)}")
         if operation.get("op") not in _OPERATIONS:
             raise ParseError(
-                f"JSON patch: the operation {shown(operation.get('op'))} is none of {', '.join(_OPERATIONS)}"
+                f"JSON patch: the operation {shown(operation.get('op'))} is not one of {', '.join(_OPERATIONS)}"
             )
         if operation["op"] != "remove" and "value" not in operation:
             raise ParseError(f"JSON patch: {operation['op']} {shown(operation.get('path'))}: it has no value")

@@ -93,8 +93,8 @@ def _on_host_network(init: Tree | None) -> PodFinding:
         severity=ERROR,
         kind="host-network",
         subject=name,
-        text=f"hostNetwork: true: init container {quote(name)} is about the node's own network: its rules would capture the traffic "
-        f"of the whole node, and stay when the pod is gone; remove hostNetwork: true, or {quote(name)} from the pod",
+        text=f"hostNetwork: true: init container {quote(name)} is for the node's own network: its rules would capture the traffic "
+        f"of the whole node, and stay when the pod is deleted; remove hostNetwork: true, or {quote(name)} from the pod",
     )
 
 
@@ -126,7 +126,7 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     for capability in wanted if "ALL" not in added else ():
         # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
-        lacks, runtime = ("may lack", "; not every container runtime gives it unasked") if uncertain else ("lacks", "")
+        lacks, runtime = ("may lack", "; not every container runtime grants it by default") if uncertain else ("lacks", "")
         if capability not in added:
             yield PodFinding(
                 severity=WARNING if uncertain else ERROR,

@@ -273,7 +273,7 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
         found = action(answer)
         flush()
         answer.give(found)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent hears of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent reports it
         flush()
         answer._send(_ERROR + answers.encode(_describe(error)))  # noqa: SLF001 - its own module's
 

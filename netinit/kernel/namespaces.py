@@ -56,7 +56,7 @@ def _suggest() -> str:
             "  for the whole machine: --host-network"
         )
     return (
-        "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is gone;"
+        "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is deleted;"
         " leave the init container out\n"
         "  for another pod of the node: name it with --pid or --netns\n"
         "  where the pod is a virtual machine with a kernel of its own: --host-network"

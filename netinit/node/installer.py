@@ -84,12 +84,12 @@ class Installer:
         path = self._path()
         found = {"executable": "", "entry": ""}
         if not self._same_executable():
-            found["executable"] = f"{self.target} is not there, or another"
+            found["executable"] = f"{self.target} is missing, or another"
         elif not self.settings_file.exists():
-            found["executable"] = f"{self.settings_file} is not there"
+            found["executable"] = f"{self.settings_file} is missing"
         try:
             if self.own is not None:
-                found["entry"] = "" if self.own.exists() else f"{self.own} is not there"
+                found["entry"] = "" if self.own.exists() else f"{self.own} is missing"
             elif path is None:
                 found["entry"] = f"{self.conf_folder} has no network yet"
             elif path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):

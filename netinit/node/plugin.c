@@ -10,7 +10,7 @@
  * - Pods that the agent would not capture start without it: the agent's own, those of excluded namespaces, and, where it does not answer,
  *   those of namespaces that it last knew to be outside of the mesh (netinit/node/outside_namespaces.py).
  *
- * What it must know stands in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
+ * What it must know is in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
  * the configuration on stdin, which is JSON, it needs two members: cniVersion, and prevResult to print when a pod starts without the
  * agent. They are cut out as text; the agent parses the JSON.
  *
@@ -499,7 +499,7 @@ static bool take_count(struct reader *in, size_t *found, char behind)
     return true;
 }
 
-/* The variables that the agent is told; 0 where they are too long. */
+/* The variables that are sent to the agent; 0 where they are too long. */
 static size_t gather_variables(char *to, size_t most)
 {
     size_t length = 0;

@@ -7,7 +7,7 @@ user namespace, which halves the cost of a pod's start. A fixed number run at a 
 those that maintain them. A job that times out gets SIGTERM, so that it rolls back, then SIGKILL. The result is returned in
 a memory file under the job's number.
 
-What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
+What the last check of a pod decided is kept here and passed to the child of the next one, which decides again only where
 something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
 is held here.
 
@@ -201,7 +201,7 @@ def _work(job: Job, namespace: int, known: str) -> JobResult:
 def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResult:
     """Run the job in the namespace at this path; a subscription sends its sockets through `channel`.
 
-    `known`: the judgement of the last look at the pod; empty if there is none.
+    `known`: the judgement of the last check of the pod; empty if there is none.
     """
     if job.kind in jobs.OF_THE_NODE:
         return _work_on_node(job)

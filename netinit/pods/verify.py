@@ -1,6 +1,6 @@
 """Compare a namespace with its plan; changes nothing.
 
-A judgement of an earlier look is used again where nothing has changed: it follows from values that were read, without the
+A judgement of an earlier check is used again where nothing has changed: it follows from values that were read, without the
 counters of rules, and from nothing else, and is made from exactly the values whose digest it carries. The digest covers every
 field of every record, so that a new field counts without being listed here. Handles and generations decide nothing, but
 change with the rules alone.
@@ -53,7 +53,7 @@ class Report(Record):
     warnings: tuple[str, ...] = ()
     ours: bool = True  # False: there is no rule of ours at all
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
-    judgement: Judgement | None = None  # differences and warnings, for the next look at the namespace
+    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
 
 
 def verify(

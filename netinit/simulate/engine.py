@@ -150,7 +150,7 @@ class PacketPath(PacketState):
         self._now = self._now.replace(hook=hook)
         self._seen = OnePacket(self._packet, self._around, hook)
         for other in self._ruleset.unread if hook in (PREROUTING, OUTPUT) else ():
-            self._note(f"{other}, which is foreign and not read, looks at it too")
+            self._note(f"{other}, which is foreign and not read, applies to it too")
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 self._track()

@@ -186,7 +186,7 @@ def _describe_cause(made: Explanation) -> str:
     step = made.trace.cause
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
-            return f", because there is no {made.trace.first.family.name} rule that looks at it"
+            return f", because no {made.trace.first.family.name} rule applies to it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
         return f", because {step.rule.why(made.origins)}"

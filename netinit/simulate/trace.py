@@ -125,7 +125,7 @@ def explain_dispute(places: Sequence[str]) -> str:
 def list_unread(tables: Sequence[str]) -> str:
     """Why a verdict is UNKNOWN if unreadable tables take part in it."""
     named = ", ".join([shorten(one) for one in tables[:MAX_NAMED]]) + (" and more" if len(tables) > MAX_NAMED else "")
-    return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"
+    return f"foreign rules that netinit cannot read apply to it, and may drop it or send it elsewhere ({named})"
 
 
 AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)

@@ -124,7 +124,7 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Cer
         secret = serialization.load_pem_private_key(key.encode(), None)
         public = _load(certificate).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"the key is none in PEM without a password: {error}") from error
+        raise ConfigError(f"the key is not PEM without a password: {error}") from error
     encoding = serialization.Encoding.DER
     if secret.public_key().public_bytes(encoding, form) != public.public_bytes(encoding, form):
         raise ConfigError("certificate and key do not belong to each other")

@@ -71,7 +71,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "integer": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
 }
 _LIMITS: Mapping[str, tuple[type, Callable[[Any, Any], bool], str]] = {  # keyword: what it is for, what holds, and else the problem
-    "enum": (object, lambda value, known: value in known, "{value} is none of {limit}"),
+    "enum": (object, lambda value, known: value in known, "{value} is not one of {limit}"),
     "minLength": (str, lambda value, least: len(value) >= least, "it must not be empty"),
     "pattern": (str, lambda value, pattern: bool(re.search(pattern, value)), "{value} does not match {limit}"),
     "minimum": (int, lambda value, least: value >= least, "{number} must be from {limit} to {maximum}"),

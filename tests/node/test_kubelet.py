@@ -307,7 +307,7 @@ def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words
         out, err = begun.communicate(timeout=150)
     assert begun.returncode == code, (out, err)
     if code:
-        assert "verify is about the live state, which a manifest does not show" in err
+        assert "verify needs the live state, which a manifest does not show" in err
     else:
         assert out.startswith(f"open/web-a: {BY_MANIFEST}")
         assert 'cannot patch resource "pods/ephemeralcontainers"' in out

@@ -44,7 +44,7 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
     name = f"{ruling['name']}: " if ruling["name"] else ""
     yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
     if ruling["result"] == "proved" and ruling["about"] == "0":
-        yield "    it is about no packet at all: this pod has none of these"
+        yield "    no packet is concerned: this pod has none of these"
     shown = ruling["counterexample"]
     if shown:
         yield f"    counterexample: {shown['packet']}"

@@ -201,7 +201,7 @@ class EphemeralSource:
         logs = self.kubectl.ask("logs", "-n", pod.namespace, pod.name, "-c", name)
         if logs.status:
             raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
-        source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
+        source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is deleted"
         answer, notes = _split_log(logs.output) if "--json" in question.words else (logs.output, ())
         return PodAnswer(code, answer, notes, source)
 
@@ -209,7 +209,7 @@ class EphemeralSource:
         """Start a continuous command and attach to its container. Raises ClusterError."""
         name, words = self._begin(pod, question)
         followed = self.kubectl.follow("debug", "-i", *words)
-        source = f"live, by the ephemeral container {name}, which stays listed until the pod is gone when it has ended"
+        source = f"live, by the ephemeral container {name}, which stays listed until the pod is deleted"
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
     def _begin(self, pod: ClusterPod, question: PodQuestion) -> tuple[str, list[str]]:
@@ -248,7 +248,7 @@ class ManifestSource:
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if the command requires live rules."""
         if question.verb not in FROM_MANIFEST:
-            raise ClusterError(f"{question.verb} is about the live state, which a manifest does not show")
+            raise ClusterError(f"{question.verb} needs the live state, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
         return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 

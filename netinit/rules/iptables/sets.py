@@ -89,7 +89,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
         name = f"{owner}-{use}-{match.networks[0].family.version}"
         elements = frozenset([element for network in match.networks for element in format_element(network)])
         made = AddressSet(name=name, elements=elements, rule=rule)
-        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
+        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second is kept
             matches.append(match)
             continue
         matches.append(SetDestination(name=name, networks=match.networks))

@@ -267,7 +267,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
 
 
 def _because(piece: Piece) -> str:
-    """The cause of one piece; empty if there is none to tell."""
+    """The cause of one piece; empty if there is none."""
     rule = piece.cause.rules[0] if piece.cause else None
     if rule and rule.purpose:
         return rule.purpose + (f" ({piece.label})" if piece.label else "")

@@ -27,7 +27,7 @@ FOREIGN = TrafficKind(
     "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or move it after netinit's"
 )
 UNKNOWN = TrafficKind(
-    "unknown", NOT_KNOWN, "the verdict is unknown", "look at the rule: it matches or does something that netinit does not know"
+    "unknown", NOT_KNOWN, "the verdict is unknown", "check the rule: it matches or does something that netinit does not know"
 )
 IPV6 = TrafficKind(
     "ipv6", CONFIGURATION, "IPv6 that is not captured: it bypasses the proxy and mTLS",

@@ -87,7 +87,7 @@ def test_what_a_manifest_cannot_answer_is_an_error_with_every_reason(kubectl):
     assert done.code == 1
     assert "node agent" in done.err or "netinit-node" in done.err
     assert "kubectl debug" in done.err
-    assert "verify is about the live state, which a manifest does not show" in done.err
+    assert "verify needs the live state, which a manifest does not show" in done.err
 
 
 @pytest.mark.usefixtures("within")

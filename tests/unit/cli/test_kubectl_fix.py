@@ -113,7 +113,7 @@ def test_a_report_without_any_right_says_what_could_not_be_read(kubectl):
     done = kubectl(f"report {WEB} -n shop", WEB_POD)
     assert done.code == 0, done
     assert "node: not read: kubectl get node NODE" in done.out
-    assert "verify is about the live state, which a manifest does not show" in done.out
+    assert "verify needs the live state, which a manifest does not show" in done.out
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ OTHER = make_pair(NAMES, now=NOW, seconds=DAY)
         (PAIR.certificate, PAIR.key, NOW + 91 * DAY, "has expired"),
         (PAIR.certificate, PAIR.key, NOW - DAY, "is not valid yet"),
         ("nothing", PAIR.key, NOW, "not a PEM certificate"),
-        (PAIR.certificate, "nothing", NOW, "the key is none in PEM"),
+        (PAIR.certificate, "nothing", NOW, "the key is not PEM"),
         ("", "", NOW, "not a PEM certificate"),
     ],
 )

@@ -352,7 +352,7 @@ def test_the_schema_takes_the_charts_own_values_and_knows_each():
     [
         ("webhok.flavour=classic", "did you mean webhook?"),
         ("webhook.flavor=classic", '"webhook.flavor" is not a value of the chart; did you mean flavour?'),
-        ("webhook.flavour=new", "is none of current, classic, kubesphere"),
+        ("webhook.flavour=new", "is not one of current, classic, kubesphere"),
         ("processes=2", '"processes" is not a value of the chart'),
         ("replicas", "is not KEY=VALUE"),
         ("replicas=[", "is not YAML"),

@@ -70,7 +70,7 @@ def test_the_judgement_is_that_of_json_schema(path, value):
         ("image.repository=", '"image.repository": it must not be empty'),
         ("tags=[a, a]", '"tags": "[\'a\', \'a\']" has one of them twice'),
         ("tags=[default]", "tags: they are further names of the revision"),
-        ("webhook.flavour=new", '"webhook.flavour": "new" is none of current, classic, kubesphere'),
+        ("webhook.flavour=new", '"webhook.flavour": "new" is not one of current, classic, kubesphere'),
         ("webhook.timeoutSeconds=5.5", '"webhook.timeoutSeconds": "5.5" must be a whole number'),
         ("webhook.excludedNamespaces=[a b]", '"webhook.excludedNamespaces.0": "a b" does not match'),
         ("certificate.secret=", '"certificate.secret": "" does not match'),
