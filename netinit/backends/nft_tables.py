@@ -133,7 +133,7 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
     return (*found, *miss_all([name for name in steps if name not in tables]))
 
 
-# ---- to be shown ---------------------------------------------------------------------------------------------------------
+# ---- listing ---------------------------------------------------------------------------------------------------------
 
 
 def render_live(tables: tuple[str, ...]) -> str:
@@ -165,7 +165,7 @@ def list_comments(tables: tuple[str, ...]) -> dict[str, str]:
     return {read_name(one[netlink.NFTA_TABLE_NAME]): read_comment(one.get(NFTA_TABLE_USERDATA, b"")) for one in found}
 
 
-# ---- to be put back ------------------------------------------------------------------------------------------------------
+# ---- save and restore ------------------------------------------------------------------------------------------------------
 
 
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
@@ -210,7 +210,7 @@ def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
     return {one[netlink.NFTA_TABLE_NAME]: one.get(NFTA_TABLE_HANDLE) for one in found}
 
 
-# ---- what refusals mean --------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------------
 
 
 def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:

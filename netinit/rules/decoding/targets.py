@@ -28,7 +28,7 @@ GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
-# ---- words of iptables ---------------------------------------------------------------------------------------------------
+# ---- options of iptables ---------------------------------------------------------------------------------------------------
 
 
 def read_target(is_goto: bool, words: list[str], text: str, family: Family) -> Target:

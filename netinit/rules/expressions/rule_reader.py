@@ -179,7 +179,7 @@ class _Walk:
     def _known(self) -> Known:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
 
-    # ---- what is loaded ----------------------------------------------------------------------------------------------
+    # ---- loads ----------------------------------------------------------------------------------------------
 
     def _load(self, kind: str, found: dict[int, bytes]) -> None:
         source, register, attributes = LOADS[kind]
@@ -217,7 +217,7 @@ class _Walk:
         swapped = value.replace(swapped=not value.swapped)
         self._registers.store(found[2], swapped if not value.mask else Operand(source=OTHER, key=("byteorder",), length=value.length))
 
-    # ---- what is compared --------------------------------------------------------------------------------------------
+    # ---- comparisons --------------------------------------------------------------------------------------------
 
     def _on_cmp(self, found: dict[int, bytes]) -> None:
         value = attributes_of(found[3])[1]
@@ -326,7 +326,7 @@ class _Walk:
             self._matches.append(UnknownMatch(text=f"in the verdict map {nft_set.name}"))
         self._targets += decode_verdict(element.verdict)
 
-    # ---- the rest ----------------------------------------------------------------------------------------------------
+    # ---- other expressions ----------------------------------------------------------------------------------------------------
 
     def _on_counter(self, found: dict[int, bytes]) -> None:
         self.packets = number(found.get(2))
