@@ -6,7 +6,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
-from netinit.cli.console import PersonLog
+from netinit.cli.console import TerminalLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.options import Options
 from netinit.pods.planning import FAMILY_CHOICES, preview
@@ -37,5 +37,5 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
 
         show_artefact(render_file(options))
         return 0
-    show_artefact(preview(options, PersonLog(options.log_level), form, family or "", check=check))
+    show_artefact(preview(options, TerminalLog(options.log_level), form, family or "", check=check))
     return 0
