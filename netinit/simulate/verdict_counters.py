@@ -145,10 +145,10 @@ class _Finder:
 
     def _part(self, paths: list[RulePath]) -> list[tuple[RuleHit, list[RulePath], list[RuleHit]]]:
         """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
-        alone = [path for path in paths if len(path) > 1 < len(paths) and self._entered[self._place(path[-2])] == 1 and _is_implied(path)]
-        others = [path for path in paths if path not in alone]
-        found: list[tuple[RuleHit, list[RulePath], list[RuleHit]]] = [(path[-2], [path], []) for path in alone]
-        return [*found, (others[0][-1], others, [path[-2] for path in alone])] if others else found
+        sole = [path for path in paths if len(path) > 1 < len(paths) and self._entered[self._place(path[-2])] == 1 and _is_implied(path)]
+        others = [path for path in paths if path not in sole]
+        found: list[tuple[RuleHit, list[RulePath], list[RuleHit]]] = [(path[-2], [path], []) for path in sole]
+        return [*found, (others[0][-1], others, [path[-2] for path in sole])] if others else found
 
     def _place(self, hit: RuleHit) -> Place:
         return Place(self._source, self._family, hit.table, hit.chain, hit.rules[0].number)
