@@ -145,7 +145,7 @@ class _Finder:
 
     def _part(self, paths: list[RulePath]) -> list[tuple[RuleHit, list[RulePath], list[RuleHit]]]:
         """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
-        sole = [path for path in paths if len(path) > 1 < len(paths) and self._entered[self._place(path[-2])] == 1 and _is_implied(path)]
+        sole = [one for one in paths if len(one) > 1 < len(paths) and self._entered[self._place(one[-2])] == 1 and _is_implied(one)]
         others = [path for path in paths if path not in sole]
         found: list[tuple[RuleHit, list[RulePath], list[RuleHit]]] = [(path[-2], [path], []) for path in sole]
         return [*found, (others[0][-1], others, [path[-2] for path in sole])] if others else found
