@@ -108,7 +108,7 @@ def test_a_route_that_the_kernel_has_no_time_for_is_no_refusal(number, kind):
             raise OSError(number, "x")
 
     with pytest.raises(ApplyError) as caught:
-        routes.make_one(routes.RouteChange(thing=LocalRoute(family=2, table=133, protocol=137), add=True), ProgrammerClient())
+        routes.make_one(routes.RouteChange(target=LocalRoute(family=2, table=133, protocol=137), add=True), ProgrammerClient())
     assert type(caught.value) is kind
 
 

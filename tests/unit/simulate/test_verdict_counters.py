@@ -105,7 +105,7 @@ def test_a_rule_without_a_counter_makes_its_row_not_counted():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
     assert fate.count({fate.places[0]: ("", None)}) is None
     counters = {fate.places[0]: ("x", None)}
-    (row,) = RateCounter(0.0, counters).look(1.0, counters, (fate,)).rows
+    (row,) = RateCounter(0.0, counters).evaluate(1.0, counters, (fate,)).rows
     assert (row.added, row.since_start, row.per_second) == (None, None, None)
 
 
