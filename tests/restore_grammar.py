@@ -29,7 +29,7 @@ MATCHES = rf"""
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ | (?:-m\ tcp\ )?--tcp-flags\ (?:FIN,RST\ NONE|FIN,SYN\ FIN,SYN)\ |
         -m\ addrtype\ !\ --(?:src|dst)-type\ LOCAL\ |
-        -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
+        -m\ conntrack\ (?:!\ )?--ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
         -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |

@@ -70,7 +70,7 @@ def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_
     assert done.code == 0, done
     assert "as planned: 37 rules" in done.out
     assert "read by the ephemeral container netinit-" in done.out
-    assert "stays listed until the pod is gone" in done.out
+    assert "stays listed until the pod is deleted" in done.out
     assert "note: kubectl get pods -A -l app.kubernetes.io/name=netinit-node: Error from server (Forbidden)" in done.out
 
 
