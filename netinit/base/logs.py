@@ -122,7 +122,7 @@ def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
     Never raises, because the process is about to end with another error.
     """
     lines = "\n".join([escape(line) for line in split_message(message)])
-    data = lines.encode("utf-8", "backslashreplace")[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
+    data = lines.encode()[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
     try:
         descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:

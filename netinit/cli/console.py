@@ -36,7 +36,7 @@ STYLES = {  # by the first words of a line
 }  # fmt: skip
 SIGNS = {"✔": GREEN, "✘": RED, "?": MAGENTA, "!": YELLOW}
 _FIRST = re.compile(rf"( *)({'|'.join(sorted(map(re.escape, STYLES), key=len, reverse=True))})(?![\w-])")
-_SIGN = re.compile(r"([✔✘])|(?<=^)(\s*[?!])(?= )")
+_SIGN = re.compile(r"[✔✘]|^\s*[?!](?= )")
 _LABEL = re.compile(r" *(?:[✔✘!?·*] )?(?:[a-z][a-z ]*: +)?")
 _OPTION = re.compile(r"(?<!\S)(--?[\w-]+) (?=[^\s-])")
 _GLUE = "\0"  # stands for a blank that must not be broken; occurs in no line

@@ -78,7 +78,7 @@ def describe_holders(descriptor: int) -> str:
     status = posix.fstat(descriptor)
     wanted = f"{posix.major(status.st_dev):02x}:{posix.minor(status.st_dev):02x}:{status.st_ino}"
     lines = [line.split() for line in read_text("/proc/locks").splitlines()]
-    took = [fields[4] for fields in lines if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted]  # noqa: PLR2004
+    took = [fields[4] for fields in lines if fields[1:2] == ["FLOCK"] and fields[5:6] == [wanted]]
     pids = [pid for pid in took if _command(pid)] or _find_holders(descriptor, wanted)
     names = [f"process {pid} ({_command(pid)})" for pid in pids]
     return ", ".join(names) or ("a process of another container" if took else "another process")

@@ -113,11 +113,11 @@ def _read(flag: str, name: str, key: str, *, optional: bool = False) -> str | No
     if not name:
         return None
     path = Path(name) / key if Path(name).is_dir() else Path(name)
-    if optional and not path.exists():
-        return None
     try:
         return _read_text(path, _MAX_FILE_BYTES)
     except ConfigError as error:
+        if optional and isinstance(error.__cause__, FileNotFoundError):
+            return None
         raise ConfigError(f"{flag}: {error}") from error
 
 
@@ -128,8 +128,8 @@ def _read_text(path: Path, most: int) -> str:
         if len(data) > most:
             raise ConfigError(f"{path} is longer than {most >> 20} MiB")
         return data.decode()
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist") from None
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} does not exist") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -21,4 +21,4 @@ def judged_by_verify(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests of something else, most of which ask verify() once. test_apply_checks.py and test_situations.py are about what apply() finds.
     """
-    monkeypatch.setattr("netinit.pods.apply._judge", lambda *_: None)
+    monkeypatch.setattr("netinit.pods.apply._judge", lambda *_: ((), ()))

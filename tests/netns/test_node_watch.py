@@ -84,18 +84,14 @@ def is_still(node):
     return metric(node, "looks_total") == before
 
 
-@pytest.mark.parametrize("changes", choose([[*CHANGES]], [[one] for one in CHANGES]), ids=lambda changes: changes[0] if len(changes) == 1 else "all")
-def test_a_change_is_an_event_within_a_second_and_without_a_sweep(api, tmp_path, require_netns, changes):
-    """Each in a pod of its own, one after the other."""
-    pods_of = {change: f"web-{number}" for number, change in enumerate(changes)}
-    with Node(tmp_path, api, *ALONE) as node, programmed(node, api, *pods_of.values()) as pods:
+@pytest.mark.parametrize("change", choose([*CHANGES][::3], CHANGES))
+def test_a_change_is_an_event_within_a_second_and_without_a_sweep(api, tmp_path, require_netns, change):
+    with Node(tmp_path, api, *ALONE) as node, programmed(node, api, "web") as pods:
         node.until(lambda: is_still(node), "nothing happens after ADD")
         assert not api.events(), "what the agent did itself is no drift"
-        for number, (change, pod) in enumerate(pods_of.items(), 1):
-            pods[pod].run(CHANGES[change], check=True)
-            assert await_event(node, api, pod) < LONG, change
-            node.until(lambda: metric(node, "drift_seconds_count") == number, "it is counted")  # noqa: B023 # after the event is written
-        assert len(api.events()) == len(changes)
+        pods["web"].run(CHANGES[change], check=True)
+        assert await_event(node, api, "web") < LONG
+        node.until(lambda: metric(node, "drift_seconds_count") == 1, "it is counted")  # after the event is written
 
 
 def test_it_is_reported_once_and_repaired_as_configured(api, tmp_path, require_netns):

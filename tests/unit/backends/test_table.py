@@ -8,6 +8,7 @@ import pytest
 
 from netinit import backends
 from netinit.backends import BACKENDS, Backend
+from netinit.base.net import FAMILIES
 from netinit.options import AUTO, Options
 
 
@@ -41,6 +42,13 @@ def test_the_flags_choose_from_the_table():
 )
 def test_three_flags_name_a_backend(fields, name):
     assert Options(**fields).wanted_backend == name
+
+
+def test_a_backend_is_loaded_with_what_the_options_say_of_it(monkeypatch):
+    line = BACKENDS["nftables"]
+    monkeypatch.setattr(import_module(line.module), line.made_by, lambda **more: more)
+    loaded = backends.load("nftables", Options(rule_comments=True, lock_timeout="3s", cni_mode=True, netns="/n"), FAMILIES)
+    assert loaded == {"comments": True, "families": FAMILIES, "lock_timeout": 3 * 10**9, "own_files": False}
 
 
 def test_two_that_see_the_same_tables_know_of_each_other():

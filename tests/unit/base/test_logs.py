@@ -105,8 +105,8 @@ def test_times_are_utc_with_microseconds():
 def test_the_termination_message_replaces_what_was_there(tmp_path):
     path = tmp_path / "termination-log"
     path.write_text("an earlier, longer message than the one that comes now")
-    assert write_termination_log("no NET_ADMIN\nrun as \x1b[31mroot", str(path))
-    assert path.read_text() == "no NET_ADMIN\nrun as \\x1b[31mroot"
+    assert write_termination_log("no NET_ADMIN\nrun as \x1b[31mroot\udcff", str(path))
+    assert path.read_text() == "no NET_ADMIN\nrun as \\x1b[31mroot\\udcff"
 
 
 def test_the_termination_message_fits_into_what_the_kubelet_keeps(tmp_path):

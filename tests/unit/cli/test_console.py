@@ -126,6 +126,7 @@ def test_colour_changes_no_letter(run):
     ("    ✔ OUTPUT 1", [("    ", ""), ("✔", console.GREEN), (" OUTPUT 1", "")]),
     ("captureds", [("captureds", "")]),
     ("  error: -b", [("  error", console.RED), (": -b", "")]),
+    ("  ? OUTPUT ! 1", [("  ?", console.MAGENTA), (" OUTPUT ! 1", "")]),
     ("nat  ✔/✘  -", [("nat  ", ""), ("✔", console.GREEN), ("/", ""), ("✘", console.RED), ("  -", "")]),
 ])  # fmt: skip
 def test_the_first_words_of_a_line_and_signs_are_painted(line, parts):

@@ -377,6 +377,14 @@ def test_without_the_agent_an_ephemeral_container_is_followed_and_says_how_it_en
     assert asked[-5:] == ["--to", "203.0.113.7:443", "--uid", "1000", "--until-input"]
 
 
+def test_an_ephemeral_container_that_ended_without_an_exit_code_has_failed(kubectl):
+    tree = read("pod-web-after.json")
+    (status,) = tree["status"]["ephemeralContainerStatuses"]
+    status["state"]["terminated"] = {"reason": "ContainerStatusUnknown"}
+    done = kubectl(f"trace {WEB} -n shop --to 203.0.113.7:443", {"words": POD, "stdout": json.dumps(tree)}, {"words": "debug *", "stdout": "captured\n"})
+    assert (done.code, done.out) == (1, "captured\n")
+
+
 def test_an_agent_that_does_not_follow_is_not_believed_and_the_next_is_asked(kubectl):
     answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "stdout": "what?\n", "stderr": "no such command", "status": 2}]
     done = kubectl(f"watch {WEB} -n shop", *answers)

@@ -213,6 +213,9 @@ def test_a_link_of_a_stranger_is_not_followed(shared):
     os.chown(theirs / "sub", STRANGER, STRANGER, follow_symlinks=False)
     with pytest.raises(UnsuitableFileError, match="belongs to the user 65534"):
         replace(str(theirs / "sub" / "secret"), "x")
+    (shared / "mine").symlink_to("theirs/sub/secret")
+    with pytest.raises(UnsuitableFileError, match="belongs to the user 65534"):
+        replace(str(shared / "mine"), "x")
     assert secret.read_text() == "root alone may read this"
     pod = shared / "pod.yaml"
     pod.write_text(POD)

@@ -23,12 +23,13 @@ def fail_inside(seen):
         raise ZeroDivisionError
 
 
-def test_what_is_no_namespace_cannot_be_entered_and_nothing_stays_open():
+@pytest.mark.parametrize("path", ["/dev/null", "/proc/self/ns/uts"])
+def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(path):
     before, here = count_descriptors(), OWN.stat().st_ino
-    null = os.open("/dev/null", os.O_RDONLY)
-    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.NamespaceSwitch(null):
+    other = os.open(path, os.O_RDONLY)
+    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.NamespaceSwitch(other):
         pass
-    os.close(null)
+    os.close(other)
     assert count_descriptors() == before
     assert OWN.stat().st_ino == here
 

@@ -115,6 +115,13 @@ def program(text, **more):
     return {"command": sys.executable, "args": ["-c", text], "apiVersion": "client.authentication.k8s.io/v1", **more}
 
 
+@pytest.mark.parametrize(("command", "found"), [("bin/login", "{folder}/bin/login"), ("/bin/login", "/bin/login"), ("login", "login")])
+def test_a_program_is_looked_for_beside_the_kubeconfig_if_it_is_a_path(tmp_path, command, found):
+    users = [{"name": "u", "user": {"exec": {"command": command, "args": ["-q"]}}}]
+    access = of_kubeconfig(write(tmp_path / "config", users=users))
+    assert access.program == {"command": found.format(folder=tmp_path), "args": ["-q"]}
+
+
 def test_a_program_gives_a_token_and_knows_what_is_asked():
     text = (
         "import os, json; asked = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"

@@ -21,3 +21,13 @@ def test_a_taint_is_written_as_kubectl_does(text, parts):
 def test_what_is_no_taint_is_told(text):
     with pytest.raises(OptionError, match=r"--startupTaint: .* is not KEY"):
         AgentSettings.from_argv(["--nodeName", "n", "--startupTaint", text])
+
+
+@pytest.mark.parametrize("backend", ["auto", "nftables", "iptables-nft"])
+def test_native_nftables_contradicts_every_other_backend(backend):
+    words = ["--nodeName", "n", "--native-nftables", "--backend", backend]
+    if backend != "iptables-nft":
+        assert AgentSettings.from_argv(words).base.wanted_backend == "nftables"
+        return
+    with pytest.raises(OptionError, match="--native-nftables: contradicts --backend"):
+        AgentSettings.from_argv(words)

@@ -8,7 +8,7 @@ import pytest
 
 from core import family_rules
 from netinit.base.net import IPV4, IPV6
-from netinit.base.snapshot import NftChain, NftRule, Snapshot
+from netinit.base.snapshot import INET, NftChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.ownership import owned_rules, target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
@@ -20,6 +20,7 @@ from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
 from netinit.rules.model import Rule
 from netinit.rules.targets import Accept, Jump, Return
+from rule_encodings import encode_rule
 
 
 def live(*matches, target=None, comment="", sets=None):
@@ -94,3 +95,11 @@ def test_a_snapshot_lists_the_tables_of_iptables_and_leaves_out_the_other_family
     assert listing == {"nat": ListedTable(policies={"OUTPUT": "DROP", "EVIL": "-"}, rules={"OUTPUT": [], "EVIL": listing["nat"].rules["EVIL"]})}
     assert listing["nat"].rules["EVIL"][0].startswith("[malformed] -j [malformed")
     assert list_snapshot(Snapshot(chains=chains, rules=rules), IPV6, legacy=False) == {}
+
+
+def test_a_rule_that_serves_the_other_family_alone_is_listed_and_not_as_one_of_iptables():
+    data = encode_rule(Rule(matches=(), target=Accept(), origin=None, families=(IPV6,)), INET, [])
+    rule = NftRule(family=2, table="nat", chain="OUTPUT", handle=4, expressions=data)
+    chain = NftChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100)
+    (listed,) = list_snapshot(Snapshot(chains=(chain,), rules=(rule,)), IPV4, legacy=False)["nat"].rules["OUTPUT"]
+    assert (str(listed), text_is_complete(listed)) == ("[never]", False)

@@ -12,6 +12,7 @@ from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate import one_packet
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
@@ -604,6 +605,11 @@ def test_rules_of_another_place_see_the_packet_as_those_before_left_it():
     assert trace.fate == DROPPED
     assert trace.reason.startswith("rule 1 of legacy's filter OUTPUT")
     assert beside(nft=REDIRECTS, legacy="filter OUTPUT -p tcp -m tcp --dport 80 -j DROP").redirect_port == 15001
+
+
+def test_no_order_is_tried_where_one_place_alone_changes_packets(monkeypatch):
+    monkeypatch.setattr(one_packet, "permutations", None)
+    assert beside(nft=REDIRECTS).redirect_port == 15001
 
 
 def test_two_places_that_redirect_to_different_ports_are_disputed():

@@ -74,6 +74,11 @@ def test_nat_of_somebody_else_before_ours_is_named_by_table_chain_rule_and_handl
     assert not find(found, ESCAPING, "chain dstnat, rule 4 ("), "a rule that only counts takes nothing away"
 
 
+def test_where_no_rule_captures_there_is_none_to_name():
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=()), ())
+    assert {(one.where, one.rule) for one in find(found, ESCAPING, "no rule captures these packets, for example TCP from ")} == {("IPv4", "")}
+
+
 def test_what_drops_captured_traffic_is_a_warning_with_its_rule():
     found = departures(snapshot())
     assert any("nft table inet filter" in text and "drop" in text for text in found.warnings), found.warnings

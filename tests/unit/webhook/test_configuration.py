@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-from netinit.base.errors import ClusterError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.inject import Settings
 from netinit.kube.access import Access
 from netinit.webhook.cluster import WatchedCluster
 from netinit.webhook.configuration import Texts
-from netinit.webhook.loaders import ConfigLoader
+from netinit.webhook.loaders import ConfigLoader, read_files
 from netinit.webhook.serving_state import ServingState
 from netinit.webhook.settings import ServeSettings
 from webhook_server import CONFIG
@@ -33,6 +33,15 @@ def test_a_setting_from_the_cluster_applies_to_the_configuration_in_use_and_is_l
     loader.change_settings("2 nodes: no native sidecars", native_sidecars=False)
     assert state.served.settings == Settings(native_sidecars=False)
     assert logged[-1] == ("info", "2 nodes: no native sidecars")
+
+
+def test_values_may_be_absent_from_a_folder_but_not_unreadable(tmp_path):
+    settings = ServeSettings(inject_config=str(tmp_path), mesh_config="", tls_cert_file="c", tls_key_file="k")
+    (tmp_path / "config").write_text("policy: enabled")
+    assert read_files(settings).values is None
+    (tmp_path / "values").symlink_to("values")
+    with pytest.raises(ConfigError, match=r"^--injectConfig: .*/values cannot be read: "):
+        read_files(settings)
 
 
 @pytest.mark.parametrize("bad", [False, True], ids=["good ones", "bad ones"])

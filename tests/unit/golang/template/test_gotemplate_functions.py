@@ -276,6 +276,10 @@ def test_sprigs_functions_on_maps_and_lists(text, wanted):
     assert Template("t", text, sprig.FUNCTIONS).render(None) == wanted
 
 
+def test_a_function_among_the_data_is_of_the_kind_func():
+    assert Template("t", "{{ kindOf .call }}", sprig.FUNCTIONS).render({"call": Function(len, "string")}) == "func"
+
+
 def test_ports_of_1_1_hold_udp_too():
     functions = istio_functions.CLASSIC_FUNCTIONS
     text = Template("t", "{{ includeInboundPorts . }}", functions).render(CONTAINERS)

@@ -13,6 +13,7 @@ from core import settled
 from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.output import with_version
+from netinit.base.snapshot import AttachedProgram
 from netinit.cli.doctor import render_text, to_object
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
@@ -149,6 +150,16 @@ def test_full_connection_tracking_is_an_error():
     assert "connection tracking is full (100, nf_conntrack_max=100)" in told(find_full_tracking(reading(**full)))[0]
     assert not told(find_full_tracking(reading(**{**full, "netfilter/nf_conntrack_count": 99})))
     assert not told(find_full_tracking(reading())), "no connection tracking"
+
+
+def test_programs_of_the_node_are_a_note_and_others_a_warning(monkeypatch):
+    of_node = AttachedProgram(where="connect4 of the cgroup /", number=7, is_of_node=True)
+    monkeypatch.setattr(find, "read_host", lambda: SimpleNamespace(links=()))
+    monkeypatch.setattr(find, "read_programs", lambda *_: (of_node, of_node.replace(number=8, is_of_node=False)))
+    noted, warned = told(find.find_bpf_programs())
+    assert noted.startswith("note BPF program 7 (connect4 of the cgroup /) acts on every process of the node")
+    assert warned.startswith("warning ")
+    assert "program 8 (connect4 of the cgroup /)" in warned
 
 
 def test_settings_matter_only_where_they_do_harm():
