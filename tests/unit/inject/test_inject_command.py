@@ -502,7 +502,7 @@ def test_a_name_that_no_workload_has_is_an_error_and_writes_nothing(words):
 def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostNetwork: true, containers: [{name: c}], initContainers: [{name: istio-init, args: [-b, '*']}]}\n"
     said = run(inject.command, "-f", "-", stdin=pod).stderr
-    assert 'warning: Pod "p": hostNetwork: true: init container "istio-init" is about the node' in said
+    assert 'warning: Pod "p": hostNetwork: true: init container "istio-init" is for the node' in said
     for found in (*explained(stdin=pod), *verdicts("-f", "-", stdin=pod)):
         assert any("the whole node" in finding for finding in found["findings"])
     harmless = pod.replace(", initContainers: [{name: istio-init, args: [-b, '*']}]", "")
