@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -IS
 """The program: `netinit`, `python -m netinit`, or `python3 -I -S …/netinit/__main__.py` without any installation.
 
-Python compiles this file anew at each start by path: it is as short as it can be.
+Python compiles this file again at each start by path: it is as short as it can be.
 """
 
 from __future__ import annotations

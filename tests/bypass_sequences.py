@@ -53,7 +53,7 @@ class Sequence:
         else:
             with contextlib.suppress(OSError):  # the address is in use, or has no route
                 self.act_as_app(what)
-        self.hear()
+        self.receive()
 
     def act_as_proxy(self, what: str) -> None:
         if what != "proxy dials":
@@ -119,14 +119,14 @@ class Sequence:
         self.act_as_proxy("proxy resets")
         if self.listening:
             self.stop_listening()
-        self.hear()
+        self.receive()
 
     def call(self) -> bool:
         """The peer calls, with numbers that fit and others. Whether anybody but the proxy has the connection."""
         for distance in (0, 2**20, -(2**20), 2**22):
             self.heard = None
             self.send(SYN, SEQ + distance)
-            self.hear()
+            self.receive()
             if self.heard:
                 self.send(ACK, SEQ + distance + 1)
                 self.send(ACK | PSH, SEQ + distance + 1, data=b"?")
@@ -143,7 +143,7 @@ class Sequence:
                 self.world.as_app(made.connect_ex, (self.ends[0], self.ports[0]))
             except OSError:
                 return False
-            self.hear()
+            self.receive()
             return self.heard is not None or (self.world.verdict(0) != PAST and is_connected(made) and self.world.verdict(0) == PAST)
 
 

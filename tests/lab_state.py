@@ -30,7 +30,7 @@ _VOLATILE = {"event", "header", "IFA_CACHEINFO", "RTA_CACHEINFO"}
 _NFT_FAMILIES = {"iptables-nft-save": "ip", "ip6tables-nft-save": "ip6"}
 _NFT_MSG_GETTABLE, _NFTA_TABLE_NAME = 10 << 8 | 1, 1  # linux/netfilter/nf_tables.h
 _HEADER = 12  # bytes that a question for addresses, routes or policy rules has: the family, and zeros
-_NETWORK = (  # what is looked at: a word for it, the question, the families
+_NETWORK = (  # what is checked: a word for it, the question, the families
     ("address", netlink.RTM_GETADDR, (0,)),
     ("route", netlink.RTM_GETROUTE, (2, 10)),
     ("rule", netlink.RTM_GETRULE, (2, 10)),

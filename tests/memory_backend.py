@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from netinit.backends.held_rules import HeldFamily
+from netinit.backends.encoded_rules import EncodedRules
 from netinit.backends.iptables import XtablesBackend
 from netinit.base.errors import ApplyError, NetinitError, ParseError
 from netinit.base.net import FAMILIES, MAX_PORT, Family, Network
@@ -147,7 +147,7 @@ class MemoryKernel:
             self.tables[family][name] = table
 
 
-class HeldText(HeldFamily):
+class HeldText(EncodedRules):
     """One family's rules, as iptables-nft-save prints them without its comments."""
 
     text: str

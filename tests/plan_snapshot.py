@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netinit.base.net import Family
-from netinit.base.snapshot import INET, HeldChain, NftRule, NftTable, Snapshot
+from netinit.base.snapshot import INET, NftChain, NftRule, NftTable, Snapshot
 from netinit.options import NFTABLES
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
 from netinit.rules.nft import EncodedTable, encode_steps, model_name, model_table, plan_tables
@@ -29,17 +29,17 @@ def snapshot_of(plan: Plan) -> Snapshot:
         tables=tuple(NftTable(family=INET, name=name) for name in tables),
         chains=tuple(chain_of(name, chain) for name, table in tables.items() for chain in table.chains),
         rules=tuple(rules),
-        sets=tuple(one.held(INET, name) for name, table in tables.items() for one in table.sets),
+        sets=tuple(one.in_snapshot(INET, name) for name, table in tables.items() for one in table.sets),
     )
 
 
-def chain_of(table: str, name: str) -> HeldChain:
+def chain_of(table: str, name: str) -> NftChain:
     """A chain of a table of ours: hooked in where it belongs if it has the name of a built-in one."""
     builtin = model_name(name)
     if builtin not in BUILTIN_CHAINS:
-        return HeldChain(family=INET, table=table, name=name)
+        return NftChain(family=INET, table=table, name=name)
     kind, priority = expected_base(model_table(table), builtin)
-    return HeldChain(family=INET, table=table, name=name, kind=kind, hook=BUILTIN_CHAINS.index(builtin), priority=priority)
+    return NftChain(family=INET, table=table, name=name, kind=kind, hook=BUILTIN_CHAINS.index(builtin), priority=priority)
 
 
 def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:
@@ -51,7 +51,7 @@ def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:
     ]  # fmt: skip
     return Snapshot(
         tables=(NftTable(family=INET, name=table),), chains=tuple(chain_of(table, name) for name in chains), rules=tuple(rules),
-        sets=tuple(one.held(INET, table) for one in sets),
+        sets=tuple(one.in_snapshot(INET, table) for one in sets),
     )
 
 

@@ -29,7 +29,7 @@ MATCHES = rf"""
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
         (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ | (?:-m\ tcp\ )?--tcp-flags\ (?:FIN,RST\ NONE|FIN,SYN\ FIN,SYN)\ |
         -m\ addrtype\ !\ --(?:src|dst)-type\ LOCAL\ |
-        -m\ conntrack\ !\ --ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
+        -m\ conntrack\ (?:!\ )?--ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
         -m\ owner\ (?:!\ )?--[ug]id-owner\ {NUMBER}(?:-{NUMBER})?\ |
         -m\ (?:mark|connmark)\ (?:!\ )?--mark\ {HEX}(?:/0xfff)?\ |
@@ -56,10 +56,10 @@ RULE = re.compile(rf"(?:-A\ (?:{CHAIN})|-I\ (?:{CHAIN})\ {NUMBER})\ {MATCHES}-j\
 NAME = re.compile(r"[A-Za-z0-9_.%@=^+-]{1,15}")
 OTHER_LINES = (
     re.compile(r"# IPv[46], for ip6?tables-restore --noflush"),
-    re.compile(r"# besides: ip -6 address add ::6/128 dev lo"),
-    re.compile(rf"# besides: ip -[46] rule add fwmark {HEX} lookup {NUMBER}"),
-    re.compile(r"# besides: ip -[46] rule add fwmark 0x111/0xfff pref 32764 lookup 100"),
-    re.compile(rf"# besides: ip -[46] route add local default dev lo table {NUMBER}"),
+    re.compile(r"# also: ip -6 address add ::6/128 dev lo"),
+    re.compile(rf"# also: ip -[46] rule add fwmark {HEX} lookup {NUMBER}"),
+    re.compile(r"# also: ip -[46] rule add fwmark 0x111/0xfff pref 32764 lookup 100"),
+    re.compile(rf"# also: ip -[46] route add local default dev lo table {NUMBER}"),
     re.compile(rf"\*(?:{'|'.join(TABLES)})"),
     re.compile(rf":(?:{'|'.join(OWNED)}) - \[0:0\]"),
     re.compile("COMMIT"),

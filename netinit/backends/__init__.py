@@ -160,13 +160,13 @@ class Backend(ABC):
 
     @abstractmethod
     def commit(self, change: Change) -> None:
-        """Commit the change; after an error call `put_back`, since part of it may be in the kernel.
+        """Commit the change; after an error call `roll_back`, since part of it may be in the kernel.
 
         Raises ApplyError, LockedError, BackendUnavailableError.
         """
 
     @abstractmethod
-    def put_back(self, change: Change) -> None:
+    def roll_back(self, change: Change) -> None:
         """Restore the rules from before the change, committed or not.
 
         Raises the errors of `commit`; ApplyError names what could not be restored.
@@ -268,5 +268,5 @@ def chains_of_tables(tables: dict[str, nft.Steps]) -> KnownChains:
 
 
 def base_of(table: str, name: str) -> tuple[int, str, int]:
-    """Return hook, kind and priority of a chain, as `HeldChain` has them."""
+    """Return hook, kind and priority of a chain, as `NftChain` has them."""
     return (BUILTIN_CHAINS.index(name), *expected_base(table, name)) if name in BUILTIN_CHAINS else (-1, "", 0)

@@ -70,34 +70,34 @@ _CHAIN_OF_NAT = "chain nat"
 _OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 
-def cause_of(program: str, said: str) -> str:
+def cause_of(program: str, output: str) -> str:
     """Return the cause of a program's message; REFUSED if it is unknown."""
-    return next((cause for cause, words in CAUSES[program] if any(one in said for one in words)), REFUSED)
+    return next((cause for cause, words in CAUSES[program] if any(one in output for one in words)), REFUSED)
 
 
-def lacking(said: str) -> tuple[str, ...]:
+def lacking(output: str) -> tuple[str, ...]:
     """Return the modules of extensions that libxtables, by its warnings, did not find in the kernel."""
-    return _name_modules([part.split()[0] for part in said.split(_EXTENSION)[1:] if _MISSING in part])
+    return _name_modules([part.split()[0] for part in output.split(_EXTENSION)[1:] if _MISSING in part])
 
 
 def _name_modules(extensions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in extensions]))
 
 
-def condense(said: str) -> str:
+def condense(output: str) -> str:
     """Return the message without these warnings and reduced to the first failed line, if anything is left."""
-    first, *warnings = said.split(f"Warning: {_EXTENSION}")
+    first, *warnings = output.split(f"Warning: {_EXTENSION}")
     words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
     head, *failed = " ".join(words).split(" line ")
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    return " line ".join([head, *failed[:1]]) + more if words else said
+    return " line ".join([head, *failed[:1]]) + more if words else output
 
 
-def _modules_of_iptables(said: str, modules: str) -> str:
-    missing = lacking(said)
-    if modules == "nft" and (any(words in said for words in _NO_NFT) or _ALWAYS_THERE in missing):
+def _modules_of_iptables(output: str, modules: str) -> str:
+    missing = lacking(output)
+    if modules == "nft" and (any(words in output for words in _NO_NFT) or _ALWAYS_THERE in missing):
         return NFT_COMPAT
-    table = said.partition("unable to initialize table '")[2].partition("'")[0]
+    table = output.partition("unable to initialize table '")[2].partition("'")[0]
     if table and modules in _LEGACY:
         core, prefix = _LEGACY[modules]
         return f"{core}, {prefix}_{table}"
@@ -112,12 +112,12 @@ def explain_other_route(step: str, family: int, table: int) -> ApplyError:
     return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
-def explain_iptables(said: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
+def explain_iptables(output: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
     """Return the error for the output of a failed iptables-restore or -save; `message` starts it.
 
     `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
-    cause = cause_of(IPTABLES, said)
+    cause = cause_of(IPTABLES, output)
     if locked:
         return LockedError(f"{message}; {OTHER_LOCK}")
     if cause == BUSY:
@@ -126,8 +126,8 @@ def explain_iptables(said: str, message: str, modules: str, *, locked: bool, pri
         return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
-    if cause in (SUPPORT, EITHER) or lacking(said):
-        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(said, modules)} {ON_THE_NODE}")
+    if cause in (SUPPORT, EITHER) or lacking(output):
+        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(output, modules)} {ON_THE_NODE}")
     return ApplyError(message)
 
 

@@ -132,11 +132,11 @@ class SetsBackend(RestoreBackend):
             kept = ()
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
-    def put_back(self, change: Change) -> None:
+    def roll_back(self, change: Change) -> None:
         """Restore sets before the rules that use them; destroy new ones after the rules."""
         before = of_kind(change.before, SetsState).sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
-        super().put_back(change)
+        super().roll_back(change)
         self._destroy(tuple([name for name in self._names() if name not in before]))
         lost = [name for name, elements in self._read_sets().items() if elements != before.get(name)]
         if lost:
@@ -145,7 +145,7 @@ class SetsBackend(RestoreBackend):
     def _commit_plainly(self, change: SetsChange, error: NetinitError) -> None:
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
-            self.put_back(change)  # the plain rules start from the observed state
+            self.roll_back(change)  # the plain rules start from the observed state
             super().commit(_compare_plainly(change.plan, change.before).change())
         except NetinitError:
             raise error from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
 
-    from netinit.backends.held_rules import Held
+    from netinit.backends.encoded_rules import EncodedFamilies
     from netinit.backends.listing_comparison import XtablesComparison
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChains
@@ -28,23 +28,23 @@ LOCKED_STATUS = 4  # of iptables-restore
 
 
 class XtablesState(State):
-    """The rules by family; `held` is empty if no table exists."""
+    """The rules by family; `encoded` is empty if no table exists."""
 
     families: tuple[Family, ...]
-    held: Held
+    encoded: EncodedFamilies
     comments: bool  # whether rules are written with comments
 
     @property
     def listings(self) -> dict[Family, Listing]:
         """The rules in iptables syntax."""
-        return {one.family: one.listing for one in self.held} or {family: {} for family in self.families}
+        return {one.family: one.listing for one in self.encoded} or {family: {} for family in self.families}
 
     def compare(self, plan: Plan) -> Comparison:
-        if not self.held:
+        if not self.encoded:
             return FirstComparison(plan, self)
         if self.ours:
             planned = PlannedComparison(plan, self)
-            if all(one.is_as_planned(planned.written[one.family]) for one in self.held):
+            if all(one.is_as_planned(planned.written[one.family]) for one in self.encoded):
                 return planned
         return self.compare_rules(plan)
 
@@ -52,7 +52,7 @@ class XtablesState(State):
         if self.of_nf_tables:
             from netinit.backends.nft_removal import find_removal  # only where rules are deleted
 
-            return find_removal(self, self.held, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
+            return find_removal(self, self.encoded, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
         return self.compare_rules(plan).removal()
 
     def compare_rules(self, plan: Plan) -> XtablesComparison:
@@ -168,17 +168,17 @@ class XtablesBackend(Backend):
     def refusal(self, error: OSError) -> NetinitError:
         """Return the error for a kernel that does not list its rules."""
 
-    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> Held:
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> EncodedFamilies:
         """Return these families' rules, in a snapshot or read now; empty without tables.
 
         Raises BackendUnavailableError, ParseError.
         """
         if not any(detect.legacy_tables(family) != () for family in families):
             return ()
-        from netinit.backends import held_rules  # not needed on a first run
+        from netinit.backends import encoded_rules  # not needed on a first run
 
         try:
-            return held_rules.hold_legacy(snapshot or held_rules.read_legacy(families), families)
+            return encoded_rules.legacy_of_snapshot(snapshot or encoded_rules.read_legacy(families), families)
         except OSError as error:
             raise self.refusal(error) from None
 
@@ -188,16 +188,16 @@ class XtablesBackend(Backend):
 
     def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> XtablesState:
         families = self._families if families is None else families
-        held = self.read(families, snapshot)
-        ours, foreign = any(place[1] in OWNED_CHAINS for one in held for place in one.rules), False
-        if held and not ours:
+        encoded = self.read(families, snapshot)
+        ours, foreign = any(place[1] in OWNED_CHAINS for one in encoded for place in one.rules), False
+        if encoded and not ours:
             from netinit.backends.listing_comparison import find_holders
 
-            ours, foreign = find_holders({one.family: one.listing for one in held})
+            ours, foreign = find_holders({one.family: one.listing for one in encoded})
         return XtablesState(
-            families=families, held=held, comments=self._comments, of_nf_tables=self.of_nf_tables,
-            in_use=any(one.size or not one.accepts for one in held), ours=ours, foreign=foreign,
-            notices=tuple([notice for one in held for notice in notice_size(one.size, one.family)]),
+            families=families, encoded=encoded, comments=self._comments, of_nf_tables=self.of_nf_tables,
+            in_use=any(one.size or not one.accepts for one in encoded), ours=ours, foreign=foreign,
+            notices=tuple([notice for one in encoded for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
 
     def commit(self, change: Change) -> None:
@@ -212,7 +212,7 @@ class XtablesBackend(Backend):
             message += f"; {hint}"
         raise type(next(iter(errors.values())))(message)
 
-    def put_back(self, change: Change) -> None:
+    def roll_back(self, change: Change) -> None:
         lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
@@ -234,7 +234,7 @@ class XtablesBackend(Backend):
 def notice_size(rules: int, family: Family) -> Iterator[str]:
     """Yield a notice for the operator about very many rules."""
     if rules > MANY_RULES:
-        yield f"{family.name}: {rules:,} rules are here: every look at them takes seconds"
+        yield f"{family.name}: {rules:,} rules are here: each read takes seconds"
 
 
 class RestoreBackend(XtablesBackend):
@@ -263,21 +263,21 @@ class RestoreBackend(XtablesBackend):
         return run.run_all([(path, ["--noflush"], script) for path, script in jobs])
 
     def refusal(self, error: OSError) -> NetinitError:
-        said = posix.strerror(error.errno or 0)
-        return self._explain(said, f"{self.name}: the kernel does not list its rules: {said}", IPV4)
+        output = posix.strerror(error.errno or 0)
+        return self._explain(output, f"{self.name}: the kernel does not list its rules: {output}", IPV4)
 
     def _explain_end(self, result: Finished, family: Family) -> NetinitError:
         from netinit.backends.failure_causes import condense  # rarely needed
 
-        said = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        locked = result.status == LOCKED_STATUS and ("lock" in said or not result.errors)
-        return self._explain(said, f"{result.program}: {condense(said)}", family, locked=locked)
+        output = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
+        locked = result.status == LOCKED_STATUS and ("lock" in output or not result.errors)
+        return self._explain(output, f"{result.program}: {condense(output)}", family, locked=locked)
 
-    def _explain(self, said: str, message: str, family: Family, *, locked: bool = False) -> NetinitError:
+    def _explain(self, output: str, message: str, family: Family, *, locked: bool = False) -> NetinitError:
         from netinit.backends.failure_causes import explain_iptables
 
         modules = self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}"
-        return explain_iptables(said, message, modules, locked=locked, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
+        return explain_iptables(output, message, modules, locked=locked, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
 
 
 class NftVariant(RestoreBackend):
@@ -287,13 +287,13 @@ class NftVariant(RestoreBackend):
     variant = detect.NFT
     of_nf_tables = True
 
-    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> Held:
+    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> EncodedFamilies:
         try:
             if not (snapshot or any(chain.family in netlink.OF_IPTABLES for chain in netlink.list_nft_chains())):
                 return ()
-            from netinit.backends import held_rules  # not needed on a first run
+            from netinit.backends import encoded_rules  # not needed on a first run
 
-            return held_rules.hold_nft(snapshot, families) if snapshot else held_rules.read_nft(families)
+            return encoded_rules.nft_of_snapshot(snapshot, families) if snapshot else encoded_rules.read_nft(families)
         except OSError as error:
             if error.errno in detect.WITHOUT_NF_TABLES:
                 return ()
@@ -333,7 +333,7 @@ class LegacyVariant(RestoreBackend):
     def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
         """Run them with a private lock file, since this process holds the real lock.
 
-        Any process may hold a file with a name, even /dev/null, locked for ever.
+        Any process may hold a file with a name, even /dev/null, locked forever.
         """
         arguments = ["--noflush", "-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
         with Closing(posix.memfd_create("lock", 0)) as nothing:  # programs inherit it

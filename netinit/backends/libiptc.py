@@ -43,8 +43,8 @@ class LibiptcBackend(XtablesBackend):
     name = "libiptc"
 
     def refusal(self, error: OSError) -> NetinitError:
-        said = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
-        return explain_number(error.errno or 0, said, opening=True, modules="ip_tables")
+        message = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"
+        return explain_number(error.errno or 0, message, opening=True, modules="ip_tables")
 
     def commit(self, change: Change) -> None:
         """Change the rules. Raises ApplyError before that if it could not put back what is in our chains, such as matches of sets."""
@@ -109,10 +109,10 @@ class Tables:
 
     def _error(self, what: str, *, opening: bool = False) -> NetinitError:
         code = self._errno()[0]
-        said = f"{what}: {self._api.iptc_strerror(code).decode()}"
+        message = f"{what}: {self._api.iptc_strerror(code).decode()}"
         modules = "ip_tables" if self._family is IPV4 else "ip6_tables"
         loaded = "".join([read_text(f"/proc/net/{modules}_{kind}") for kind in ("matches", "targets")]).split()
-        return explain_number(code, said, opening=opening, modules=modules, missing=sorted(self._extensions.difference(loaded)))
+        return explain_number(code, message, opening=opening, modules=modules, missing=sorted(self._extensions.difference(loaded)))
 
     def _check(self, done: int, what: str) -> None:
         if not done:

@@ -55,7 +55,7 @@ class XtablesLock(Lock):
                 f"{self._backend}: {label}{path!r} cannot be opened: {error.strerror};"
                 " name a regular file in a writable folder with XTABLES_LOCKFILE"
             ) from None
-        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # any process may keep it locked for ever
+        if posix.fstat(descriptor).st_rdev == posix.stat(NO_LOCK).st_rdev:  # any process may keep it locked forever
             posix.close(descriptor)
             return -1
         held = f"{self._backend}: {path} is held by"

@@ -1,6 +1,6 @@
 """Delete our rules of iptables-nft by netlink, in one transaction for both families; no program is started.
 
-Rules are deleted by handle, which the kernel never gives to another rule: where somebody has replaced a rule meanwhile,
+Rules are deleted by handle, which the kernel never gives to another rule: where a rule was replaced meanwhile,
 the transaction fails and changes nothing. Our chains are deleted with everything in them.
 
 Most pods have nothing else in the built-in chains than jumps to our chains, which show whose they are. Only other rules
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from netinit.backends import State
-    from netinit.backends.held_rules import HeldNft
+    from netinit.backends.encoded_rules import EncodedNft
     from netinit.base.net import Family
-    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import NftRule
     from netinit.kernel.nf_tables import Message
     from netinit.rules.iptables.ownership import Owned
@@ -52,27 +52,27 @@ class NftRemoval(Change):
     freed: dict[Place, int]
 
 
-def find_removal(state: State, held: Sequence[HeldNft], plan: Plan, find_owned: Callable[[], dict[Family, Owned]]) -> NftRemoval:
+def find_removal(state: State, live: Sequence[EncodedNft], plan: Plan, find_owned: Callable[[], dict[Family, Owned]]) -> NftRemoval:
     """Return the deletion of every rule of ours; `find_owned` decodes the rules.
 
     Raises ApplyError if foreign rules jump to our chains.
     """
-    places = [one.by_place() for one in held]
+    places = [one.by_place() for one in live]
     found = [_find_jumps(rules) for rules in places]
     ours = [one for one in found if one is not None]
-    if len(ours) < len(held):
+    if len(ours) < len(live):
         owned = find_owned()
         ours = [
             {place: [rules[place][index] for index in indexes] for place, indexes in owned[one.family].items()}
-            for one, rules in zip(held, places, strict=True)
+            for one, rules in zip(live, places, strict=True)
         ]
     deletions: list[tuple[int, Message]] = []
     freed: dict[Place, int] = {}
-    for one, rules in zip(held, ours, strict=True):
+    for one, rules in zip(live, ours, strict=True):
         deletions += [(one.family.number, message) for message in _write(one, rules)]
         freed |= {(one.family.number, *place): len(found) for place, found in rules.items()}
     return NftRemoval(
-        scripts={one.family.name: "" for one in held}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
+        scripts={one.family.name: "" for one in live}, before=state, plan=plan, deletions=tuple(deletions), freed=freed
     )
 
 
@@ -92,10 +92,10 @@ def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
         raise ApplyError(f"iptables-nft: netinit's rules cannot be deleted: {why}")
 
 
-def _find_jumps(held: Rules) -> Rules | None:
+def _find_jumps(live: Rules) -> Rules | None:
     """Return the rules that jump to our chains; None if there are others, which must be decoded."""
     found: Rules = {}
-    for (table, chain), rules in held.items():
+    for (table, chain), rules in live.items():
         if chain in OWNED_CHAINS or not rules:
             continue
         if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
@@ -115,12 +115,12 @@ def _jumps_to_ours(rule: NftRule) -> bool:
     return read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")) in OWNED_CHAINS
 
 
-def _write(held: HeldNft, ours: Rules) -> Iterator[Message]:
+def _write(live: EncodedNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
         place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
         for one in rules:
             yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
-    chains = [place for place in held.rules if place[1] in OWNED_CHAINS]
+    chains = [place for place in live.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
         yield NFT_MSG_DELRULE, 0, attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
     for table, chain in chains:
@@ -138,7 +138,7 @@ class OwnPart(Record):
 
 def find_parts() -> tuple[OwnPart, ...]:
     """Return the tables of iptables-nft that contain chains of ours."""
-    tables: dict[tuple[int, str], list[HeldChain]] = {}
+    tables: dict[tuple[int, str], list[NftChain]] = {}
     for chain in detect.nft_chains() or ():
         if chain.family in netlink.OF_IPTABLES and chain.table in TABLES:
             tables.setdefault((chain.family, chain.table), []).append(chain)
@@ -174,10 +174,10 @@ def _find_empty(
     chains = detect.nft_chains() or ()
     found: list[tuple[int, Message]] = []
     for part in parts:
-        held = [one for one in chains if (one.family, one.table) == (part.family, part.table) and one.name not in deleted]
+        live = [one for one in chains if (one.family, one.table) == (part.family, part.table) and one.name not in deleted]
         empty = [
             one
-            for one in held
+            for one in live
             if one.is_base and one.policy and one.handle > part.first
             and one.uses == (freed or {}).get((part.family, part.table, one.name), 0)
         ]  # fmt: skip
@@ -185,6 +185,6 @@ def _find_empty(
         for one in empty:
             chain = table + attribute(netlink.NFTA_CHAIN_NAME, name(one.name))
             found += [(part.family, (NFT_MSG_DELCHAIN, NLM_F_NONREC, chain))]
-        if part.alone and empty and len(empty) == len(held):
+        if part.alone and empty and len(empty) == len(live):
             found.append((part.family, (NFT_MSG_DELTABLE, NLM_F_NONREC, attribute(netlink.NFTA_TABLE_NAME, name(part.table)))))
     return found

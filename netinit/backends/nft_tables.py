@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from netinit.backends.nft_messages import Part
-    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot, Unknown
     from netinit.kernel.nf_tables import TableDump
     from netinit.rules.model import Plan
@@ -46,8 +46,8 @@ OBJECTS = (
 )
 
 
-def compare_held(
-    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...], snapshot: Snapshot | None
+def compare_live(
+    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...], snapshot: Snapshot | None
 ) -> tuple[Difference, ...]:
     """Return the differences between tables and plan. Raises BackendUnavailableError."""
     if snapshot is None and all(one.policy for one in chains):
@@ -62,7 +62,7 @@ def compare_held(
     return table_differences.compare_tables(plan, snapshot)
 
 
-def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[HeldChain, ...]) -> bool:
+def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
     """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
     try:
         dump = dump_tables(netlink.INET, tables, whole=False)
@@ -81,7 +81,7 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
 
 
 def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
-    rules, listed, held = (  # of each, attribute 1 is the table's name
+    rules, listed, saved = (  # of each, attribute 1 is the table's name
         [found for found in [read_attributes(body, 0) for body in bodies] if read_name(found[1]) == table]
         for bodies in (dump[nf_tables.NFT_MSG_NEWRULE], dump[nf_tables.NFT_MSG_NEWSETELEM], dump[nf_tables.NFT_MSG_NEWSET])
     )
@@ -93,7 +93,7 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
             name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
             elements=tuple(elements.get(found[2], ())),
         )
-        for found in held
+        for found in saved
     }  # fmt: skip
     blocks = [(read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")) for found in rules]
     return arrange(blocks, sets, chains)
@@ -133,7 +133,7 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
     return (*found, *miss_all([name for name in steps if name not in tables]))
 
 
-# ---- to be shown ---------------------------------------------------------------------------------------------------------
+# ---- listing ---------------------------------------------------------------------------------------------------------
 
 
 def render_live(tables: tuple[str, ...]) -> str:
@@ -165,7 +165,7 @@ def list_comments(tables: tuple[str, ...]) -> dict[str, str]:
     return {read_name(one[netlink.NFTA_TABLE_NAME]): read_comment(one.get(NFTA_TABLE_USERDATA, b"")) for one in found}
 
 
-# ---- to be put back ------------------------------------------------------------------------------------------------------
+# ---- save and restore ------------------------------------------------------------------------------------------------------
 
 
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
@@ -176,19 +176,19 @@ def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
         return None, posix.strerror(error.errno or 0)
 
 
-def restore(tables: tuple[str, ...], held: TableDump | None, unread: str) -> tuple[Part, ...]:
+def restore(tables: tuple[str, ...], saved: TableDump | None, unread: str) -> tuple[Part, ...]:
     """Return the transaction that restores the saved tables; empty if they are unchanged.
 
     Raises ApplyError if they could not be read.
     """
-    if not unread and _handles(_list_tables(tables)) == (_handles(held[nf_tables.NFT_MSG_NEWTABLE]) if held else {}):
+    if not unread and _handles(_list_tables(tables)) == (_handles(saved[nf_tables.NFT_MSG_NEWTABLE]) if saved else {}):
         return ()  # the kernel refused the transaction
     if unread:
-        raise ApplyError(f"the nft tables of before could not be read: {unread}")
+        raise ApplyError(f"the previous nft tables could not be read: {unread}")
     made = list(delete_tables(tables))
     for kind, settable in OBJECTS:
         flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
-        for number, body in enumerate(held[kind] if held else (), 1):
+        for number, body in enumerate(saved[kind] if saved else (), 1):
             found = read_attributes(body, 0)
             if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):
                 continue
@@ -210,7 +210,7 @@ def _handles(tables: Collection[bytes]) -> dict[bytes, bytes | None]:
     return {one[netlink.NFTA_TABLE_NAME]: one.get(NFTA_TABLE_HANDLE) for one in found}
 
 
-# ---- what refusals mean --------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------------
 
 
 def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
@@ -224,8 +224,8 @@ def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
             asked = _expression_at(attributes, refusal.offset)
         elif chain:
             asked = f"chain {read_name(read_attributes(attributes, 0).get(netlink.NFTA_CHAIN_TYPE, b''))}"
-    said = f": {refusal.text}" if refusal.text else ""
-    return _explain(refusal.number, f"{place}: {posix.strerror(refusal.number)}{said}", asked)
+    text = f": {refusal.text}" if refusal.text else ""
+    return _explain(refusal.number, f"{place}: {posix.strerror(refusal.number)}{text}", asked)
 
 
 def explain_socket(error: OSError) -> NetinitError:

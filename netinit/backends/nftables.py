@@ -16,7 +16,7 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_messages import Part
-    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.nf_tables import TableDump
     from netinit.kernel.plain_namespace import KnownChains
@@ -26,7 +26,7 @@ class NftState(State):
     """The existing tables of ours and their chains; their content is read on demand."""
 
     tables: tuple[str, ...]
-    chains: tuple[HeldChain, ...]
+    chains: tuple[NftChain, ...]
     comments: bool  # whether rules are written with comments
     snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
@@ -45,7 +45,7 @@ class NftChange(Change):
     """A transaction: its messages, and the tables to roll back to."""
 
     parts: tuple[Part, ...]
-    held: TableDump | None = None  # set by `before`; None: no table existed, or `unread` says why it was not read
+    saved: TableDump | None = None  # set by `before`; None: no table existed, or `unread` says why it was not read
     unread: str = ""
 
 
@@ -65,9 +65,9 @@ class NftComparison(Comparison):
             from netinit.rules.nft import miss_all
 
             return miss_all(self.steps)
-        from netinit.backends.nft_tables import compare_held  # not needed on a first run
+        from netinit.backends.nft_tables import compare_live  # not needed on a first run
 
-        return compare_held(self.plan, self.steps, self.state.tables, self.state.chains, self.state.snapshot)
+        return compare_live(self.plan, self.steps, self.state.tables, self.state.chains, self.state.snapshot)
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         if not self.state.tables:
@@ -113,8 +113,8 @@ class NftComparison(Comparison):
             return change
         from netinit.backends.nft_tables import keep
 
-        held, unread = keep(self.state.tables)
-        return change.replace(held=held, unread=unread)
+        saved, unread = keep(self.state.tables)
+        return change.replace(saved=saved, unread=unread)
 
 
 class NftablesBackend(Backend):
@@ -143,11 +143,11 @@ class NftablesBackend(Backend):
         if parts := of_kind(change, NftChange).parts:
             _commit(parts)
 
-    def put_back(self, change: Change) -> None:
+    def roll_back(self, change: Change) -> None:
         from netinit.backends.nft_tables import restore
 
         change = of_kind(change, NftChange)
-        parts = restore(self.observe().tables, change.held, change.unread)
+        parts = restore(self.observe().tables, change.saved, change.unread)
         if parts:
             _commit(parts)
 

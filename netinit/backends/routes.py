@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    Thing = PolicyRule | LocalRoute | str  # a string is an address of the loopback device, with its prefix length
+    RouteObject = PolicyRule | LocalRoute | str  # a string is an address of the loopback device, with its prefix length
 
 PROTOCOL = 137
 BOOT = 3  # the protocol that ip(8) sets
@@ -32,15 +32,15 @@ NOT_PERMITTED, TRY_AGAIN, NO_ACCESS, BUSY, EXISTS, NO_SUCH_ADDRESS = 1, 11, 13, 
 class RouteChange(Record):
     """One change: an object to add or delete."""
 
-    thing: Thing
+    target: RouteObject
     add: bool
 
     def describe(self) -> str:
         """Return the change as arguments of ip(8)."""
-        return f"{'add' if self.add else 'delete'} {describe(self.thing)}"
+        return f"{'add' if self.add else 'delete'} {describe(self.target)}"
 
 
-class Made(Record):
+class RouteResult(Record):
     """A step's result: whether it changed anything, and a warning."""
 
     changed: bool
@@ -55,18 +55,18 @@ def steps_towards(
     Identical foreign objects are reused and stay. `hints`: another plan whose marks identify Istio's objects. The address
     comes last: attributes that another program gave it cannot be restored.
     """
-    wanted: list[Thing] = [_rule(rule) for rule in plan.ip_rules]
+    wanted: list[RouteObject] = [_rule(rule) for rule in plan.ip_rules]
     wanted += [LocalRoute(family=route.family.number, table=route.table, protocol=PROTOCOL) for route in plan.routes]
     wanted += [address.cidr for address in plan.addresses]
     marks = {*ISTIO_RULES, *[(rule.mark, rule.mask) for rule in (hints or plan).ip_rules]}
     live, others = _look(families, marks, link)
-    present, planned = [{_effect(thing) for thing in things} for things in (live + others, wanted)]
-    missing = [RouteChange(thing=thing, add=True) for thing in wanted if _effect(thing) not in present]
-    extra = [RouteChange(thing=thing, add=False) for thing in live if _effect(thing) not in planned]
+    present, planned = [{_effect(target) for target in objects} for objects in (live + others, wanted)]
+    missing = [RouteChange(target=target, add=True) for target in wanted if _effect(target) not in present]
+    extra = [RouteChange(target=target, add=False) for target in live if _effect(target) not in planned]
     return tuple(missing + extra)
 
 
-def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
+def make_one(step: RouteChange, link: ModuleType = netlink) -> RouteResult:
     """Apply a change; return a warning if it failed but is not needed everywhere.
 
     Raises ApplyError with the refused object, BusyError, BackendUnavailableError if a privilege is missing.
@@ -75,22 +75,22 @@ def make_one(step: RouteChange, link: ModuleType = netlink) -> Made:
         _make(step, link)
     except OSError as error:
         if error.errno == EXISTS and step.add:
-            thing = step.thing
-            if isinstance(thing, LocalRoute) and all(thing.table != one.table for one in link.list_local_routes(thing.family)):
+            target = step.target
+            if isinstance(target, LocalRoute) and all(target.table != one.table for one in link.list_local_routes(target.family)):
                 from netinit.backends.failure_causes import explain_other_route  # rarely needed
 
-                raise explain_other_route(step.describe(), thing.family, thing.table) from None
-            return Made(changed=False)
-        if isinstance(step.thing, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
+                raise explain_other_route(step.describe(), target.family, target.table) from None
+            return RouteResult(changed=False)
+        if isinstance(step.target, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
             why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
-            return Made(changed=False, warning=f"{step.thing} cannot be added to lo, {why}")
+            return RouteResult(changed=False, warning=f"{step.target} cannot be added to lo, {why}")
         hint = "; NET_ADMIN is missing" if error.errno == NOT_PERMITTED else ""
         kind = {NOT_PERMITTED: BackendUnavailableError, TRY_AGAIN: BusyError, BUSY: BusyError}.get(error.errno or 0, ApplyError)
         raise kind(f"{step.describe()}: {posix.strerror(error.errno or 0)}{hint}") from None
-    return Made(changed=True)
+    return RouteResult(changed=True)
 
 
-def undo(step: RouteChange, made: Made, link: ModuleType = netlink) -> None:
+def undo(step: RouteChange, made: RouteResult, link: ModuleType = netlink) -> None:
     """Undo a change, unless that is done already. Raises ApplyError."""
     if not made.changed:
         return
@@ -101,12 +101,12 @@ def undo(step: RouteChange, made: Made, link: ModuleType = netlink) -> None:
             raise ApplyError(posix.strerror(error.errno or 0)) from None
 
 
-def _look(families: tuple[Family, ...], marks: set[tuple[int, int]], link: ModuleType) -> tuple[list[Thing], list[Thing]]:
+def _look(families: tuple[Family, ...], marks: set[tuple[int, int]], link: ModuleType) -> tuple[list[RouteObject], list[RouteObject]]:
     """Return our objects in the order of removal (rules, routes, address), and foreign objects that can be reused."""
-    rules: list[Thing] = []
-    routes: list[Thing] = []
-    addresses: list[Thing] = []
-    others: list[Thing] = []
+    rules: list[RouteObject] = []
+    routes: list[RouteObject] = []
+    addresses: list[RouteObject] = []
+    others: list[RouteObject] = []
     for family in families:
         tables = {Interception.tproxy_table}
         for rule in link.list_mark_rules(family.number):
@@ -131,32 +131,32 @@ def _rule(rule: IpRule) -> PolicyRule:
     )  # fmt: skip
 
 
-def _effect(thing: Thing) -> tuple[object, ...]:
+def _effect(target: RouteObject) -> tuple[object, ...]:
     """Return what the object does, equal for two that differ in protocol number or priority only."""
-    if isinstance(thing, PolicyRule):
-        return thing.family, thing.mark, thing.mask, thing.table, thing.plain
-    return (thing.family, thing.table) if isinstance(thing, LocalRoute) else (thing,)
+    if isinstance(target, PolicyRule):
+        return target.family, target.mark, target.mask, target.table, target.plain
+    return (target.family, target.table) if isinstance(target, LocalRoute) else (target,)
 
 
 def _make(step: RouteChange, link: ModuleType) -> None:
-    if isinstance(step.thing, PolicyRule):
-        link.change_mark_rule(step.thing, add=step.add)
-    elif isinstance(step.thing, LocalRoute):
-        link.change_local_route(step.thing, add=step.add)
+    if isinstance(step.target, PolicyRule):
+        link.change_mark_rule(step.target, add=step.add)
+    elif isinstance(step.target, LocalRoute):
+        link.change_local_route(step.target, add=step.add)
     else:
-        link.change_loopback_address(_address(step.thing), add=step.add)
+        link.change_loopback_address(_address(step.target), add=step.add)
 
 
 def _address(cidr: str) -> str:
     return cidr.partition("/")[0]
 
 
-def describe(thing: Thing) -> str:
+def describe(target: RouteObject) -> str:
     """Return a rule, route or address as arguments of ip(8)."""
-    if isinstance(thing, str):
-        return f"address {thing} dev lo"
-    option = "-4" if thing.family == IPV4.number else "-6"
-    if isinstance(thing, PolicyRule):
-        mask = "" if thing.mask == FULL_MASK else f"/{thing.mask:#x}"
-        return f"{option} rule fwmark {thing.mark:#x}{mask} lookup {thing.table}"
-    return f"{option} route local default dev lo table {thing.table}"
+    if isinstance(target, str):
+        return f"address {target} dev lo"
+    option = "-4" if target.family == IPV4.number else "-6"
+    if isinstance(target, PolicyRule):
+        mask = "" if target.mask == FULL_MASK else f"/{target.mask:#x}"
+        return f"{option} rule fwmark {target.mark:#x}{mask} lookup {target.table}"
+    return f"{option} route local default dev lo table {target.table}"

@@ -21,7 +21,7 @@ class MalformedError(ValueError):
     """Bytes that are not what they are said to be."""
 
 
-class HeldChain(Record):
+class NftChain(Record):
     """A chain of nf_tables; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1.
 
     `handle` increases with everything created in its table.

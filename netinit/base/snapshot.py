@@ -7,7 +7,7 @@ could not be read is an Unknown, never left out.
 from __future__ import annotations
 
 from netinit.base.net import HostAddress
-from netinit.base.netlink_attributes import HeldChain as HeldChain  # noqa: PLC0414 - a part of snapshots too
+from netinit.base.netlink_attributes import NftChain as NftChain  # noqa: PLC0414 - a part of snapshots too
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
@@ -183,7 +183,7 @@ class Snapshot(Record):
 
     generation: int = 0
     tables: tuple[NftTable, ...] = ()
-    chains: tuple[HeldChain, ...] = ()
+    chains: tuple[NftChain, ...] = ()
     rules: tuple[NftRule, ...] = ()
     sets: tuple[NftSet, ...] = ()
     objects: tuple[NftObject, ...] = ()

@@ -28,7 +28,7 @@ def command(options: Options, form: str | None, family: str | None) -> int:
     Exit codes: 0 done, 1 failed, 2 wrong options (1 under the name istio-iptables), 126 the validation failed.
     """
     if (form or family) and not options.dry_run:
-        raise OptionError(f"{'--format' if form else '--family'}: goes with --dry-run only")
+        raise OptionError(f"{'--format' if form else '--family'}: needs --dry-run")
     if not options.dry_run:
         return do(options)
     log = choose_log(options)

@@ -33,7 +33,7 @@ def complete(form: str, environ: Mapping[str, str], program: Sequence[str]) -> s
     elif current.isdigit():
         before, last = words[1 : int(current)], "".join(words[int(current) : int(current) + 1])
     else:
-        raise NetinitError("COMP_CWORD: is no number; the script of `netinit completion` sets it")
+        raise NetinitError("COMP_CWORD: is not a number; the script of `netinit completion` sets it")
     with open(DATA, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would take longer than everything else
         rows = [line.split("\t") for line in file.read().splitlines()]
     found = propose(rows, [*program, *before], last)

@@ -52,7 +52,7 @@ def load_file(path: str, label: str) -> Any:
     except (OSError, ValueError) as error:
         raise OptionError(f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
-        raise OptionError(f"{shown} is longer than {MAX_BYTES >> 20} MB, which no file of options is")
+        raise OptionError(f"{shown} is longer than {MAX_BYTES >> 20} MB, too long for a file of options")
     try:
         from netinit.golang import goyaml
 

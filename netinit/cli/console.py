@@ -147,7 +147,7 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join([*[cell.ljust(width) for cell, width in zip(row, widths, strict=False)], row[-1]]).rstrip() for row in rows]
 
 
-class PersonLog(Log):
+class TerminalLog(Log):
     """Log of the init container's job for terminals: plain text, without listings of all rules."""
 
     def info(self, message: str, text: str = "") -> None:

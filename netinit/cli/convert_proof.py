@@ -45,14 +45,14 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
 def _read_rules(named: str) -> RuleSource | None:
     """The rules in a file or on stdin; None for a program."""
     if named != "-" and not is_file(named):
-        text = "is no file: name one of rules as iptables-save prints them, or the peer's program"
+        text = "is not a file: name one of rules as iptables-save prints them, or the peer's program"
         raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
     if named != "-" and os.access(named, os.X_OK):
         return None
     text = read_file(named, LABEL)
     if not is_listing(text):
         raise OptionError(
-            f"{LABEL}: {quote_value(named)} holds no rules as iptables-save prints them, and is no program that may be started"
+            f"{LABEL}: {quote_value(named)} holds no rules as iptables-save prints them, and is not an executable program"
         )
     return read_listings(text, named)
 
@@ -63,16 +63,16 @@ def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...
 
     obstacle = find_obstacle()
     if obstacle:
-        raise NetinitError(f"{LABEL}: no pod can be made for the program to run in: {obstacle}; or give a file of its rules")
+        raise NetinitError(f"{LABEL}: cannot create a pod to run the program in: {obstacle}; or give a file of its rules")
     path = os.path.abspath(named)  # noqa: PTH100 - a link's name is the program's
     known = {first: rest for first, *rest in (program.split() for program in PEERS[peer].programs)}  # the words before the flags
     words = [path, *known.get(os.path.basename(path), line.program[1:]), *line.words, *files]  # noqa: PTH119
     with Pod() as pod:
         done = pod.run(words, env={"PATH": os.environ.get("PATH", ""), **line.variables}, timeout=MAX_SECONDS)
         if done.returncode:
-            said = shorten(done.stderr.strip() or done.stdout.strip() or "it says nothing", MAX_LINE_LENGTH)
-            raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {said}")
+            output = shorten(done.stderr.strip() or done.stdout.strip() or "no output", MAX_LINE_LENGTH)
+            raise NetinitError(f"{LABEL}: {quote_value(named)} ended with {done.returncode}: {output}")
         made = find_rule_source(Options(pid=pod.pid), LIVE)
     if not made.rules.has_rules():
-        raise NetinitError(f"{LABEL}: {quote_value(named)} made no rules, with {' '.join(words[1:])}; name what makes them")
+        raise NetinitError(f"{LABEL}: {quote_value(named)} created no rules, with {' '.join(words[1:])}; name the program that does")
     return made, pod.addresses

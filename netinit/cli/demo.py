@@ -169,14 +169,14 @@ def draw(plan: Plan) -> Iterator[Line]:
     for table in plan.tables:
         for chain in table.chains:
             yield Line(CHAIN, f"{table.name} {chain.name}")
-            said = ""
+            comment = ""
             for rule in chain.all_rules:
-                if rule.comment != said:
-                    said = rule.comment
-                    yield Line(COMMENT, f"  # {said} ({rule.origin_label})")
+                if rule.comment != comment:
+                    comment = rule.comment
+                    yield Line(COMMENT, f"  # {comment} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _format_rule(rule, plan))
     besides = [command for family in plan.families for command in ip_commands(plan, family)]
-    yield from (Line(TEXT, f"besides: {command}") for command in besides)
+    yield from (Line(TEXT, f"also: {command}") for command in besides)
 
 
 def program(pod: Pod, options: Options) -> Iterator[Line]:
@@ -260,7 +260,7 @@ def command(backend: str) -> int:
     Prints the plan, programs it, opens real connections over IPv4 and IPv6, shows where each one arrived, verifies and removes
     the rules. Nothing outside of its own namespaces changes. Needs root.
 
-    Exit code 1 if anything is not as it must be.
+    Exit code 1 if a check fails.
     """
     colour = wants_colour(answers_a_terminal())
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
@@ -269,7 +269,7 @@ def command(backend: str) -> int:
         show_line(line, colour=colour, marks=marks)
         kinds[line.kind] += 1
     wrong, right = kinds[BAD], kinds[GOOD]
-    end = f"{wrong} of {wrong + right} things are not as they must be" if wrong else f"All {right} things are as they must be"
+    end = f"{wrong} of {wrong + right} checks failed" if wrong else f"All {right} checks passed"
     show_line(Line(TITLE, end), colour=colour, marks=marks)
     return 1 if wrong else 0
 

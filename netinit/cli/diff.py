@@ -62,7 +62,7 @@ def read_listings(text: str, name: str) -> RuleSource:
             rulesets[family] = load_listing(listing, family)
         except ParseError as error:
             raise ParseError(f"{shorten(name)}: {family.name}: {error}") from None
-    warnings = [f"{shorten(name)}: what TPROXY takes counts as sent on: no listing of rules has the route for its mark"]
+    warnings = [f"{shorten(name)}: packets that TPROXY takes count as forwarded: a listing lacks the route for their mark"]
     families = [family for family in FAMILIES if family in rulesets]
     rules = PodRules({SOURCE: {family: rulesets[family] for family in families}}, {family: stand_in(family) for family in families})
     return RuleSource(name, rules, warnings=tuple(warnings) if "-j TPROXY" in text else ())
@@ -123,7 +123,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
     if len(found) < len(pods):
         twice = next(facts.name for facts in pods if sum(facts.name == one.name for one in pods) > 1)
         raise OptionError(
-            f"{quote_value(file)}: {twice} is there twice; diff pairs pods by their names: give each another, or a file"
+            f"{quote_value(file)}: {twice} occurs twice; diff pairs pods by name: rename one, or use a file"
         )
     return {name: find_planned(Options(), facts) for name, facts in found.items()}
 
@@ -161,7 +161,7 @@ def on_common_host(name: str, before: RuleSource, after: RuleSource, live: RuleS
         old, new = (one.on_host(live.rules.hosts, routes_known=live.rules.routes_known) for one in (old, new))
     both = {family: one for family, one in new.hosts.items() if family in old.hosts}
     if not both:
-        raise OptionError("diff: one side has rules of IPv4 alone, the other of IPv6; save those of the same family")
+        raise OptionError("diff: one side has only IPv4 rules, the other IPv6; save those of the same family")
     new = new.on_host(both, routes_known=new.routes_known)
     return Compared(name, replace(before, rules=old), replace(after, rules=new))
 
@@ -180,7 +180,7 @@ def _read_side(side: str, live: RuleSource | None) -> RuleSource:
         name, _, value = words.pop(0).partition("=")
         given[name] = value
     if not words or words[0] not in PROGRAMS:
-        what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or say live"
+        what = "is neither a file nor options: name a file, write options as 'apply -b 8080', or give live"
         raise OptionError(f"{quote_value(side)} {what}")
     while words and words[0] in PROGRAMS:
         del words[0]
@@ -191,12 +191,12 @@ def read_live_pair(options: Options, pod: tuple[str, ...], select: str) -> list[
     """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
     rule_source = find_rule_source(options, RuleChoice(pod=pod, select=select, live=True))
     live = rule_source.rules
-    meant = live.wanted or live.made_by
-    if meant is None:
+    target = live.wanted or live.made_by
+    if target is None:
         raise ParseError("no options were given, and the rules do not show any: give them, or the pod with --pod")
-    made = plan(meant)
+    made = plan(target)
     rulesets = {PLAN: {family: load_plan(made, family) for family in live.surroundings}}
-    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: meant}), notes=(THIS_HOST,))
+    planned = RuleSource(PLAN, replace(live, rulesets=rulesets, options={PLAN: target}), notes=(THIS_HOST,))
     shown = "the plan of the options that the rules show" if live.wanted is None else "the plan of the recorded options"
     left = "the plan" if names_rules(options) or pod else shown
     found = find_diversions(live.snapshot, made, live.place) if live.snapshot and live.options else ()
@@ -238,7 +238,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     for pair in pairs:
         shown = pair["differences"] if full else pair["differences"][:MAX_SHOWN]
         left = len(pair["differences"]) - len(shown)
-        printed += [_sum_up(pair), *[f"  {text}" for text in pair.get("routing", ())]]
+        printed += [_summarize(pair), *[f"  {text}" for text in pair.get("routing", ())]]
         printed += [line for one in shown for line in _describe_change(one)]
         printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
     if len(pairs) > 1:
@@ -247,7 +247,7 @@ def render_text(pairs: list[dict[str, Any]], *, full: bool) -> Lines:
     return lines(printed)
 
 
-def _sum_up(pair: dict[str, Any]) -> str:
+def _summarize(pair: dict[str, Any]) -> str:
     name, number = pair["name"], len(pair["differences"])
     if pair["result"] == EQUAL:
         return f"= {name}: {PROVED} of {' and '.join(pair['families'])}, in and out"
@@ -273,7 +273,7 @@ BOTH = 2
 
 @click.command("diff", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("sides", nargs=-1, metavar="[A B]")
-@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: beside the live rules.")
+@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: against the live rules.")
 @click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
 @click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")
@@ -286,7 +286,7 @@ def command(  # noqa: PLR0917
 ) -> int:  # fmt: skip
     """Show which packets two sets of rules treat differently.
 
-    All packets are compared, not a sample: a rule that moves without an effect is no difference. A and B are option sets
+    All packets are compared, not a sample: a rule that moves without an effect is not a difference. A and B are option sets
     ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file or -), or `live` for the live rules. With
     --pid, --netns or --live alone, the live rules are compared with the plan of the options, of --pod, or of the options
     inferred from the rules.

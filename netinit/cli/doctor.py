@@ -48,7 +48,7 @@ def render_text(found: Examination) -> Lines:
         if finding.remedy:
             printed.append(f"    remedy: {finding.remedy}")
     if found.good:
-        how = "will work" if found.feature_checks else "should work, as far as can be seen without trying"
+        how = "will work" if found.feature_checks else "should work, judging without trying"
         printed.append(f"pods {how}: {found.backend} is taken")
     elif not found.seen:
         printed.append(f"not known whether pods will work: {found.obstacle}")

@@ -60,8 +60,8 @@ def command(
         chosen = packet.family
         found = answer_question(rules, packet)
         source, answer, warnings = found.source, found.answer, warnings + found.warnings
-        lit = tuple(step for step in answer.trace.steps if step.source in ("", source))
-        trace, caption = replace(answer.trace, steps=lit), answer.sentence
+        path = tuple(step for step in answer.trace.steps if step.source in ("", source))
+        trace, caption = replace(answer.trace, steps=path), answer.sentence
     note(rule_source.notes)
     warn(warnings)
     rulesets = rules.rulesets[source]
@@ -69,7 +69,7 @@ def command(
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     if not question.names_an_end and (given := [field.name for field in fields(question) if getattr(question, field.name)]):
         label = question.direction or f"--{given[0].replace('_', '-')}"
-        raise OptionError(f"{label}: is about a connection; name one with --to or --from")
+        raise OptionError(f"{label}: needs a connection; name one with --to or --from")
     title = f"{chosen.name} rules, {'as the options plan them' if source == PLAN else f'live ({source})'}"
     picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":

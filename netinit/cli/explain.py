@@ -190,15 +190,15 @@ def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
 def format_rule(rule: LoadedRule, option: str) -> str:
     """A rule on a path: its text, a foreign comment, its purpose and the option behind it."""
     why = rule.purpose + (f" ({option})" if option else "")
-    said = f"  with comment {quote(rule.comment)}" if rule.comment else ""
-    return f"{rule.bare_text}{said}{f'  # {why}' if why else ''}"
+    comment = f"  with comment {quote(rule.comment)}" if rule.comment else ""
+    return f"{rule.bare_text}{comment}{f'  # {why}' if why else ''}"
 
 
 def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
     """The steps to show: matching or possibly matching rules and kernel actions; with `everything` all steps."""
     if everything:
         return list(answer.trace.steps)
-    ends = ("the chain ends", "the policy is ACCEPT", "NAT is not asked")
+    ends = ("the chain ends", "the policy is ACCEPT", "NAT is skipped")
     return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
 
 

@@ -11,7 +11,7 @@ from netinit.base.logs import Log, write_termination_log
 from netinit.base.output import show_lines, shows_on_a_terminal
 from netinit.base.sanitize import split_message
 from netinit.options import FLAGS
-from netinit.options.declare import take_flags
+from netinit.options.declare import extract_flags
 from netinit.options.kinds import TRUE_WORDS
 
 NAME = "netinit"  # prefix of errors, whatever the program's name
@@ -19,7 +19,7 @@ NAME = "netinit"  # prefix of errors, whatever the program's name
 
 def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
     """Print the current error as text, or as an event, also for the termination log."""
-    texts = take_flags(words, FLAGS).texts
+    texts = extract_flags(words, FLAGS).texts
     as_json = (texts["log_as_json"][0] if "log_as_json" in texts else environ.get("LOG_AS_JSON", "")) in TRUE_WORDS
     if as_event:
         write_termination_log(message)
@@ -58,7 +58,7 @@ def diagnose(error: NetinitError) -> str:
     try:
         from netinit.pods.doctor import summarise
 
-        said = summarise(error)
+        message = summarise(error)
     except Exception:  # noqa: BLE001 - a failing doctor must not hide the error itself
         return ""
-    return f"\n{said}" if said else ""
+    return f"\n{message}" if message else ""

@@ -48,7 +48,7 @@ OF_PODS = {
     "no-init-container": ("NI102", "Nothing in the pod programs rules, unless an injector or a CNI plugin does."),
     "arguments": ("NI103", "The init container's arguments cannot be read: the pod does not start."),
     "missing-capability": ("NI104", "The init container lacks NET_ADMIN, or NET_RAW where legacy iptables is asked for."),
-    "no-network": ("NI105", "An init container runs when the rules are there and the proxy is not."),
+    "no-network": ("NI105", "An init container runs with the rules but before the proxy."),
     "unknown-annotation": ("NI106", "An annotation of the mesh that nothing reads; it is probably misspelt."),
     "misplaced-annotation": ("NI107", "An annotation, or the label of injection, on a workload instead of its pod template."),
 }
@@ -56,7 +56,7 @@ OF_TRAFFIC = {
     "foreign": ("NI201", "Foreign rules decide about traffic before netinit's do."),
     "unknown": ("NI202", "A rule matches or does something that netinit does not know, so the verdict is unknown."),
     "ipv6": ("NI203", "IPv6 is not captured: it bypasses the proxy and mTLS."),
-    "untranslated": ("NI204", "Connections that begin on another connection's conntrack entry: nat is not evaluated for them."),
+    "untranslated": ("NI204", "Connections that begin on another connection's conntrack entry: nat is skipped for them."),
     "uncaptured": ("NI205", "No rule captures this traffic."),
     "group": ("NI206", "Traffic of these groups is excluded."),
     "user": ("NI207", "Traffic of these users is excluded."),
@@ -80,7 +80,7 @@ def read_code(text: str, label: str) -> str:
     """Validate a code. Raises OptionError naming `label`."""
     code = text.strip().upper()
     if code not in MEANINGS:
-        raise OptionError(f"{label}: {quote_value(text)} is no code of a finding, such as NI012; {PAGE} lists them")
+        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; {PAGE} lists them")
     return code
 
 
@@ -125,7 +125,7 @@ def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
         return found
     tree = load_file(file, FILE)
     if not isinstance(tree, dict):
-        raise OptionError(f"{FILE}: {quote_value(file)} is no mapping; write `CODE: reason`, a line each")
+        raise OptionError(f"{FILE}: {quote_value(file)} is not a mapping; write `CODE: reason`, a line each")
     for code, reason in tree.items():
         if not isinstance(reason, str) or not reason.strip():
             raise OptionError(f"{FILE}: {quote_value(str(code))} has no reason; write `{code}: reason`")

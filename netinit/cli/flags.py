@@ -26,8 +26,8 @@ from netinit.options.declare import (
     VALIDATION,
     DeclaredOptions,
     describe_strays,
+    extract_flags,
     is_flag,
-    take_flags,
 )
 from netinit.options.kinds import PROGRAMMING, SWITCH, Flag, quote_value, read_duration, suggest
 
@@ -74,7 +74,7 @@ class FlagCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Extract the flags, let click parse the rest, and build the options."""
-        taken = take_flags(args, self.settings.flags)
+        taken = extract_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._split_unknown(ctx, taken.rest)
         problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
@@ -115,7 +115,7 @@ class FlagCommand(click.Command):
 
             note([f"{', '.join(pasted)}: no effect on this command"])
         return [
-            *[f"{label}: this command looks at no network namespace; leave it out" for label in places],
+            *[f"{label}: this command reads no network namespace; leave it out" for label in places],
             *[f"{label}: has no effect on this command; leave it out" for label in ignored.values() if label not in pasted],
         ]
 
@@ -244,8 +244,8 @@ def describe_error(error: click.ClickException, words: Sequence[str]) -> list[st
     message = _word(error)
     given = {part for word in words for part in (word, word.partition("=")[2]) if len(part) > MAX_TEXT_LENGTH}
     for part in sorted(given, key=len, reverse=True):
-        spelled = repr(part)[1:-1]
-        message = message.replace(spelled, shorten(spelled)).replace(part, shorten(part))
+        shown = repr(part)[1:-1]
+        message = message.replace(shown, shorten(shown)).replace(part, shorten(part))
     return split_message(message)
 
 

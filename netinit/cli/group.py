@@ -15,7 +15,7 @@ from netinit.cli.commands import ALIASES, COMMANDS, SUBCOMMANDS, is_there, rende
 from netinit.cli.examples import format_epilog
 from netinit.cli.flags import HELP_NAMES, describe_error
 from netinit.options import Options
-from netinit.options.declare import take_flags
+from netinit.options.declare import extract_flags
 from netinit.options.kinds import quote_value, suggest
 
 APPLIES = ("apply", "istio-iptables")  # the init container's commands
@@ -83,7 +83,7 @@ NAME = "netinit"
 
 def put_command_first(words: tuple[str, ...]) -> tuple[str, ...]:
     """Turn `--netns NAME verify` into `verify --netns NAME`: options may precede the command."""
-    rest = take_flags(words, Options.flags).rest
+    rest = extract_flags(words, Options.flags).rest
     named = next((word for word in rest if word in COMMANDS or word in ALIASES), None)
     if named is None:
         return words

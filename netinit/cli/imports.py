@@ -2,7 +2,7 @@
 
 A start by path (the image's) imports some forty modules, which is most of an `apply`. Python looks for each of them among
 shared libraries too, in folders that it lists first, with eight more calls to the system for each file. Here a module
-is where its name says. What is no module of ours, or has no compiled file that is of its source, is left to Python.
+is where its name says. What is not a module of ours, or has no compiled file that is of its source, is left to Python.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CompiledLoader(SourceFileLoader):
         finally:
             posix.close(descriptor)
         kind = data[:8]
-        if len(data) == MAX_MODULE_BYTES or (kind != UNCHECKED and (kind != TIMED or data[8:HEADER] != self._stamp())):
+        if len(data) == MAX_MODULE_BYTES or (kind != UNCHECKED and (kind != TIMED or data[8:HEADER] != self._source_stamp())):
             return self._compile(fullname)
         code: CodeType = _compile_bytecode(memoryview(data)[HEADER:], fullname, self.compiled, self.path)
         return code
@@ -64,7 +64,7 @@ class CompiledLoader(SourceFileLoader):
         code: CodeType = super().get_code(fullname)  # type: ignore[assignment] # a source always has some
         return code
 
-    def _stamp(self) -> bytes:
+    def _source_stamp(self) -> bytes:
         """The source's time and size as compiled files have them."""
         status = posix.stat(self.path)
         return (int(status.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little") + (status.st_size & 0xFFFFFFFF).to_bytes(4, "little")

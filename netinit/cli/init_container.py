@@ -35,9 +35,9 @@ def choose_log(options: Options) -> Log:
     """JSON events, or plain lines on a terminal."""
     if not options.log_as_json and posix.isatty(STDERR):
         try:
-            from netinit.cli.console import PersonLog
+            from netinit.cli.console import TerminalLog
         except ImportError:  # click is not installed, which commands for people require
             pass
         else:
-            return PersonLog(options.log_level)
+            return TerminalLog(options.log_level)
     return Log(options.log_level, as_json=options.log_as_json)

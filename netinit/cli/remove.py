@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netinit.base.sanitize import MAX_RULE_LENGTH, Lines, lines, shorten
-from netinit.cli.console import PersonLog, answer, color_option, warn
+from netinit.cli.console import TerminalLog, answer, color_option, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.init_container import do
 from netinit.options import Options
@@ -22,7 +22,7 @@ def command(options: Options) -> int:
     You need not know their options. Foreign rules stay. --dry-run only lists. Exit codes: 0 done, 1 failed, rolled back.
     """
     if not options.dry_run:
-        log = None if options.log_as_json else PersonLog(options.log_level)
+        log = None if options.log_as_json else TerminalLog(options.log_level)
         return do(options.replace(cleanup_only=True), log)
     found = find_removal(options)
     warn(found.warnings)

@@ -6,7 +6,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
-from netinit.cli.console import PersonLog
+from netinit.cli.console import TerminalLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.options import Options
 from netinit.pods.planning import FAMILY_CHOICES, preview
@@ -20,7 +20,7 @@ CONFIG = "config"
     "--format", "form", type=click.Choice((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
 )
 @click.option(
-    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore IPv4 alone, to be loaded)."
+    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore only IPv4, to be loaded)."
 )
 @click.option("--check", is_flag=True, help="With --format nft: the kernel checks the rules first (NET_ADMIN).")
 def command(options: Options, form: str, family: str | None, check: bool) -> int:
@@ -31,11 +31,11 @@ def command(options: Options, form: str, family: str | None, check: bool) -> int
     config is a file for --config. Exit codes: 0 printed, 1 the kernel refuses the rules (--check), 2 wrong options.
     """
     if check and form != "nft":
-        raise OptionError(f"--check: goes with --format nft, not with {form}, whose check would leave tables behind")
+        raise OptionError(f"--check: needs --format nft, not {form}, whose check would leave tables behind")
     if form == CONFIG:
         from netinit.options.file import render_file
 
         show_artefact(render_file(options))
         return 0
-    show_artefact(preview(options, PersonLog(options.log_level), form, family or "", check=check))
+    show_artefact(preview(options, TerminalLog(options.log_level), form, family or "", check=check))
     return 0

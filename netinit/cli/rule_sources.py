@@ -150,7 +150,7 @@ def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[
     facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given = facts.options if facts else options.with_servers(read_name_servers)
-    notes, warnings = _introduce(facts)
+    notes, warnings = _add_pod_notes(facts)
     settled = given.settle(offline(addresses))
     rules, more = _plan(settled, facts, addresses)
     second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
@@ -181,9 +181,9 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
 
     facts = facts and complete_servers(facts, options)
     known, by_whom = (facts.options, "the manifest") if facts else find_known(options)
-    meant = known.replace(pid=options.pid, netns=options.netns) if known else options
-    found = read_live(meant, given=known is not None)
-    notes, warnings = _introduce(facts)
+    target = known.replace(pid=options.pid, netns=options.netns) if known else options
+    found = read_live(target, given=known is not None)
+    notes, warnings = _add_pod_notes(facts)
     warnings += found.warnings
     for source, inferred in found.inferred.items():
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
@@ -234,13 +234,13 @@ def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[
         return ()
     users = sorted(user for number, user in listening or () if number == port)
     if listening is None:
-        who = "the kernel does not say who listens there"
+        who = "the kernel does not report who listens there"
     else:
         who = f"user {', '.join(map(str, users))} listens there" if users else "no process listens there now"
     return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
 
 
-def _introduce(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _add_pod_notes(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes and warnings about the manifest's pod, if there is one."""
     if not facts:
         return (), ()
@@ -314,7 +314,7 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
     family = family_of(host or source) if host or source else IPV4
     if host and source and family_of(source) is not family:
-        raise OptionError(f"--from: {quote_value(source)} is of another address family than {quote_value(host)}")
+        raise OptionError(f"--from: {quote_value(source)} is not of the address family of {quote_value(host)}")
     around = surroundings.get(family)
     if around is None:
         raise OptionError(f"--to: {family.name} is off in this namespace")
@@ -333,9 +333,9 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
 def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
-        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or say outbound")
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or give outbound")
     if not inbound and question.interface:
-        raise OptionError("--interface: is where a connection comes in; leave it out, or say inbound")
+        raise OptionError("--interface: is where a connection comes in; leave it out, or give inbound")
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:

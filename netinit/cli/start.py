@@ -117,7 +117,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         return _ask_click(call, environ, None)
     if call.apply:
         from netinit.options import Options
-        from netinit.options.declare import parse_flags, take_flags
+        from netinit.options.declare import extract_flags, parse_flags
 
         flags = Options.flags
         notices: list[str] = []
@@ -130,7 +130,7 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
             texts = parse_flags(call.words, flags)
         except OptionError as error:
             if call.istio:
-                call = call.replace(words=take_flags(call.words, older_istio.FLAGS).rest)
+                call = call.replace(words=extract_flags(call.words, older_istio.FLAGS).rest)
             return _ask_click(call, environ, error)
         if call.istio:
             texts, without_effect = older_istio.split(texts)

@@ -34,12 +34,12 @@ from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
 from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.trace import Trace, TraceStep
-from netinit.simulate.trace_alignment import FOREIGN, SAID, AlignedTrace, align, describe_end
+from netinit.simulate.trace_alignment import FOREIGN, LABELS, AlignedTrace, align, describe_end
 from netinit.simulate.verdict_counters import Place, count_rules
 
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
-SIGNS = dict(zip(SAID, ("!", "✘", "?"), strict=True))
-ON_OLD_ENTRY = "so goes a connection that begins on a conntrack entry which another one left, and one that is not tracked"
+SIGNS = dict(zip(LABELS, ("!", "✘", "?"), strict=True))
+ON_OLD_ENTRY = "so does a connection that is untracked, or that starts on another one's old conntrack entry"
 _MAX_READS = 5  # attempts to read rules that keep changing
 
 
@@ -59,7 +59,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
     Nothing is sent: the command waits for packets that open a connection to --to (for UDP, each datagram). Each rule that the
     kernel reports is compared with the prediction.
 
-    Meanwhile an nf_tables table netinit-trace is in the pod, which decides about no packet. It is deleted with the command, also
+    Meanwhile an nf_tables table netinit-trace is in the pod, which affects no packet. It is deleted with the command, also
     after kill -9 (before Linux 5.12 by the next run). A pod has one trace at a time.
 
     Exit codes: 0 every packet went as predicted, or nothing could be predicted; 1 no packet was seen; 3 one did not.
@@ -75,7 +75,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
                 show_object(to_object(*found), now=True)
             else:
                 show_answer(render_text(*found), now=True)
-            if seen >= count or signals.heard:
+            if seen >= count or signals.pending:
                 break
         signals.take()
         return seen, wrong
@@ -84,7 +84,7 @@ def command(options: Options, question: Question, *, count: int, timeout: float,
     if not seen:
         raise NetinitError(
             "no packet that begins such a connection was seen; make the connection while this waits (--timeout),"
-            " or ask for less (--uid, --from)"
+            " or filter less (--uid, --from)"
         )
     return DriftError.exit_code if wrong else 0
 
@@ -109,7 +109,7 @@ def _follow(
         follower = Follower(tracer, wanted, rules.rulesets, handles)
         which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if inbound else 'is made here'}"
         note([f"waiting for {which}, to port {wanted.destination_port or 0}; Ctrl-C ends it"])
-        while time.monotonic() < deadline and not signals.heard and not (until_input and await_input(STDIN, 0)):
+        while time.monotonic() < deadline and not signals.pending and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
@@ -165,12 +165,12 @@ def render_text(observed: Trace, answer: Explanation, folded: AlignedTrace) -> L
 
 
 def _path_row(line: TraceStep, kind: str, answer: Explanation) -> PathRow:
-    said = SAID.get(kind, "")
+    label = LABELS.get(kind, "")
     title = f"{line.hook}, {'' if kind == FOREIGN else 'table '}{line.table}"
     head = f"{SIGNS.get(kind, '✔')} " + escape(f"{line.chain} {line.place[-1] or '-'}")
     if line.rule is None:
-        return line.place[:2], title, head, f"{line.outcome}  # {said}"
-    return line.place[:2], title, head, f"{format_rule(line.rule, answer.option_of(line))}{f'  <- {said}' if said else ''}"
+        return line.place[:2], title, head, f"{line.outcome}  # {label}"
+    return line.place[:2], title, head, f"{format_rule(line.rule, answer.option_of(line))}{f'  <- {label}' if label else ''}"
 
 
 def to_object(observed: Trace, answer: Explanation, folded: AlignedTrace) -> dict[str, Any]:

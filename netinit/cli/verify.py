@@ -57,7 +57,7 @@ def command(  # noqa: PLR0917 - click's
     Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
     if live and watching:
-        raise OptionError("--watch: does not go with --live, which sends packets each time; give one of the two")
+        raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
     target, notes = _find_options(options, pod, select)
     note(notes)
     if target is None:
@@ -104,7 +104,7 @@ def _show(report: Report | None, probes: Probes | None, target: Options | None, 
 def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[Options | None, tuple[str, ...]]:
     """The options to compare with, and notes; None if none are given and no rules show them."""
     if options.cleanup_only:
-        raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists what is there)")
+        raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
     if pod or select:
         facts = complete_servers(read_manifest(pod, select), options)
@@ -151,10 +151,10 @@ def conclude(report: Report | None, probes: Probes) -> Lines:
     if probes.wrong:
         return lines([f"NOT as planned: {len(probes.wrong)} of {judged} packets went elsewhere; the rules {rules}"])
     if report and report.differences:
-        return lines([f"NOT as planned: the rules {rules}; {judged} packets went as they must"])
+        return lines([f"NOT as planned: the rules {rules}; {judged} packets went as expected"])
     if not judged:
         return lines([f"not proven: no packet could be judged; the rules {rules}"])
-    return lines([f"as planned: {judged} packets went as they must; the rules {rules}"])
+    return lines([f"as planned: {judged} packets went as expected; the rules {rules}"])
 
 
 def render_text(report: Report) -> Lines:
@@ -221,7 +221,7 @@ def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connec
     try:
         with Changes(options, connections=connections) as changes:
             while True:
-                changes.begin_look()
+                changes.begin_read()
                 try:
                     report = look()
                 except BackendUnavailableError:

@@ -26,19 +26,19 @@ REPLACED = "rules were replaced, or their counters set back: what was counted be
 MAX_FAILURES = 5  # consecutive failures: rules being changed cannot always be read
 _SLICE = 0.1  # seconds between checks for signals
 _LEFT_FREE = 2  # lines of the terminal left free by the table
-# The fields in JSON, in which null stands for what there is none of.
+# The fields in JSON, in which null means none.
 _OF_FATE = {"verdict": str, "direction": str, "port": int, "unit": str, "because": str, "option": str, "foreign": bool}
 _COUNTED = {"added": int, "since_start": int, "per_second": float}
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="How often to look.")
-@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many looks (default: on Ctrl-C).")
+@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="The interval between readings.")
+@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many readings (default: Ctrl-C).")
 @click.option(
     "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
     help="The format; auto is a table on a terminal, else lines.",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Also show what no packet has met yet.")
+@click.option("--all", "everything", is_flag=True, help="Also show what no packet has reached yet.")
 @until_input_option
 @color_option
 def command(options: Options, *, interval: float, count: int, form: str, everything: bool, until_input: bool) -> int:
@@ -53,13 +53,13 @@ def command(options: Options, *, interval: float, count: int, form: str, everyth
     signals = Signals()
     signals.listen()  # a flag, because Python may discard an exception from a handler
     try:
-        for snapshot, head, said in _look(options, interval, count, signals, until_input=until_input):
-            writer.show(snapshot, f"{name_namespace(options)}, {head}", said=said)
-        signals.hand_back()
+        for snapshot, head, interrupted in _look(options, interval, count, signals, until_input=until_input):
+            writer.show(snapshot, f"{name_namespace(options)}, {head}", interrupted=interrupted)
+        signals.restore_and_resend()
     except KeyboardInterrupt:
         return 0
     except NetinitError:
-        if not signals.heard:
+        if not signals.pending:
             raise
     return 0
 
@@ -70,9 +70,9 @@ def _look(
     """Yield the rates, the backends, and whether warnings were printed, every `interval` seconds until a signal."""
     noted: set[str] = set()
     meter = None
-    looks = failures = 0
+    readings = failures = 0
     due = time.monotonic()
-    while (not count or looks < count) and not signals.heard:
+    while (not count or readings < count) and not signals.pending:
         try:
             rule_source = find_rule_source(options, LIVE)
             rules = rule_source.rules
@@ -85,19 +85,19 @@ def _look(
             shared = frozenset([name for name in rules.rulesets if not BACKENDS[name].variant])
             fates = find_fates(rules.rulesets, shared, rules.origins)
             reading = (time.monotonic(), count_rules(rules.rulesets, shared))
-            said = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
+            interrupted = not noted.issuperset((*rule_source.notes, *rule_source.warnings))
             note([text for text in rule_source.notes if text not in noted])
             warn([text for text in rule_source.warnings if text not in noted])
             noted |= {*rule_source.notes, *rule_source.warnings}
             if meter is None:
                 meter = RateCounter(*reading)
             else:
-                looks += 1
-                yield meter.look(*reading, fates), ", ".join(rules.rulesets), said
+                readings += 1
+                yield meter.evaluate(*reading, fates), ", ".join(rules.rulesets), interrupted
         due = max(due + interval, time.monotonic())
-        if not count or looks < count:
+        if not count or readings < count:
             if not until_input:
-                while (left := due - time.monotonic()) > 0 and not signals.heard:
+                while (left := due - time.monotonic()) > 0 and not signals.pending:
                     time.sleep(min(left, _SLICE))
             elif await_input(STDIN, int(due * 10**9)):
                 return
@@ -111,16 +111,16 @@ def render_table(snapshot: CounterSnapshot, head: str, *, everything: bool) -> l
     """Format the rows with traffic, or with `everything` all rows; capturing rows are always shown."""
     rows = _choose_rows(snapshot, everything=everything)
     printed = [f"{head}: {snapshot.elapsed:.0f} s"]
-    printed += [f"{'fate':<8} {'way':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
+    printed += [f"{'fate':<8} {'dir':<7} {'to':>5} {'per second':>12} {'since start':>12}  because"]
     for row in rows:
         rate = f"{'-' if row.per_second is None else f'{row.per_second:.1f}'} {row.fate.unit[:4]}"
         since = "not counted" if row.since_start is None else str(row.since_start)
-        way = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
-        printed.append(f"{way} {rate:>12} {since:>12}  {_because(row)}")
+        prefix = f"{row.fate.verdict:<8} {row.fate.direction:<7} {row.fate.port or '-':>5}"
+        printed.append(f"{prefix} {rate:>12} {since:>12}  {_because(row)}")
     if not snapshot.rows:
         printed.append("no rule here decides anything")
     if hidden := len(snapshot.rows) - len(rows):
-        printed.append(f"({hidden} more that no packet has met; --all shows them)")
+        printed.append(f"({hidden} more that no packet has reached; --all shows them)")
     return [*printed, *([f"warning: {REPLACED}"] if snapshot.replaced else [])]
 
 
@@ -172,8 +172,8 @@ class CounterSnapshotWriter:
         self._shown = 0
         self._last: list[str] = []
 
-    def show(self, snapshot: CounterSnapshot, head: str, *, said: bool = False) -> None:
-        """Print a reading. `said`: other output follows the last table, so it is not overwritten."""
+    def show(self, snapshot: CounterSnapshot, head: str, *, interrupted: bool = False) -> None:
+        """Print a reading. `interrupted`: other output follows the last table, so it is not overwritten."""
         if self._form == JSON:
             show_object(to_object(snapshot, everything=self._everything), now=True)
         elif self._form == LINES:
@@ -187,5 +187,5 @@ class CounterSnapshotWriter:
             table = render_table(snapshot, head, everything=self._everything)
             fitted = [part for line in table for part in fit(escape(line), width - 1)]
             if len(fitted) > room:
-                fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines have no room here)"]
-            self._shown = answer_again(fitted, 0 if said else self._shown)
+                fitted[room - 1 :] = [f"({len(fitted) - room + 1} more lines do not fit)"]
+            self._shown = answer_again(fitted, 0 if interrupted else self._shown)

@@ -67,7 +67,7 @@ def _ports(value: str) -> str | None:
         is_range = dash and _is_number(high, MAX_PORT) and _is_number(low, int(high)) and int(high)
         if not is_range and (dash or not _is_number(low, MAX_PORT)):
             problem = f"{_NO_PORT}, or two with a dash between, the lower first" if dash else _NO_PORT
-            return f"{shown(item)} is no port: {problem}" if "," in value else problem
+            return f"{shown(item)} is not a port: {problem}" if "," in value else problem
     return None
 
 
@@ -141,7 +141,7 @@ def _proxy_config(value: str) -> str | None:
 _networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")
 _interfaces = _each(
     lambda item: re.match(_INTERFACE, item.strip()),
-    "is no interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all",
+    "is not an interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all",
 )
 _bool = _must(lambda value: go_bool(value) is not None, "it must be true or false")
 _mode = _must(INTERCEPTION_MODES.__contains__, f"it must be one of {', '.join(INTERCEPTION_MODES)}")

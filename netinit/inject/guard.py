@@ -70,7 +70,7 @@ def read(rendering: Rendering) -> Any:
     text = rendering.text.lower()
     mark = next((mark for mark, escaped in _MARKS.items() if mark not in text and escaped not in text), "")
     if not mark:
-        raise ParseError("the characters U+E000 to U+E00F, reserved for placeholders, all stand in the rendered text")
+        raise ParseError("the characters U+E000 to U+E00F, reserved for placeholders, all occur in the rendered text")
     pieces, parts = list(rendering.parts), []
     for number, (place, _) in enumerate(rendering.marks):
         printed = pieces[place]

@@ -65,7 +65,7 @@ def split(text: str) -> list[Document]:
     return documents
 
 
-class Joined:
+class StreamWriter:
     """Concatenates streams, with separators where needed; blank streams are omitted."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -177,7 +177,7 @@ def workload(tree: Any) -> Workload | None:
     name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
     if not isinstance(_at(tree, spec_path).get("spec"), dict | None):
         where = ".".join((*spec_path, "spec"))
-        raise ParseError(f'{kind} "{name}": {where} is no mapping; without it there is no pod to inject')
+        raise ParseError(f'{kind} "{name}": {where} is not a mapping; without it there is no pod to inject')
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:

@@ -155,8 +155,8 @@ def _read_enum(names: Any, value: Any, path: str) -> Any:
 def whole_number(kind: str, value: Any, path: str) -> Any:
     """Return a number of this kind, a text for one of 64 bits. Raises ConfigError."""
     low, high = _RANGES[kind]
-    spelled = isinstance(value, str) and re.match(_WHOLE, value) is not None
-    number = int(value) if spelled or (isinstance(value, float) and value.is_integer()) else value
+    is_number_text = isinstance(value, str) and re.match(_WHOLE, value) is not None
+    number = int(value) if is_number_text or (isinstance(value, float) and value.is_integer()) else value
     if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")
     return str(number) if "64" in kind else number
@@ -174,7 +174,7 @@ def _real_number(value: Any, path: str) -> int | float:
 def _canonical_duration(value: Any, path: str) -> str:
     total = duration(value)
     if total is None:
-        raise ConfigError(f"{path}: {shown(value)} is no duration such as 1m30s")
+        raise ConfigError(f"{path}: {shown(value)} is not a duration such as 1m30s")
     seconds, rest = divmod(abs(total), NANOSECONDS)
     sign = "-" if total < 0 else ""
     digits = f"{rest:09d}"

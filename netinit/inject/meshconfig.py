@@ -255,7 +255,7 @@ class ProxyConfigResource(Record):
         name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
         label = f"ProxyConfig {namespace}/{name}"
         if unknown := sorted(spec.keys() - _FIELDS.keys() - {"selector"}):
-            raise ConfigError(f"{label}: spec.{unknown[0]} is no field of it; it has selector, {', '.join(_FIELDS)}")
+            raise ConfigError(f"{label}: spec.{unknown[0]} is not one of its fields; it has selector, {', '.join(_FIELDS)}")
         try:
             fields = read_proxy_config({_FIELDS[key]: value for key, value in spec.items() if key in _FIELDS and value is not None})
         except ConfigError as error:

@@ -116,7 +116,7 @@ def _checked(operations: Any) -> list[Tree]:
             raise ParseError(f"JSON patch: an operation must be an object, not {shown(operation)}")
         if operation.get("op") not in _OPERATIONS:
             raise ParseError(
-                f"JSON patch: the operation {shown(operation.get('op'))} is none of {', '.join(_OPERATIONS)}"
+                f"JSON patch: the operation {shown(operation.get('op'))} is not one of {', '.join(_OPERATIONS)}"
             )
         if operation["op"] != "remove" and "value" not in operation:
             raise ParseError(f"JSON patch: {operation['op']} {shown(operation.get('path'))}: it has no value")
@@ -127,7 +127,7 @@ def _steps(path: Any) -> list[str]:
     """Split a JSON pointer (RFC 6901) into keys; ~1 is a slash and ~0 a tilde."""
     if not isinstance(path, str) or (path and path[0] != "/") or re.search(_BAD_ESCAPE, path):
         raise ParseError(
-            f"JSON patch: {shown(path)} is no JSON pointer: steps begin with /, and ~ stands before 0 or 1 only"
+            f"JSON patch: {shown(path)} is not a JSON pointer: steps begin with /, and ~ comes before 0 or 1 only"
         )
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 

@@ -102,10 +102,10 @@ def find_annotation(flag: Flag, annotations: Mapping[str, str]) -> str:
     return next((name for name in (flag.annotation, *flag.istio_annotations) if name in annotations), "")
 
 
-def complain(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+def find_invalid_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the annotations with invalid values, each with the reason."""
     found = [(name, CHECKS[name](annotations[name])) for name in _ANNOTATIONS if name in annotations]
-    return [(name, said) for name, said in found if said]
+    return [(name, problem) for name, problem in found if problem]
 
 
 def make_cni_options(

@@ -111,7 +111,7 @@ def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
     """
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
-        raise ParseError("the object is no pod with a spec")
+        raise ParseError("the object is not a pod with a spec")
     return _facts(found[0], base or Options())
 
 

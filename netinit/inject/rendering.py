@@ -72,7 +72,7 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
         detail = _without_secrets(str(error), pod)[:_MAX_ERROR]
         raise InjectionError(f"template {name!r}: {detail}") from None
     except UnicodeError:
-        raise InjectionError(f"template {name!r}: the pod has text that is no Unicode") from None
+        raise InjectionError(f"template {name!r}: the pod has text that is not Unicode") from None
 
 
 def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struct:
@@ -80,8 +80,8 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     # templates turn all annotations of our domain into flags
-    strange = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
-    known = {name: text for name, text in annotations.items() if name not in strange}
+    unknown = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
+    known = {name: text for name, text in annotations.items() if name not in unknown}
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     owner = subject.owner
@@ -94,7 +94,7 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
         {
             "TypeMeta": Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
             "DeploymentMeta": Struct("types.NamespacedName", deployment, {"String": lambda: full_name}),
-            "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if strange else metadata),
+            "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if unknown else metadata),
             "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
             "MeshConfig": mesh,

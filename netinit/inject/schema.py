@@ -42,8 +42,8 @@ def read_fields(text: str, name_in_source: Callable[[str], str]) -> Iterator[Fie
     for entry in text.split():
         names, _, kind = entry.partition(":")
         kind, _, mark = kind.partition("/")
-        name, _, spelled = names.partition("=")
-        yield Field(name, spelled or name_in_source(name), kind, mark)
+        name, _, in_source = names.partition("=")
+        yield Field(name, in_source or name_in_source(name), kind, mark)
 
 
 class LazyMapping(Mapping[str, Any]):

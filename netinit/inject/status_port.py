@@ -141,7 +141,7 @@ def _sanitized(key: str) -> str:
     return re.sub(_OTHER, "_", key)
 
 
-def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
+def _name_variants(annotations: dict[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {setting: [] for setting in (*_SETTINGS, _TARGETS)}
     for key in annotations:
         setting = _SANITIZED.get(_sanitized(key))
@@ -152,7 +152,7 @@ def _spellings(annotations: dict[str, str]) -> dict[str, list[str]]:
 
 def clear_ours(annotations: dict[str, str], status_port: int) -> None:
     """Remove scrape annotations of an earlier injection: those with the agent's port."""
-    keys = _spellings(annotations)
+    keys = _name_variants(annotations)
     if any(annotations[key] == str(status_port) for key in keys["port"]):
         for key in (key for group in keys.values() for key in group):
             del annotations[key]
@@ -164,7 +164,7 @@ def merge_metrics(spec: Tree, annotations: dict[str, str], status_port: int, *, 
     `enabled`: the mesh's setting, which an annotation overrides. Raises InjectionError if the pod's port is invalid or
     the proxy's.
     """
-    keys = _spellings(annotations)
+    keys = _name_variants(annotations)
     scraped = [go_bool(annotations[key]) for key in keys["scrape"]]
     if read_switch(annotations, MERGE_METRICS, default=enabled) and False not in scraped:
         _redirect(spec, annotations, keys, status_port)
@@ -210,7 +210,7 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
     """Return warnings about ignored scrape targets: as in Istio, all if one has no port."""
     return tuple(
         f"annotation {key!r}: {shown(annotations[key])} has a target without a port and is ignored; write PORT:PATH"
-        for key in _spellings(annotations)[_TARGETS]
+        for key in _name_variants(annotations)[_TARGETS]
         if _targets(annotations[key]) is None
     )
 
@@ -218,7 +218,7 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
 def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
-        problem = f"{shown(text)} is no port from 1 to {MAX_PORT}"
+        problem = f"{shown(text)} is not a port from 1 to {MAX_PORT}"
     elif number == status_port:
         problem = f"{number} is the agent's own port; give the application's metrics port"
     elif number in _RESERVED:

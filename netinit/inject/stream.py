@@ -97,8 +97,8 @@ class _Run:
         if not decision.inject:
             self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
             if decision.step is DecisionStep.HOST_NETWORK:
-                harm = [finding for finding in pod_findings(pod) if finding.severity == ERROR]
-                self.notices += [f"warning: {workload.title}: {finding}" for finding in harm]
+                errors = [finding for finding in pod_findings(pod) if finding.severity == ERROR]
+                self.notices += [f"warning: {workload.title}: {finding}" for finding in errors]
             return None
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)

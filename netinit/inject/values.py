@@ -144,7 +144,7 @@ class _Setting:
         if stop == _END:
             raise ValueError(f"the index of {quote(where)} does not end with ]")
         if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_MAX_INDEX)):
-            raise ValueError(f"{quote(digits)} is no index of a list: write a whole number, such as {_example(where)}[0]=VALUE")
+            raise ValueError(f"{quote(digits)} is not a list index: write a whole number, such as {_example(where)}[0]=VALUE")
         number = int(digits)
         if number > _MAX_INDEX:
             raise ValueError(f"the index {number} of {quote(where)} is greater than {_MAX_INDEX}")
@@ -153,7 +153,7 @@ class _Setting:
         here = f"{where}[{number}]"
         rest, stop = self.until("=[.")
         if rest:
-            raise ValueError(f"{quote(rest)} stands behind the index of {quote(here)}; write = or . or [ there")
+            raise ValueError(f"{quote(rest)} follows the index of {quote(here)}; write = or . or [ there")
         if stop == _END:
             raise ValueError(f"the key {quote(here)} has no value; write {_example(here)}=VALUE")
         items[number] = self.behind(stop, items[number], here, depth, 1)

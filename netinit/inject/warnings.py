@@ -93,8 +93,8 @@ def _on_host_network(init: Tree | None) -> PodFinding:
         severity=ERROR,
         kind="host-network",
         subject=name,
-        text=f"hostNetwork: true: init container {quote(name)} is about the node's own network: its rules would capture the traffic "
-        f"of the whole node, and stay when the pod is gone; remove hostNetwork: true, or {quote(name)} from the pod",
+        text=f"hostNetwork: true: init container {quote(name)} is for the node's own network: its rules would capture the traffic "
+        f"of the whole node, and stay when the pod is deleted; remove hostNetwork: true, or {quote(name)} from the pod",
     )
 
 
@@ -126,7 +126,7 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     for capability in wanted if "ALL" not in added else ():
         # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
-        lacks, runtime = ("may lack", "; not every container runtime gives it unasked") if uncertain else ("lacks", "")
+        lacks, runtime = ("may lack", "; not every container runtime grants it by default") if uncertain else ("lacks", "")
         if capability not in added:
             yield PodFinding(
                 severity=WARNING if uncertain else ERROR,
@@ -142,7 +142,7 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
         yield PodFinding(
             kind="proxy-owner",
             subject=name,
-            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic is taken for the proxy's and "
+            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic counts as the proxy's and "
             f"is not captured; choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
         )
 
@@ -234,12 +234,12 @@ def annotation_findings(
     `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
     """
     domains, names = _domains_and_names(known)
-    strange = [
+    unknown = [
         key
         for key in annotations
         if key not in known and (key.partition("/")[0].lower() in domains or key.rpartition("/")[2].lower() in names)
     ]
-    for key in strange[:_MAX_UNKNOWN]:
+    for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
         yield PodFinding(kind="unknown-annotation", text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}")
@@ -297,7 +297,7 @@ def _contradictions(injected: Tree) -> Iterator[str]:
     options = _readable_options(init) if init is not None else None
     if options is None:
         return
-    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    captured = "it is captured, since exclusions only count with all ports (*)"
     for direction, included, excluded, what in (
         ("inbound", options.inbound_ports, options.exclude_inbound_ports, captured),
         ("outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"),

@@ -78,7 +78,7 @@ def _expression(value: Any) -> Requirement:
     operator = value.get("operator")
     values = value.get("values") or []
     if operator not in _OPERATORS:
-        raise ConfigError(f"selector on {value['key']}: operator {shown(operator)} is none of {', '.join(_OPERATORS)}")
+        raise ConfigError(f"selector on {value['key']}: operator {shown(operator)} is not one of {', '.join(_OPERATORS)}")
     if not isinstance(values, list) or any(isinstance(item, (dict, list)) for item in values):
         raise ConfigError(f"selector on {value['key']}: values must be a list of strings, not {shown(values)}")
     if operator in {"In", "NotIn"} and not values:

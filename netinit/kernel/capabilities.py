@@ -39,8 +39,8 @@ def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> 
     prctl = libc.function("prctl")
     kept = sum(1 << number for number in (*wanted, *keep))
     number = 0
-    while (held := prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
-        if held and not kept >> number & 1:
+    while (is_bounding := prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if is_bounding and not kept >> number & 1:
             prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # EPERM without CAP_SETPCAP: see above
         number += 1
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -81,8 +81,8 @@ def advise(*capabilities: str, reading: bool = False) -> str:
     if situation == PERSON:
         return f"this root lacks {names}: run it where root has all rights" if root else "run it as root (sudo)"
     # The capability is in the bounding set but not effective: the program, or its user, does not get it.
-    withheld = not root and all(read_capabilities("CapBnd") >> NUMBERS[name] & 1 for name in capabilities)
-    user = " as user 0" if withheld or (not root and not may_gain()) else ""
+    is_refused = not root and all(read_capabilities("CapBnd") >> NUMBERS[name] & 1 for name in capabilities)
+    user = " as user 0" if is_refused or (not root and not may_gain()) else ""
     if situation == KUBERNETES and reading:
         return f"give the container securityContext.capabilities.add: [{names}]{user}, as kubectl debug --profile=netadmin does"
     if situation == KUBERNETES:

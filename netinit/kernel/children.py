@@ -28,7 +28,7 @@ _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
 _VALUE, _ERROR = b"=", b"!"  # before an answer; None is empty
-_TOO_MUCH = "there is more of it than fits into the memory that looking into a pod may take: remove what is not needed"
+_TOO_MUCH = "it exceeds the memory limit for reading a pod: remove what is not needed"
 
 
 class ChildError(Exception):
@@ -89,7 +89,7 @@ class Child:
         while len(self._received) < self._expected():
             if not run.await_input(self._answer, self._deadline):
                 raise ChildLostError(
-                    f"{self._what}: it was not done within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
+                    f"{self._what}: it did not finish within {self._seconds:.0f} s and was stopped; is a process of it stopped?",
                     late=True,
                 )
             if not self.read():
@@ -105,7 +105,7 @@ class Child:
     def _expected(self) -> int:
         size = int.from_bytes(self._received[:_HEADER], "little") if len(self._received) >= _HEADER else 0
         if size > MAX_BYTES:
-            raise ChildLostError(f"{self._what}: the process that did it answered more than {MAX_BYTES >> 20} MB")
+            raise ChildLostError(f"{self._what}: its process answered more than {MAX_BYTES >> 20} MB")
         return _HEADER + size
 
     def poll(self) -> int | None:
@@ -130,7 +130,7 @@ class Child:
     def _explain_end(self) -> ChildLostError:
         code = self._reap(self._deadline)
         if code is None:  # it closed the pipe but still runs
-            return ChildLostError(f"{self._what}: the process that did it gave no answer")
+            return ChildLostError(f"{self._what}: its process gave no answer")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         ended_by = 2 if code == INTERRUPTED else max(0, -code)
         return ChildLostError(f"{self._what}: the process that did it {how}", how=how, signal=ended_by)
@@ -149,22 +149,22 @@ def start(
     descriptors and groups, with `keeps_groups` the groups (for children that enter no pod). `what` starts the message if it
     dies or does not answer in `seconds`.
     """
-    answer, telling = posix.pipe2(posix.O_CLOEXEC)
-    leash, held = posix.pipe2(posix.O_CLOEXEC)
+    answer, sender = posix.pipe2(posix.O_CLOEXEC)
+    leash, leash_end = posix.pipe2(posix.O_CLOEXEC)
     flush()
     try:
         pid = _fork()
     except OSError:
-        for descriptor in (answer, telling, leash, held):
+        for descriptor in (answer, sender, leash, leash_end):
             posix.close(descriptor)
         raise
     if not pid:
         posix.close(answer)
-        posix.close(held)
-        _serve(action if keeps_groups or kept is None else _without_groups(action), Answer(telling), leash, kept)
-    posix.close(telling)
+        posix.close(leash_end)
+        _serve(action if keeps_groups or kept is None else _without_groups(action), Answer(sender), leash, kept)
+    posix.close(sender)
     posix.close(leash)
-    return Child(pid, answer, held, seconds, what)
+    return Child(pid, answer, leash_end, seconds, what)
 
 
 def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[int, ...] | None = ()) -> Result:
@@ -173,7 +173,7 @@ def ask(action: Callable[[], Result], *, seconds: float, what: str, kept: tuple[
         return child.receive()  # type: ignore[no-any-return]
 
 
-def ask_to_the_end(
+def ask_with_signals(
     action: Callable[[run.Signals], Result], signals: run.Signals, *, seconds: float, what: str, kept: tuple[int, ...]
 ) -> Result:
     """Run `action` in a child that receives this process's signals and ends only where that is safe; return its result.
@@ -184,7 +184,7 @@ def ask_to_the_end(
     signals.listen()  # before the fork: a signal now would end this process and with it the child
 
     def work() -> Result:
-        signals.hand_back()
+        signals.restore_and_resend()
         own = run.Signals(lasting=True)
         own.listen()
         return action(own)
@@ -195,8 +195,8 @@ def ask_to_the_end(
             try:
                 found: Result = child.receive()
             except ChildLostError as error:
-                if error.signal and error.signal == signals.heard:  # it died before it handled signals and changed anything
-                    raise errors.ended_by(signals.heard, errors.AS_BEFORE) from None
+                if error.signal and error.signal == signals.pending:  # it died before it handled signals and changed anything
+                    raise errors.ended_by(signals.pending, errors.AS_BEFORE) from None
                 raise
             finally:
                 signals.pass_on(0)
@@ -273,7 +273,7 @@ def _work(action: Callable[[Answer], object], answer: Answer, kept: tuple[int, .
         found = action(answer)
         flush()
         answer.give(found)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent hears of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent reports it
         flush()
         answer._send(_ERROR + answers.encode(_describe(error)))  # noqa: SLF001 - its own module's
 
@@ -322,7 +322,7 @@ def _without_groups(action: Callable[[Answer], object]) -> Callable[[Answer], ob
         except OSError as error:
             if set(posix.getgroups()) - {posix.getegid()}:
                 raise NamespaceError(
-                    f"supplementary groups cannot be given up ({error.strerror}), which a pod is not to meet: run as root with SETGID"
+                    f"supplementary groups cannot be dropped ({error.strerror}), as a pod requires: run as root with SETGID"
                 ) from None
         return action(answer)
 

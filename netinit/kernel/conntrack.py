@@ -60,7 +60,7 @@ class EventSocket(Netlink):
         """Return the socket's descriptor, for poll(2)."""
         return self._socket.fileno()
 
-    def hear(self, flags: int = 0) -> list[tuple[int, bytes]]:
+    def receive(self, flags: int = 0) -> list[tuple[int, bytes]]:
         """Return the next messages as (type, payload). Raises OSError: ENOBUFS if the kernel dropped some; see recv(2)."""
         return split(self._socket.recv(RECEIVE_SIZE, flags))
 
@@ -72,10 +72,10 @@ class Watch(EventSocket):
         super().__init__(ALL_GROUPS)
 
     def read(self, seconds: float) -> Iterator[Event]:
-        """Yield the next events; none if none arrives in `seconds`. Raises the errors of `hear`."""
+        """Yield the next events; none if none arrives in `seconds`. Raises the errors of `receive`."""
         self._socket.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
-            for kind, body in self.hear():
+            for kind, body in self.receive():
                 if kind in (NEW, DELETE) and (event := _read(body, destroyed=kind == DELETE)):
                     yield event
 

@@ -15,7 +15,7 @@ from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.netlink_attributes import NftChain
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
@@ -89,7 +89,7 @@ def open_table_names() -> None:
             _opened[path] = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
 
 
-def nft_chains() -> tuple[HeldChain, ...] | None:
+def nft_chains() -> tuple[NftChain, ...] | None:
     """Return this namespace's nf_tables chains, empty without nf_tables; None if they cannot be read."""
     try:
         return netlink.list_nft_chains()

@@ -53,7 +53,7 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
 def read_in_root(root: int, path: str) -> str:
     """Read a text file of at most 64 KiB below `root`, an O_PATH descriptor of a foreign root; empty if it does not exist.
 
-    Absolute links, `..` and links of /proc cannot lead out. Raises UnsuitableFileError if it is no regular file or too
+    Absolute links, `..` and links of /proc cannot lead out. Raises UnsuitableFileError if it is not a regular file or too
     long; NamespaceError if the kernel lacks openat2(2); OSError.
     """
     try:

@@ -40,12 +40,12 @@ class IsolatedNamespace:
             raise LabError(f"the namespace {self.name!r} is not open; use it inside its `with` block")
         return self._descriptor
 
-    def entered(self) -> namespaces.Visit:
+    def entered(self) -> namespaces.NamespaceSwitch:
         """Return a block in which the calling thread is in this namespace; sockets and processes made there stay in it."""
-        return namespaces.Visit(self.descriptor)
+        return namespaces.NamespaceSwitch(self.descriptor)
 
     def _open(self) -> None:
-        with namespaces.Visit():
+        with namespaces.NamespaceSwitch():
             self._hold(namespaces.open_own())
 
     def _hold(self, descriptor: int) -> None:

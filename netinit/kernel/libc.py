@@ -56,6 +56,6 @@ def pointer_to_number(value: int) -> object:
     return _ctypes.byref(_Number(value))
 
 
-def address_of(held: Any) -> int:
+def address_of(buffer: Any) -> int:
     """Return the address of a buffer."""
-    return _ctypes.addressof(held)
+    return _ctypes.addressof(buffer)

@@ -63,7 +63,7 @@ class Links(Netlink):
         self.request(*_encode("route", "add", dst=network, gateway=gateway))
 
     def add_neighbour(self, index: int, address: str, hardware: str) -> None:
-        """Add a permanent neighbour, for whom the kernel sends no discovery."""
+        """Add a permanent neighbour, for which the kernel sends no discovery."""
         self.request(*_encode("neigh", "add", ifindex=index, dst=address, lladdr=hardware, state=_PERMANENT))
 
     def set_up(self, index: int) -> None:

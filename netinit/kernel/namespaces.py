@@ -42,10 +42,10 @@ def refuse_host() -> None:
     """Raise NamespaceError in the machine's own namespace, which is changed only with --host-network."""
     if is_machine():
         what = "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed."
-        raise NamespaceError(f"{what}\n{_what_is_meant()}")
+        raise NamespaceError(f"{what}\n{_suggest()}")
 
 
-def _what_is_meant() -> str:
+def _suggest() -> str:
     from netinit.kernel.capabilities import PERSON, find_situation
 
     if find_situation() == PERSON:
@@ -53,10 +53,10 @@ def _what_is_meant() -> str:
             "  for a pod: name it with --pid (a process of it) or --netns\n"
             "  to try it on this machine: netinit demo, or unshare -n netinit …\n"
             "  to see the rules and change nothing: netinit render …\n"
-            "  if the whole machine is meant: --host-network"
+            "  for the whole machine: --host-network"
         )
     return (
-        "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is gone;"
+        "  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is deleted;"
         " leave the init container out\n"
         "  for another pod of the node: name it with --pid or --netns\n"
         "  where the pod is a virtual machine with a kernel of its own: --host-network"
@@ -121,7 +121,7 @@ def unshare() -> None:
         raise NamespaceError(f"cannot make a network namespace: {error.strerror}; run as root with CAP_SYS_ADMIN") from None
 
 
-class Visit:
+class NamespaceSwitch:
     """Run a block in the namespace of a descriptor, or in a new one, and return the calling thread to its own.
 
     Raises NamespaceError.

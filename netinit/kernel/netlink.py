@@ -11,7 +11,7 @@ from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FULL_MASK, HostAddress
-from netinit.base.netlink_attributes import HEADER, TYPE_MASK, HeldChain, name, number, read_hook, write_attribute
+from netinit.base.netlink_attributes import HEADER, TYPE_MASK, NftChain, name, number, read_hook, write_attribute
 from netinit.base.records import Record
 
 TYPE_CHECKING = False
@@ -248,10 +248,10 @@ def change_local_route(route: LocalRoute, *, add: bool) -> None:
     _change(RTM_NEWROUTE, RTM_DELROUTE, body, add=add)
 
 
-def list_nft_chains() -> tuple[HeldChain, ...]:
+def list_nft_chains() -> tuple[NftChain, ...]:
     """Return all nf_tables chains. Raises OSError without NET_ADMIN or nf_tables."""
     found = dump(NETLINK_NETFILTER, NFT_MSG_GETCHAIN, bytes(NETFILTER_SIZE))
-    return tuple([HeldChain(family=body[0], **fields_of(read_attributes(body, NETFILTER_SIZE), OF_CHAINS)) for body in found])
+    return tuple([NftChain(family=body[0], **fields_of(read_attributes(body, NETFILTER_SIZE), OF_CHAINS)) for body in found])
 
 
 def list_dormant_tables() -> tuple[tuple[int, str], ...]:

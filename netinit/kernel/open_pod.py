@@ -65,10 +65,10 @@ class OpenPod:
                 self._namespace = posix.open(self.path, _OPENING)
         except OSError as error:
             self.close()
-            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_what_helps(error.errno)}") from None
+            raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_suggest(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is no network namespace; --netns needs a namespace's path or name")
+            raise NamespaceError(f"{self.path}: is not a network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
         self._stays = stays and self._owner < 0
 
@@ -110,7 +110,7 @@ class OpenPod:
         if what:
             raise NamespaceError(
                 f"{self.path} leads to {what}: its rules are for the whole machine, as with pods that have hostNetwork: true;"
-                " nothing was changed. Name a process of another pod, or give --host-network if it is meant"
+                " nothing was changed. Name a process of another pod, or give --host-network if you mean this one"
             )
 
     def read_resolv_conf(self) -> str:
@@ -139,7 +139,7 @@ class OpenPod:
     def lock(self, nanoseconds: int, warn: Callable[[str], None]) -> Locks:
         """Acquire the machine's lock for this pod, then the pod's own, waiting up to `nanoseconds` for each.
 
-        Raises LockedError if another run has the first. Any process of the pod can hold the second for ever, so after the
+        Raises LockedError if another run has the first. Any process of the pod can hold the second forever, so after the
         timeout `warn` gets the holder and the run continues. Children inherit the locks.
         """
         self._locks = Locks(self._namespace, nanoseconds, warn)
@@ -163,7 +163,7 @@ class OpenPod:
         return children.ask(
             lambda: self._enter_and(action, joins=joins, keep=keep),
             seconds=SECONDS,
-            what=f"the visit to {self.path}",
+            what=f"entering {self.path}",
             kept=self._kept + holding,
         )
 
@@ -177,15 +177,15 @@ class OpenPod:
     ) -> Result:
         """Run `action`, which changes the pod, as root of the pod's user namespace; return its result.
 
-        The action gets its process's `Signals`. Raises the errors of `children.ask_to_the_end`.
+        The action gets its process's `Signals`. Raises the errors of `children.ask_with_signals`.
         """
         if self._stays:
             return self._enter_and(lambda: action(signals), joins=True, keep=())
-        return children.ask_to_the_end(
+        return children.ask_with_signals(
             lambda own: self._enter_and(lambda: action(own), joins=True, keep=()),
             signals,
             seconds=seconds,
-            what=f"the visit to {self.path}",
+            what=f"entering {self.path}",
             kept=self._kept + holding,
         )
 
@@ -220,7 +220,7 @@ class Locks:
         self._inner = posix.open(f"/proc/self/fd/{namespace}", _OPENING)
         if not namespaces.take(self._inner, nanoseconds):
             warn(
-                f"the pod's own lock is held by {describe_holders(self._inner)}: went on without it after --lock-timeout,"
+                f"the pod's own lock is held by {describe_holders(self._inner)}: continued without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
         for descriptor in self.descriptors:  # the last change of a killed run must complete before the next run reads the rules
@@ -279,12 +279,12 @@ def _make_folder() -> bool:
     return True
 
 
-def _what_helps(number: int | None) -> str:
+def _suggest(number: int | None) -> str:
     if number in _REFUSED:
         is_person = capabilities.find_situation() == capabilities.PERSON
-        rights = "run it as root (sudo)" if is_person else "it wants root with SYS_PTRACE and SYS_ADMIN on the node"
+        rights = "run it as root (sudo)" if is_person else "it needs root with SYS_PTRACE and SYS_ADMIN on the node"
         return f"other users' namespaces are root's to enter: {rights}"
-    return "--pid wants a running process, --netns a namespace's path or name"
+    return "--pid needs a running process, --netns a namespace's path or name"
 
 
 _REFUSED = (1, 13)  # EPERM, EACCES

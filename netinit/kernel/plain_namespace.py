@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from netinit.base.snapshot import Unknown
 
-    # Expected chains by family, table and name: see `HeldChain.facts`
+    # Expected chains by family, table and name: see `NftChain.facts`
     KnownChains = dict[tuple[int, str, str], tuple[int, int, str, int]]
 
 IFLA_XDP_ATTACHED, RTN_UNICAST = 2, 1  # linux/if_link.h, rtnetlink.h

@@ -49,9 +49,9 @@ def find_groups(inodes: frozenset[int]) -> dict[int, int]:
         if namespace_of(pid) != own:
             continue
         numbers = [int(link[len("socket:[") : -1]) for link in _list_opened(pid).values() if link.startswith("socket:[")]
-        held = inodes.intersection(numbers)
-        if held:
-            found.update(dict.fromkeys(held, _group_of(pid)))
+        own_sockets = inodes.intersection(numbers)
+        if own_sockets:
+            found.update(dict.fromkeys(own_sockets, _group_of(pid)))
     return {inode: group for inode, group in found.items() if group >= 0}
 
 

@@ -36,7 +36,7 @@ _SLICE = 100.0  # milliseconds
 _DYING = 2.0  # seconds to wait for a killed program; one blocked in the kernel may never exit
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
-_at_work: set[int] = set()  # process ids of programs that were started and not yet waited for
+_running: set[int] = set()  # process ids of programs that were started and not yet waited for
 
 # Set once by a child that is about to join another user namespace: see netinit.kernel.open_pod.
 _sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
@@ -135,7 +135,7 @@ def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], 
         for descriptor in opened:
             posix.close(descriptor)
         raise
-    _at_work.add(pid)
+    _running.add(pid)
     tie(opened[2], pid)
     posix.close(opened[2])
     return Running(program=program, pid=pid, output=opened[0], errors=opened[1], leash=opened[3], deadline=0, seconds=0.0)
@@ -155,7 +155,7 @@ def finish(running: Running) -> Finished:
     late = status is None
     if status is None:
         status = end(running.pid)
-    _at_work.discard(running.pid)
+    _running.discard(running.pid)
     posix.close(running.leash)
     output = _read(running.output, "surrogateescape")
     errors = _read(running.errors, "replace").strip()
@@ -179,7 +179,7 @@ def run_all(
 
 def end_all() -> None:
     """Kill all running programs, from a signal handler; `finish` reports them."""
-    for pid in _at_work:
+    for pid in _running:
         posix.kill(pid, _SIGKILL)
 
 
@@ -191,7 +191,7 @@ class Signals:
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
-        self.heard = 0  # the last signal not yet taken
+        self.pending = 0  # the last signal not yet taken
         self.patient = False
         self._lasting = lasting
         self._child = 0
@@ -203,22 +203,22 @@ class Signals:
             try:
                 before = _signal.getsignal(number)
                 if before not in (_signal.SIG_IGN, None):  # None: the handler cannot be restored
-                    _signal.signal(number, self._hear)
+                    _signal.signal(number, self._on_signal)
                     self._handlers[number] = before
             except ValueError:
                 return
 
     def take(self) -> int:
         """Return the last signal and clear it; 0: none."""
-        heard, self.heard = self.heard, 0
-        return heard
+        pending, self.pending = self.pending, 0
+        return pending
 
     def pass_on(self, child: int) -> None:
         """Send signals to this child from now on, also one already received; 0: to none."""
         self._child = child
         try:
-            if child and self.heard:
-                posix.kill(child, self.heard)
+            if child and self.pending:
+                posix.kill(child, self.pending)
         except OSError:  # it has exited, or belongs to another user and KILL is missing: then it completes its work
             return
 
@@ -229,14 +229,14 @@ class Signals:
                 _signal.signal(number, handler)
             self._handlers = {}
 
-    def hand_back(self) -> None:
+    def restore_and_resend(self) -> None:
         """Restore the previous handlers and resend the last deferred signal."""
         self.stop()
-        if heard := self.take():
-            posix.kill(posix.getpid(), heard)
+        if pending := self.take():
+            posix.kill(posix.getpid(), pending)
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        self.heard = number
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self.pending = number
         if self._child:
             self.pass_on(self._child)
         elif not self.patient:

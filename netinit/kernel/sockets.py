@@ -1,4 +1,4 @@
-"""Listening sockets, socket options for transparent proxying, and sockets of another user, whom a child may become."""
+"""Listening sockets, socket options for transparent proxying, and sockets of another user, which a child may become."""
 
 from __future__ import annotations
 

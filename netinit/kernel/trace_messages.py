@@ -79,7 +79,7 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PacketStart:
     """A packet whose trace starts: its sender if a socket sends it, its mark and device index."""
 
     headers: Headers
@@ -90,7 +90,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class RuleEvent:
     """A rule of nf_tables that a packet reached (by handle), or with `policy` the end of a base chain.
 
     `headers` are reported once for each base chain. `code`: the verdict (linux/netfilter.h, nf_tables.h).
@@ -109,7 +109,7 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class MetOlder:
+class LegacyRuleEvent:
     """A rule of legacy iptables that a packet reached, by its number from 1; after the last rule, the chain's end."""
 
     headers: Headers
@@ -119,7 +119,7 @@ class MetOlder:
     number: int
 
 
-Event = Begun | Met | MetOlder
+Event = PacketStart | RuleEvent | LegacyRuleEvent
 Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers (from 1) by handle
 
 
@@ -163,7 +163,7 @@ class Tracer:
         traces = list(self._drain(self._traces))
         reports = list(self._drain(self._reports))  # afterwards: the start of a packet is reported before its first rule
         found: list[Event] = [event for kind, body in reports if kind == NFULNL_MSG_PACKET and (event := _read_report(body))]
-        found.sort(key=lambda event: not isinstance(event, Begun))
+        found.sort(key=lambda event: not isinstance(event, PacketStart))
         return found + [_read_trace(body) for kind, body in traces if kind == NFT_MSG_TRACE]
 
     def _open(self, opened: contextlib.ExitStack) -> None:
@@ -215,10 +215,10 @@ class Tracer:
             else:
                 return
 
-    def _drain(self, held: EventSocket) -> Iterator[tuple[int, bytes]]:
+    def _drain(self, sock: EventSocket) -> Iterator[tuple[int, bytes]]:
         while True:
             try:
-                yield from held.hear(socket.MSG_DONTWAIT)
+                yield from sock.receive(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -250,14 +250,14 @@ def list_handles() -> Handles:
     return found
 
 
-def _bind(held: EventSocket, group: int) -> None:
+def _bind(sock: EventSocket, group: int) -> None:
     """Bind the socket to an NFLOG group that reports each packet's first bytes at once. Raises OSError: EBUSY if taken."""
     mode = attribute(NFULA_CFG_MODE, pack(">IBB", MAX_PACKET_BYTES, COPY_PACKET, 0)) + attribute(NFULA_CFG_QTHRESH, pack(">I", 1))
     for attributes in (attribute(NFULA_CFG_CMD, bytes((BIND,))), mode):
-        held.request(NFULNL_MSG_CONFIG, 0, pack(">BBH", 0, 0, group) + attributes)
+        sock.request(NFULNL_MSG_CONFIG, 0, pack(">BBH", 0, 0, group) + attributes)
 
 
-def _read_report(body: bytes) -> Begun | MetOlder | None:
+def _read_report(body: bytes) -> PacketStart | LegacyRuleEvent | None:
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     payload = attributes.get(NFULA_PAYLOAD, b"")
     if not payload:
@@ -270,26 +270,26 @@ def _read_report(body: bytes) -> Begun | MetOlder | None:
     if not prefix.startswith(_OLDER):
         uid, gid = [big(attributes[kind]) if kind in attributes else None for kind in (NFULA_UID, NFULA_GID)]
         device = big(attributes.get(NFULA_IFINDEX_INDEV)) or big(attributes.get(NFULA_IFINDEX_OUTDEV))
-        return Begun(headers, uid, gid, big(attributes.get(NFULA_MARK)), device)
+        return PacketStart(headers, uid, gid, big(attributes.get(NFULA_MARK)), device)
     table, _, rest = prefix.removeprefix(_OLDER).partition(":")
     chain, _, number = rest.strip().rpartition(":")
     hook = attributes.get(NFULA_PACKET_HDR, b"\0\0\xff\0")[2]
     if hook >= len(HOOKS) or not number.isdecimal():
         return None
-    return MetOlder(headers, HOOKS[hook], table, chain.rpartition(":")[0], int(number))
+    return LegacyRuleEvent(headers, HOOKS[hook], table, chain.rpartition(":")[0], int(number))
 
 
-def _read_trace(body: bytes) -> Met:
+def _read_trace(body: bytes) -> RuleEvent:
     attributes = read_attributes(body, netlink.NETFILTER_SIZE)
     verdict = read_attributes(attributes.get(NFTA_TRACE_VERDICT, b""), 0)
     event = big(attributes.get(NFTA_TRACE_TYPE))
-    said = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
+    verdict_code = int.from_bytes(verdict.get(NFTA_VERDICT_CODE, b"\xff\xff\xff\xff"), "big", signed=True)
     headers = [attributes.get(kind, b"") for kind in (NFTA_TRACE_NETWORK_HEADER, NFTA_TRACE_TRANSPORT_HEADER)]
-    return Met(
+    return RuleEvent(
         packet=big(attributes.get(NFTA_TRACE_ID)), family=body[0], table=read_name(attributes.get(NFTA_TRACE_TABLE, b"")),
         chain=read_name(attributes.get(NFTA_TRACE_CHAIN, b"")), policy=event == POLICY,
         handle=big(attributes.get(NFTA_TRACE_RULE_HANDLE)) if event == RULE else 0,
-        code=big(attributes.get(NFTA_TRACE_POLICY)) if event == POLICY else said,
+        code=big(attributes.get(NFTA_TRACE_POLICY)) if event == POLICY else verdict_code,
         target=read_name(verdict.get(NFTA_VERDICT_CHAIN, b"")), headers=read_headers(*headers),
         out_device=big(attributes.get(NFTA_TRACE_OIF)),
     )  # fmt: skip
@@ -359,5 +359,5 @@ def _restore_logger(logger: str) -> None:
 
 def _unavailable(what: str, error: OSError) -> BackendUnavailableError:
     return BackendUnavailableError(
-        f"{what} cannot be had: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
+        f"{what} cannot be opened: {error.strerror}; tracing needs NET_ADMIN and a kernel with nf_tables, nft_log and nfnetlink_log"
     )

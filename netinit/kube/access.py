@@ -71,7 +71,7 @@ def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str
         return of_kubeconfig(own, context)
     raise ConfigError(
         f"there is no cluster to ask: no kubeconfig is named (--kubeconfig, KUBECONFIG), {own} does not exist, "
-        f"and this is no pod ({_HOST} is not set)"
+        f"and this is not a pod ({_HOST} is not set)"
     )
 
 
@@ -122,7 +122,7 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
     except (UnicodeDecodeError, ParseError) as error:
         raise ConfigError(f"{what} is not YAML: {error}") from error
     if len(data) > _MAX_BYTES or not isinstance(tree, dict):
-        raise ConfigError(f"{what} is no kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
+        raise ConfigError(f"{what} is not a kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
     name = context or string(tree.get("current-context"))
     if not name:
         raise ConfigError(f"{what} has no current-context; name one with --context")
@@ -224,8 +224,8 @@ def ask_program(program: Tree) -> str:
         raise ClusterError(f"{what} did not give credentials: {error}") from error
     token = string(status.get("token"))
     if not token:
-        said = done.stderr.decode(errors="replace").strip()
-        raise ClusterError(f"{what} gave no token (exit code {done.returncode}): {quote(said)}")
+        errors = done.stderr.decode(errors="replace").strip()
+        raise ClusterError(f"{what} gave no token (exit code {done.returncode}): {quote(errors)}")
     return token
 
 

@@ -259,7 +259,7 @@ def _tree(path: str, data: bytes) -> Tree:
     except (ValueError, RecursionError) as error:
         raise ClusterError(f"the API's answer to {path} is not JSON: {error}") from error
     if not isinstance(tree, dict):
-        raise ClusterError(f"the API's answer to {path} is no object")
+        raise ClusterError(f"the API's answer to {path} is not an object")
     return tree
 
 
@@ -283,8 +283,8 @@ def _refusal(method: str, path: str, status: int, data: bytes) -> ClusterError:
     except ClusterError:
         tree = {}
     reason = string(tree.get("reason"))
-    said = string(tree.get("message")) or data[:200].decode(errors="replace")
-    return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(said, 400))}", status=status, reason=reason)
+    message = string(tree.get("message")) or data[:200].decode(errors="replace")
+    return ClusterError(f"the API refuses {method} {path}: {status} {escape(shorten(message, 400))}", status=status, reason=reason)
 
 
 # ---- caches

@@ -58,7 +58,7 @@ class Agent:
             answer = encode_error(error, request.version)
             self._note(request, error)
         except Exception as error:  # noqa: BLE001 - the pod waits, and the log says why
-            answer = encode_error(CniError("internal error; the agent's log says more", CniCode.LATER), request.version)
+            answer = encode_error(CniError("internal error; the agent's log has details", CniCode.LATER), request.version)
             self._note(request, error)
         finally:
             self.metrics.in_flight.dec()
@@ -170,12 +170,12 @@ class Agent:
         """Handle GC: forget containers that the runtime no longer has."""
         valid = request.configuration.get("cni.dev/valid-attachments", request.configuration.get("cni.dev/attachments"))
         if not isinstance(valid, list):
-            raise CniError("GC: cni.dev/valid-attachments is no list", CniCode.CONFIGURATION)
+            raise CniError("GC: cni.dev/valid-attachments is not a list", CniCode.CONFIGURATION)
         known = {(string(mapping(one).get("containerID")), string(mapping(one).get("ifname"))) for one in sequence(valid)}
         gone = [one for one in self.attachments if (one.container, one.interface) not in known]
         for one in gone:
             self.attachments.drop(one.container, one.interface)
-        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} are there")
+        self.log.event("info", f"GC: forgot {len(gone)} containers, {len(known)} remain")
         return OK
 
 

@@ -132,7 +132,7 @@ async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callab
             patch = [{"op": "test", "path": "/spec/taints", "value": taints}, {"op": "replace", "path": "/spec/taints", "value": kept}]
             try:
                 await client.patch(api.NODES, settings.node, patch, kind=api.JSON_PATCH)
-                log.event("info", f"the taint {settings.taint} was taken off the node")
+                log.event("info", f"the taint {settings.taint} was removed from the node")
             except ClusterError as error:
                 if error.status not in (api.CONFLICT, 422):  # the taints were changed meanwhile: retry
                     raise
@@ -190,7 +190,7 @@ def _read_webhooks(tree: Tree) -> tuple[Webhook, ...]:
 
 
 class OutsideNamespaces:
-    """Writes the list to `path` when it changes. Until everything has been listed once, what was there stays."""
+    """Writes the list to `path` when it changes. Until everything has been listed once, the old file stays."""
 
     def __init__(self, path: Path, client: Client, pod_cache: PodCache, log: EventLog) -> None:
         self._path = path

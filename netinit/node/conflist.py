@@ -105,7 +105,7 @@ def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"it is not JSON: {error}") from None
     if not isinstance(tree, dict):
-        raise ConfigError("it is no object of JSON")
+        raise ConfigError("it is not a JSON object")
     version = tree.get("cniVersion")
     if version not in VERSIONS:
         raise ConfigError(f"its cniVersion is {quote(str(version))}; netinit's plugin has {', '.join(VERSIONS)}")

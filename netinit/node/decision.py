@@ -10,7 +10,7 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
-from netinit.inject.pod_options import VARIABLES, complain, make_cni_options
+from netinit.inject.pod_options import VARIABLES, find_invalid_annotations, make_cni_options
 from netinit.inject.webhooks import INJECT
 from netinit.node.protocol import CniCode
 from netinit.options import Options, offline
@@ -132,7 +132,7 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
     if STATUS not in pod.annotations:
         return NodeDecision(reason=f"it has no annotation {STATUS}: it was not injected")
     annotations = pod.annotations
-    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {said}" for key, said in complain(annotations)]
+    wrong = [f"annotation {key}: {shorten(annotations[key])!r}: {problem}" for key, problem in find_invalid_annotations(annotations)]
     if wrong:
         raise CniError("\n".join(wrong), CniCode.BAD_POD)
     try:

@@ -84,18 +84,18 @@ class Installer:
         path = self._path()
         found = {"executable": "", "entry": ""}
         if not self._same_executable():
-            found["executable"] = f"{self.target} is not there, or another"
+            found["executable"] = f"{self.target} is missing, or another"
         elif not self.settings_file.exists():
-            found["executable"] = f"{self.settings_file} is not there"
+            found["executable"] = f"{self.settings_file} is missing"
         try:
             if self.own is not None:
-                found["entry"] = "" if self.own.exists() else f"{self.own} is not there"
+                found["entry"] = "" if self.own.exists() else f"{self.own} is missing"
             elif path is None:
                 found["entry"] = f"{self.conf_folder} has no network yet"
             elif path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):
                 found["entry"] = f"{path} has no entry of netinit"
             elif not conflist.is_last(_read(path)):
-                found["entry"] = f"in {path} another plugin stands behind netinit's"
+                found["entry"] = f"in {path} another plugin comes after netinit's"
         except ConfigError as error:
             found["entry"] = f"{path}: {error}"
         return found
@@ -221,7 +221,7 @@ def _act(path: Path, action: Callable[..., Answer], *more: Any, **how: Any) -> A
         return action(path, *more, **how)
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
-        raise ConfigError(f"{quote(str(path))} cannot be written: {remedy}; what was there stays") from error
+        raise ConfigError(f"{quote(str(path))} cannot be written: {remedy}; the old file stays") from error
 
 
 def replace_file(

@@ -58,10 +58,10 @@ class Job:
             uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
             job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ParseError(f"this is no job: {error}") from None
+            raise ParseError(f"this is not a job: {error}") from None
         texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values(), *uids.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
-            raise ParseError("this is no job: a field has another type than it should")
+            raise ParseError("this is not a job: a field has the wrong type")
         return job
 
     def options(self, netns: str) -> Options:
@@ -95,9 +95,9 @@ class JobResult:
         """Return a process's answer if it is a result; a pod may have taken over the child. Raises ParseError."""
         usual = JobResult()
         if not isinstance(answer, JobResult) or any(type(getattr(answer, one)) is not type(getattr(usual, one)) for one in _FIELDS):
-            raise ParseError("this is no result")
+            raise ParseError("this is not a result")
         if not all(isinstance(text, str) for text in (*answer.differences, *answer.warnings)):
-            raise ParseError("this is no result: a difference or warning is no text")
+            raise ParseError("this is not a result: a difference or warning is not a text")
         return answer
 
 

@@ -25,16 +25,16 @@ class NodeMetrics:
         )
         self.in_flight = Gauge("netinit_node_requests_in_flight", "Requests being answered.", **own)
         self.pods = Gauge("netinit_node_pods", "Pods of the last sweep by what was found.", ["state"], **own)
-        self.probes = Gauge("netinit_node_host_probes", "Addresses of ambient pods by what becomes of probes.", ["state"], **own)
+        self.probes = Gauge("netinit_node_host_probes", "Addresses of ambient pods by the state of their probes.", ["state"], **own)
         self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
         self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)
         self.watched = Gauge("netinit_node_watched_pods", "Pods whose changes wake the agent.", **own)
-        self.looks = Counter("netinit_node_looks_total", "Looks at a pod because something in it has changed.", **own)
-        self.connection_looks = Counter("netinit_node_connection_looks_total", "Looks at the open connections of a pod.", **own)
-        self.bypassing = Counter("netinit_node_bypassing_total", "Looks that found open connections past the proxy.", **own)
-        self.dropped = Counter("netinit_node_notifications_dropped_total", "Sockets without room for all that changed.", **own)
+        self.looks = Counter("netinit_node_looks_total", "Checks of a pod because something in it has changed.", **own)
+        self.connection_looks = Counter("netinit_node_connection_looks_total", "Checks of the open connections of a pod.", **own)
+        self.bypassing = Counter("netinit_node_bypassing_total", "Checks that found open connections that bypass the proxy.", **own)
+        self.dropped = Counter("netinit_node_notifications_dropped_total", "Sockets whose buffer overflowed.", **own)
         self.noticed = Histogram("netinit_node_drift_seconds", "From a change to its report and repair.", buckets=_BUCKETS, **own)
-        self.api_error = Gauge("netinit_node_api_error", "1 while the API cannot be asked.", **own)
+        self.api_error = Gauge("netinit_node_api_error", "1 while the API is unreachable.", **own)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -50,7 +50,7 @@ _WORKERS, _WORKERS_OF_NOISY = 3, 1
 _SECONDS = 10.0  # for a subscription
 _TIDY = 2.0  # seconds between two checks for deleted namespaces
 
-Look = Callable[[NodePod, str], Awaitable[bool]]
+CheckPod = Callable[[NodePod, str], Awaitable[bool]]
 
 
 class PodCache(Cache):
@@ -101,7 +101,7 @@ class _Watched:
     sockets: list[socket.socket] = field(default_factory=list)
     pause: float = _LEAST
     ended: float = 0.0  # end of the last check
-    heard: float = 0.0  # the first notification after the last check; 0 if there is none
+    notified: float = 0.0  # the first notification after the last check; 0 if there is none
     looking: bool = False
 
 
@@ -129,7 +129,7 @@ class PodWatcher:
         if not uid or identity is None or (known and known.identity == identity):
             return
         if known is None and len(self._watched) >= MAX_WATCHED:
-            self.log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: sweeps alone look at it", pod=uid)
+            self.log.event("warn", f"{MAX_WATCHED} pods are watched, and no more: only sweeps check it", pod=uid)
             return
         if known:
             self._drop(known)
@@ -142,19 +142,19 @@ class PodWatcher:
             if one.identity == identity or one.path == path:
                 self._drop(one)
 
-    async def run(self, look: Look, is_busy: Callable[[str], bool]) -> None:
-        """Check pods that change, until cancelled. `look` compares, reports and repairs, and returns whether there was drift."""
+    async def run(self, check: CheckPod, is_busy: Callable[[str], bool]) -> None:
+        """Check pods that change, until cancelled. `check` compares, reports and repairs, and returns whether there was drift."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue, number in ((self._quiet, 1 if self.connections else _WORKERS), (self._noisy, _WORKERS_OF_NOISY)):
                     for _ in range(number):
-                        tasks.create_task(self._work(queue, look, is_busy))
-                tasks.create_task(self._tidy())
+                        tasks.create_task(self._work(queue, check, is_busy))
+                tasks.create_task(self._drop_deleted())
         finally:
             for one in list(self._watched.values()):  # the next sweep, or the next run, watches them again
                 self._drop(one)
 
-    async def _tidy(self) -> None:
+    async def _drop_deleted(self) -> None:
         while True:
             uids = {pod.uid for pod in self.pod_cache if not pod.ended}
             for one in list(self._watched.values()):
@@ -162,7 +162,7 @@ class PodWatcher:
                     self._drop(one)
             await asyncio.sleep(_TIDY)
 
-    async def _work(self, queue: asyncio.Queue[_Watched], look: Look, is_busy: Callable[[str], bool]) -> None:
+    async def _work(self, queue: asyncio.Queue[_Watched], check: CheckPod, is_busy: Callable[[str], bool]) -> None:
         while True:
             watched = await queue.get()
             if self._watched.get(watched.uid) is not watched:
@@ -171,33 +171,33 @@ class PodWatcher:
                 self._schedule(watched, _LEAST)
                 continue
             started = asyncio.get_running_loop().time()
-            await self._answer(watched, look)
+            await self._answer(watched, check)
             if self.connections:
                 await asyncio.sleep(_REST * (asyncio.get_running_loop().time() - started))
 
-    async def _answer(self, watched: _Watched, look: Look) -> None:
+    async def _answer(self, watched: _Watched, check: CheckPod) -> None:
         """Run one check, which starts after all notifications so far; schedule another if more arrive meanwhile."""
         now = asyncio.get_running_loop().time
         started, watched.looking = now(), True
         try:
             await self._arm(watched)
-            heard, watched.heard = watched.heard or started, 0.0
+            notified, watched.notified = watched.notified or started, 0.0
             pod = next((pod for pod in self.pod_cache if pod.uid == watched.uid), None)
             if pod is None:
                 self._drop(watched)
                 return
             (self.metrics.connection_looks if self.connections else self.metrics.looks).inc()
-            if await look(pod, watched.path):
-                self.metrics.noticed.observe(now() - heard)
+            if await check(pod, watched.path):
+                self.metrics.noticed.observe(now() - notified)
         except (NetinitError, OSError) as error:
             self._drop(watched)
             if identify(watched.path) == watched.identity:  # otherwise the pod was deleted meanwhile
-                self.log.event("warn", f"a pod cannot be watched, sweeps alone look at it: {error}", pod=watched.uid)
+                self.log.event("warn", f"a pod cannot be watched, only sweeps check it: {error}", pod=watched.uid)
         finally:
             watched.looking, watched.ended = False, now()
             if watched.pause > _NOISY:
                 watched.pause = max(watched.pause, min(_MAX_PAUSE, (watched.ended - started) * _REST))
-        if watched.heard:
+        if watched.notified:
             watched.pause = min(_MAX_PAUSE, 2 * watched.pause)
             self._schedule(watched, watched.pause)
 
@@ -227,7 +227,7 @@ class PodWatcher:
         """Schedule a check after a change, and ignore notifications until then."""
         now = asyncio.get_running_loop().time()
         self._disarm(watched)
-        watched.heard = now
+        watched.notified = now
         if watched.looking:
             return
         is_quiet = now >= watched.ended + max(_QUIET, 4 * watched.pause)

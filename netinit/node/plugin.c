@@ -8,9 +8,9 @@
  * - STATUS always succeeds. The runtime reports an error as a network that is not ready, and then no pod starts on the node, the agent's
  *   own included.
  * - Pods that the agent would not capture start without it: the agent's own, those of excluded namespaces, and, where it does not answer,
- *   those of namespaces that it last knew to be outside of the mesh (netinit/node/outside_namespaces.py).
+ *   those of namespaces that it last knew to be outside of the mesh (netinit/node/background_tasks.py).
  *
- * What it must know stands in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
+ * What it must know is in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
  * the configuration on stdin, which is JSON, it needs two members: cniVersion, and prevResult to print when a pod starts without the
  * agent. They are cut out as text; the agent parses the JSON.
  *
@@ -157,7 +157,7 @@ static bool read_configuration(const char *bytes, size_t length, struct configur
     return false;
 }
 
-/* ---- what is said */
+/* ---- output */
 
 static bool write_all(int descriptor, const char *bytes, size_t length)
 {
@@ -356,7 +356,7 @@ static bool is_label(struct slice text)
     return text.length && text.length <= MOST_LABEL;
 }
 
-/* Whether the pod's namespace is in the agent's list of those outside of the mesh. A list counts only if none but the user that runs this
+/* Whether the pod's namespace is in the agent's list of those outside of the mesh. A list counts only if no user but the one that runs this
  * (root) can write it, and if every line of it is a name. */
 static bool is_outside(struct slice list)
 {
@@ -499,7 +499,7 @@ static bool take_count(struct reader *in, size_t *found, char behind)
     return true;
 }
 
-/* The variables that the agent is told; 0 where they are too long. */
+/* The variables that are sent to the agent; 0 where they are too long. */
 static size_t gather_variables(char *to, size_t most)
 {
     size_t length = 0;
@@ -543,7 +543,7 @@ static int ask(struct slice path, const char *input, size_t length, int64_t dead
 
     if (agent < 0 || left <= 0)
         return -1;
-    /* O_NONBLOCK: a FIFO in its place must hold up nobody. Where it is gone the agent gets none, and says so. */
+    /* O_NONBLOCK: a FIFO in its place must not block. If it is gone the agent gets none, and reports it. */
     int namespace = netns && *netns ? open(netns, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
     if (!send_all(agent, head, write_head(head, count, length, (size_t)left), namespace, deadline) ||
         !send_all(agent, variables, count, -1, deadline) || !send_all(agent, input, length, -1, deadline))

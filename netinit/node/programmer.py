@@ -7,7 +7,7 @@ user namespace, which halves the cost of a pod's start. A fixed number run at a 
 those that maintain them. A job that times out gets SIGTERM, so that it rolls back, then SIGKILL. The result is returned in
 a memory file under the job's number.
 
-What the last look at a pod decided is kept here and handed to the child of the next one, which decides anew only where
+What the last check of a pod decided is kept here and passed to the child of the next one, which decides again only where
 something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
 is held here.
 
@@ -162,7 +162,7 @@ class Programmer:
         if accepted.stopped:
             del self.running[child]
             child.end()
-            self._answer(accepted, JobResult(error="it was not done in time and was killed", late=True))
+            self._answer(accepted, JobResult(error="it did not finish in time and was killed", late=True))
             return
         accepted.stopped = True
         accepted.due = time.monotonic() + _GRACE
@@ -201,7 +201,7 @@ def _work(job: Job, namespace: int, known: str) -> JobResult:
 def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResult:
     """Run the job in the namespace at this path; a subscription sends its sockets through `channel`.
 
-    `known`: the judgement of the last look at the pod; empty if there is none.
+    `known`: the judgement of the last check of the pod; empty if there is none.
     """
     if job.kind in jobs.OF_THE_NODE:
         return _work_on_node(job)
@@ -211,8 +211,8 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         options = job.options(netns)
         if job.kind in (jobs.APPLY, jobs.REMOVE):
             done = child_jobs.program(options)
-            said = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
-            return JobResult(backend=done.backend, changed=done.changed, warnings=said)
+            messages = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
+            return JobResult(backend=done.backend, changed=done.changed, warnings=messages)
         if job.kind == jobs.VERIFY:
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
             found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])

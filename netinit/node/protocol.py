@@ -62,7 +62,7 @@ def parse_head(line: bytes) -> tuple[int, int, int]:
     """Parse the first line: the lengths of variables and input, and the timeout in milliseconds. Raises CniError."""
     words = line[len(GREETING) :].split(b" ")
     if not line.startswith(GREETING) or len(words) != 3 or not all(word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
-        raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
+        raise CniError("this is not a request of netinit's plugin", CniCode.DECODING)
     variables, given, milliseconds = map(int, words)
     if variables > _MAX_VARIABLES or given > _MAX_INPUT:
         raise CniError("the request is too long", CniCode.CONFIGURATION)
@@ -115,12 +115,12 @@ def _read_configuration(given: bytes) -> Tree:
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         raise CniError("the configuration on stdin is not JSON", CniCode.DECODING) from None
     if not isinstance(tree, dict):
-        raise CniError("the configuration on stdin is no object", CniCode.DECODING)
+        raise CniError("the configuration on stdin is not an object", CniCode.DECODING)
     name = tree.get("name")
     if not isinstance(name, str) or not _ID.match(name):
-        raise CniError("the configuration has no name, or one with characters beside letters, digits, _ . -", CniCode.CONFIGURATION)
+        raise CniError("the configuration has no name, or one with other characters than letters, digits, _.-", CniCode.CONFIGURATION)
     if not isinstance(tree.get("prevResult", {}), dict):
-        raise CniError("prevResult is no object", CniCode.DECODING)
+        raise CniError("prevResult is not an object", CniCode.DECODING)
     return tree
 
 
@@ -140,9 +140,9 @@ def _check_pod(request: Request) -> None:
     if missing:
         raise CniError(f"{request.verb} needs {', '.join(missing)}, which the runtime did not set", CniCode.ENVIRONMENT)
     if not _ID.match(request.container):
-        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _ . -", CniCode.ENVIRONMENT)
+        raise CniError("CNI_CONTAINERID has other characters than letters, digits, _.-", CniCode.ENVIRONMENT)
     if not _INTERFACE.match(request.interface) or request.interface in (".", ".."):
-        raise CniError("CNI_IFNAME is no interface name: 1 to 15 characters, no blanks, slashes and colons", CniCode.ENVIRONMENT)
+        raise CniError("CNI_IFNAME is not an interface name: 1 to 15 characters, no blanks, slashes and colons", CniCode.ENVIRONMENT)
 
 
 def result(request: Request) -> Tree:

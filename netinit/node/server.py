@@ -29,7 +29,7 @@ from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
-from netinit.serving.event_log import EventLog, adopt_library_logs
+from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
 from netinit.serving.server_process import run_forever
 
@@ -62,7 +62,7 @@ class AgentServer:
 
     async def run(self) -> None:
         """Run the background tasks until the process is asked to stop."""
-        adopt_library_logs(self.log)
+        forward_library_logs(self.log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop_requested.set)
         self._programmer.start()
         readiness = "/".join(filter(None, ("/readyz", self.settings.instance)))
@@ -94,7 +94,7 @@ class AgentServer:
         for task in (*tasks, *ends):
             task.cancel()
         if not await plugin_server.close(_DRAIN):
-            self.log.event("error", f"requests were cut off: they were not done within {_DRAIN:.0f} s")
+            self.log.event("error", f"requests were cut off: they did not finish within {_DRAIN:.0f} s")
         if is_removed:
             remove_contents(self.folder)
 
@@ -138,7 +138,7 @@ class AgentServer:
                 self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
                 await self._listener.close(1.0)
             await asyncio.sleep(_STATUS_SECONDS)
-        self.log.event("error", f"the socket {self.settings.socket} was taken away; ending, to be started anew")
+        self.log.event("error", f"the socket {self.settings.socket} was removed; ending, to be restarted")
 
     # ---- how it is
 

@@ -46,8 +46,8 @@ class InstallSettings(DeclaredOptions):
         "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.")
     daemon_set: str = plain(
         "--daemonSetName", _TEXT, default="netinit-node", also=("DAEMONSET_NAME",),
-        help_text="This DaemonSet: its own pods are let through, and its deletion removes the plugin.")
-    socket: str = plain("--socket", PATH, default=SOCKET, help_text="The Unix socket that the plugin speaks to.")
+        help_text="This DaemonSet: its own pods are not programmed, and its deletion removes the plugin.")
+    socket: str = plain("--socket", PATH, default=SOCKET, help_text="The Unix socket that the plugin connects to.")
     timeout: int = plain(
         "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.")
     exclude_namespaces: tuple[str, ...] = plain(
@@ -70,11 +70,11 @@ class InstallSettings(DeclaredOptions):
 
     standalone: bool = plain(
         "--standalone", SWITCH, default=False,
-        help_text="Write a network of its own, --cniConfName, for Multus, in the place of an entry in the cluster's.")
+        help_text="Write a network of its own, --cniConfName, for Multus, instead of an entry in the cluster's.")
 
     def _check(self) -> list[str]:
         if self.standalone and not self.conf_name:
-            return ["--standalone: goes with --cniConfName, the file of the network"]
+            return ["--standalone: needs --cniConfName, the network's file"]
         return []
 
 
@@ -92,7 +92,7 @@ class AgentSettings(InstallSettings):
         help_text="Capture IPv6 in every pod that has an IPv6 address, unless the proxy's ISTIO_DUAL_STACK says otherwise.")
     ipv6: str = plain(
         "--ipv6", OF_IPV6, default=AUTO,
-        help_text="The --ipv6 of the pods' rules; a pod's annotation and its proxy's NETINIT_IPV6 go before it.")
+        help_text="The --ipv6 of the pods' rules; a pod's annotation and its proxy's NETINIT_IPV6 override it.")
     jobs: int = plain("--jobs", COUNT, default=0, help_text="Pods that are programmed at the same time; 0 is three for each core.")
     most_requests: int = plain(
         "--maxRequests", COUNT, default=512, help_text="Requests of the plugin at a time; further ones are asked to retry.")
@@ -112,24 +112,24 @@ class AgentSettings(InstallSettings):
     repair_label: str = plain(
         "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.")
     watch: bool = plain(
-        "--watch", SWITCH, default=True, help_text="Look at a pod whenever something that decides about packets changes in it.")
+        "--watch", SWITCH, default=True, help_text="Check a pod whenever something that affects packets changes in it.")
     watch_connections: bool = plain(
         "--watchConnections", SWITCH, default=False,
-        help_text="Also look at a pod's open connections when it opens one, and report those that bypass the proxy.")
-    sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node now and then.")
+        help_text="Also check a pod's open connections when it opens one, and report those that bypass the proxy.")
+    sweep: bool = plain("--sweep", SWITCH, default=True, help_text="Compare the rules of all pods of the node periodically.")
     sweep_interval: int = plain("--sweepInterval", DURATION, default=300 * SECOND, help_text="How often.")
     host_probes: str = plain(
         "--hostProbes", choice(NOTHING, REPORT, PROGRAM), default=REPORT,
         help_text="What happens if the node's rules for probes of ambient pods are missing: an event, or programmed too.")
     taint: str = plain(
         "--startupTaint", _TAINT, default="",
-        help_text="Take this taint off the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.")
+        help_text="Remove this taint from the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
     instance: str = plain(
         "--instance", _TEXT, default="",
         help_text="Answer readiness at /readyz/NAME only: two agents of an upgrade share the port, and each must answer for itself.",
     )
-    address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address alone.")
+    address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address only.")
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
     context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
     log_level: str = plain(

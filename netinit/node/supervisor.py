@@ -70,5 +70,5 @@ def run(settings: AgentSettings) -> int:
         while agent.poll() is None and time.monotonic() < end:
             programmer.serve(0.05)
         programmer.end()
-    log.event("info", "ended" if signals else "the process that answers is gone; ending, to be started anew")
+    log.event("info", "ended" if signals else "the process that answers has exited; ending, to be restarted")
     return 0 if signals else 1

@@ -22,7 +22,7 @@ from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.node_pods import Look, PodCache, PodWatcher
+from netinit.node.node_pods import CheckPod, PodCache, PodWatcher
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
@@ -158,14 +158,14 @@ class Sweeper(NodeCheck):
             await self.send_event("InterceptionBypassed", text, pod=pod)
         return False
 
-    async def watch(self, watcher: PodWatcher, look: Look) -> None:
+    async def watch(self, watcher: PodWatcher, check: CheckPod) -> None:
         """Check pods as they change, until cancelled; first those that were programmed before this agent started."""
         await self.pod_cache.wait()
         known = await self._find_namespaces(self.pod_cache)
         for pod in self.pod_cache:
             if pod.uid in known and self._options_of(pod):
                 watcher.add(pod.uid, known[pod.uid])
-        await watcher.run(look, self.is_busy)
+        await watcher.run(check, self.is_busy)
 
     async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
@@ -254,8 +254,8 @@ class Sweeper(NodeCheck):
         self._reported.pop(pod.uid, None)
         for warning in done.warnings:
             self.log.event("warn", warning, pod=pod.label)
-        said = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
-        await self.send_event("InterceptionRepaired", said, kind="Normal", pod=pod)
+        message = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
+        await self.send_event("InterceptionRepaired", message, kind="Normal", pod=pod)
 
     async def _change(self, pod: NodePod, repair: str) -> None:
         """Label or delete exactly the pod that was checked."""

@@ -109,7 +109,7 @@ class PluginServer:
                 data = await _read_exactly(peer, rest, variables + given)
             request = parse_request(data[:variables], data[variables:])
         except TimeoutError:
-            return encode_error(CniError("the request did not come in time", CniCode.IO))
+            return encode_error(CniError("the request did not arrive in time", CniCode.IO))
         except CniError as error:
             return encode_error(error)
         deadline = arrived + milliseconds * _MARGIN / 1000
@@ -118,7 +118,7 @@ class PluginServer:
     def _check_peer(self, peer: socket.socket) -> None:
         _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if user != self._user:
-            raise CniError(f"requests are taken of user {self._user} alone", CniCode.ENVIRONMENT)
+            raise CniError(f"only requests from user {self._user} are accepted", CniCode.ENVIRONMENT)
         if len(self.conversations) > self._most:
             raise CniError(f"{self._most} requests are being answered already; try again", CniCode.LATER)
 
@@ -136,7 +136,7 @@ async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple
     data = b""
     while b"\n" not in data:
         if len(data) >= MAX_HEAD_BYTES or not GREETING.startswith(data[: len(GREETING)]):
-            raise CniError("this is no request of netinit's plugin", CniCode.DECODING)
+            raise CniError("this is not a request of netinit's plugin", CniCode.DECODING)
         await wait_readable(peer)
         with contextlib.suppress(BlockingIOError):
             part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)

@@ -112,9 +112,9 @@ class Options(Interception):
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
         "--network-namespace --netns", kinds.PATH, topic=NAMESPACE, default="", also=("NETINIT_NETNS",),
-        help_text="The network namespace that is meant: a path, or a name under /run/netns.")
+        help_text="The network namespace: a path, or a name under /run/netns.")
     # 0: this process
-    pid: int = ours("--pid", kinds.PID, topic=NAMESPACE, default=0, help_text="The network namespace of this process is meant.")
+    pid: int = ours("--pid", kinds.PID, topic=NAMESPACE, default=0, help_text="The network namespace of this process.")
     host_network: bool = ours(
         "--host-network", kinds.SWITCH, topic=NAMESPACE, default=False,
         help_text="Allow changes to the machine's own network namespace, which are refused otherwise.")
@@ -142,7 +142,7 @@ class Options(Interception):
         "--native-nftables", kinds.SWITCH, default=False, help_text="Program nft tables instead of iptables.")
     force_iptables_binary: str = istio(
         "--force-iptables-binary", kinds.choice(*sorted(VARIANTS), ""), default="",
-        help_text="Use this variant of iptables, whatever is found.")
+        help_text="Use this variant of iptables.")
     log_output_level: str = istio(
         "--log_output_level", kinds.LOG_LEVELS, topic=LOGGING, default="default:info", help_text="What is logged, in Istio's syntax.",
     )
@@ -163,7 +163,7 @@ class Options(Interception):
         "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.")
     retries: int = ours(
         "--retries", kinds.COUNT, default=0,
-        help_text="How often a run begins anew where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
+        help_text="How often a run starts over where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
         " --lock-timeout in all.")
     # nanoseconds
     retry_delay: int = ours("--retry-delay", kinds.DURATION, default=2 * 10**9, needs="retries",
@@ -174,11 +174,11 @@ class Options(Interception):
         " reported.")
     require_capture: bool = ours(
         "--require-capture", kinds.SWITCH, default=False, annotated=True,
-        help_text="Fail where foreign rules, routes or programs take packets away that the rules should capture, or may; without it"
+        help_text="Fail where foreign rules, routes or programs divert packets that the rules should capture, or may; without it"
         " they are a warning. The rules stay.")
     config: str = ours(
         "--config", kinds.PATH, default="",
-        help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables go before it.")
+        help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables override it.")
     debug: bool = ours("--debug", kinds.SWITCH, topic=LOGGING, default=False, help_text="Print Python's traceback with an error.")
 
     @classmethod
@@ -255,7 +255,7 @@ class Options(Interception):
             servers = tuple(facts.read_servers())
         elif captures_all_dns and DOCKER_RESOLVER in facts.read_servers():
             warnings.append(
-                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule stands first, so that"
+                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule comes first, so that"
                 " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
             )
         follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in families
@@ -314,11 +314,11 @@ class SettledOptions(Options):
         remedy = "use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
         what = "as with Istio's nft rules, TCP over it is refused unless the proxy listens on IPv6"
         if self.traits.refuses_ipv6:
-            what = "what comes in over it is refused, and outbound TCP goes past the proxy and mTLS"
+            what = "inbound traffic over it is refused, and outbound TCP bypasses the proxy and mTLS"
         elif self.ipv6 == OFF:
-            what = "TCP over it goes past the proxy and mTLS"
+            what = "TCP over it bypasses the proxy and mTLS"
         elif self.inbound_mode == TPROXY and self.inbound_ports:
-            what = "inbound TCP over it goes past the proxy and mTLS in TPROXY mode, outbound TCP is refused"
+            what = "inbound TCP over it bypasses the proxy and mTLS in TPROXY mode, outbound TCP is refused"
         return (*self.machine_warnings, f"{has}: {what}; {remedy}")
 
     @classmethod
@@ -364,7 +364,7 @@ def write_record(options: Interception) -> str:
 
 
 def read_record(text: str) -> Interception | None:
-    """Return the options that `write_record` wrote into a comment, which anybody in the pod can change; None for any other."""
+    """Return the options that `write_record` wrote into a comment, which any process of the pod can change; None for any other."""
     if len(text) > MAX_RECORD:
         return None
     variables, found, arguments = f" {text} ".partition(f" {RECORDED_PROGRAM} ")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from netinit.options.kinds import Text
 
-    Spelled = tuple[Flag, str, str | None]  # as written, with the value in the same word
+    FlagWord = tuple[Flag, str, str | None]  # as written, with the value in the same word
 else:
 
     def dataclass_transform(**_: object):  # noqa: ANN201 - a stand-in that type checkers never see
@@ -143,7 +143,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
     @classmethod
     def from_argv(cls, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Self:
         """Options from a command line without the program's name, and an environment. Raises OptionError with every problem."""
-        taken = take_flags(arguments, cls.flags)
+        taken = extract_flags(arguments, cls.flags)
         return cls.from_texts(taken.texts, environ or {}, taken.problems + describe_strays(taken.rest))
 
     def replace(self, **changes: Any) -> Self:
@@ -237,7 +237,7 @@ def _read_value(flag: Flag, value: Any) -> Any:
     return read
 
 
-class Taken(Record):
+class ParsedFlags(Record):
     """The parts of a command line: `texts` by field as (text, flag as written), and the rest."""
 
     texts: dict[str, tuple[Text, str]]
@@ -247,14 +247,14 @@ class Taken(Record):
 
 def parse_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> dict[str, tuple[Text, str]]:
     """The flags: field -> (text, flag as written). Raises OptionError with every missing value, unknown flag and stray word."""
-    taken = take_flags(arguments, flags)
+    taken = extract_flags(arguments, flags)
     problems = taken.problems + describe_strays(taken.rest)
     if problems:
         raise OptionError(*problems)
     return taken.texts
 
 
-def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
+def extract_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> ParsedFlags:
     """Extract these flags from a command line that may contain other words."""
     spellings = {name: flag for flag in flags for name in flag.names.split()}
     texts: dict[str, tuple[Text, str]] = {}
@@ -266,10 +266,10 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
         if word == "--":
             rest += [word, *reversed(waiting)]
             break
-        spelled = _split_word(word, spellings) if is_flag(word) else ()
-        if not spelled:
+        parts = _split_word(word, spellings) if is_flag(word) else ()
+        if not parts:
             rest.append(word)
-        for flag, name, given in spelled:
+        for flag, name, given in parts:
             if given is not None:
                 _keep(texts, flag, given, name)
             elif flag.kind is SWITCH:
@@ -281,7 +281,7 @@ def take_flags(arguments: Sequence[str], flags: Sequence[Flag]) -> Taken:
                 problems.append(f"{name}: {following} looks like a flag; an empty value is written {name}=''")
             else:
                 _keep(texts, flag, waiting.pop(), name)
-    return Taken(texts=texts, problems=tuple(problems), rest=tuple(rest))
+    return ParsedFlags(texts=texts, problems=tuple(problems), rest=tuple(rest))
 
 
 def is_flag(word: str) -> bool:
@@ -312,12 +312,12 @@ def _keep(texts: dict[str, tuple[Text, str]], flag: Flag, text: str, name: str) 
     texts[flag.field] = ((*before, text) if flag.repeated else text, name)
 
 
-def _split_word(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]:
+def _split_word(word: str, spellings: Mapping[str, Flag]) -> tuple[FlagWord, ...]:
     """Split one word into flags: short switches may be combined, the last may have a value; empty if a name is unknown."""
     if word.startswith("--"):
         name, equals, text = word.partition("=")
         return ((spellings[name], name, text if equals else None),) if name in spellings else ()
-    spelled: list[Spelled] = []
+    parts: list[FlagWord] = []
     rest = word[1:]
     while rest:
         name, rest = f"-{rest[0]}", rest[1:]
@@ -325,6 +325,6 @@ def _split_word(word: str, spellings: Mapping[str, Flag]) -> tuple[Spelled, ...]
         if flag is None:
             return ()
         if rest and (rest[0] == "=" or flag.kind is not SWITCH):
-            return (*spelled, (flag, name, rest.removeprefix("=")))
-        spelled.append((flag, name, None))
-    return tuple(spelled)
+            return (*parts, (flag, name, rest.removeprefix("=")))
+        parts.append((flag, name, None))
+    return tuple(parts)

@@ -50,7 +50,7 @@ def read_tree(tree: Any, path: str) -> dict[str, tuple[Text, str]]:
         if flag is None:
             problems.append(f"{label}: {_describe_unknown(str(key), tuple(known))}")
         elif flag.field in found:
-            problems.append(f"{label}: the option stands twice, under two of its names")
+            problems.append(f"{label}: the option is given twice, under two of its names")
         else:
             text = _text_of(flag, value)
             if text is None:
@@ -97,12 +97,12 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, dict):
         return "is a mapping"
     if isinstance(value, list):
-        odd = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
-        return "is a list" if not value or odd is None else f"is a list that holds {kinds.quote_value(_spell(odd))}"
-    return f"{kinds.quote_value(_spell(value))} is not what it takes"
+        wrong = next((item for item in value if isinstance(item, bool) or not isinstance(item, (int, str))), None)
+        return "is a list" if not value or wrong is None else f"is a list that holds {kinds.quote_value(_format_value(wrong))}"
+    return f"{kinds.quote_value(_format_value(value))} is not what it takes"
 
 
-def _spell(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return kinds.write_bool(value) if isinstance(value, bool) else str(value)
 
 

@@ -148,7 +148,7 @@ class Interception(DeclaredOptions):
         help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.")
     drop_invalid: bool = istio(
         "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
-        is_harmless=True, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops those that come in"),
+        is_harmless=True, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops the inbound ones"),
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
         "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,), is_harmless=True, pod_variable=DUAL_STACK,
@@ -164,7 +164,7 @@ class Interception(DeclaredOptions):
     istio_exact: bool = ours(
         "--istio-exact", kinds.SWITCH, default=False, annotated=True,
         is_harmless=True, closes=("untranslated", "netinit apply --reconcile, without {option}, adds the rules that refuse them"),
-        help_text="Program Istio's rules to the letter, without the rules that stop connections on old conntrack entries.")
+        help_text="Program exactly Istio's rules, without the rules that stop connections on old conntrack entries.")
     dns_servers: tuple[str, ...] = ours(
         "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR, needs="redirect_dns", offers=(),
         help_text="Name servers for --redirect-dns (default: those of /etc/resolv.conf).")
@@ -185,7 +185,7 @@ class Interception(DeclaredOptions):
         help_text="Inbound connections from these networks to exclude: probes, node agents, load balancers.")
     exclude_cloud_metadata: bool = ours(
         "--exclude-cloud-metadata", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True, bypass="metadata",
-        help_text="Exclude the metadata services of AWS, Google Cloud and Azure, whatever -i says.")
+        help_text="Exclude the metadata services of AWS, Google Cloud and Azure, even if -i lists them.")
     reject_quic: bool = ours(
         "--reject-quic", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
         closes=("not-tcp", "HTTP/3: {option}"),
@@ -211,7 +211,7 @@ class Interception(DeclaredOptions):
 
     @property
     def traits(self) -> LayoutTraits:
-        """What is known of the layout."""
+        """What is known about the layout."""
         return LAYOUTS[self.layout]
 
     def has(self, field: str) -> bool:

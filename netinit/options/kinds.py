@@ -141,11 +141,11 @@ def _read_port_or_range(text: str) -> int | PortRange:
     if not dash:
         return read_number(text, 1, MAX_PORT, "a port or a range of ports", ", or two with a dash, such as 8000-8100")
     if not low or not high:
-        raise ValueError("is not a range of ports: write its first and its last, such as 8000-8100")
+        raise ValueError("is not a range of ports: write first and last, such as 8000-8100")
     first = max(1, read_number(low, 0, MAX_PORT, "a range of ports"))
     last = read_number(high, 0, MAX_PORT, "a range of ports")
     if first > last:
-        raise ValueError(f"is an empty range of ports: its first is not the lower{f'; write {high}-{low}' if last else ''}")
+        raise ValueError(f"is an empty range of ports: the first is higher than the last{f'; write {high}-{low}' if last else ''}")
     return first if first == last else PortRange((first, last))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netinit.options.kinds import Text
 
 TEXT = Kind(metavar="TEXT", read=str)
-LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json say which and how"
+LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json select them"
 
 
 class OlderFlag(Flag):
@@ -72,8 +72,8 @@ def split(texts: Mapping[str, tuple[Text, str]]) -> tuple[dict[str, tuple[Text, 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
     """Return the environment with today's names of variables, and a notice for each variable without effect."""
-    whys = VARIABLES | {name: flag.why for flag in FLAGS for name in flag.variables}
-    notices = [f"{name}: has no effect here: {why}" for name, why in whys.items() if environ.get(name)]
+    reasons = VARIABLES | {name: flag.why for flag in FLAGS for name in flag.variables}
+    notices = [f"{name}: has no effect here: {why}" for name, why in reasons.items() if environ.get(name)]
     if environ.get(SERVICE_VARIABLE, "").isdigit():
         notices.append(f"{SERVICE_VARIABLE}: has no effect here: a Service of that name would set it; use --envoy-port")
     today = {RENAMED[name]: _as_switch(environ[name]) for name in RENAMED if environ.get(name) and not environ.get(RENAMED[name])}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROTOCOLS = ("tcp", "udp")
-FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; several stand with ; between them"
+FORM = "write protocol:ports:users, such as tcp:22,80:1000-2000; separate several with ;"
 MAX_PARTS = 3
 
 
@@ -105,7 +105,7 @@ def _read_span(text: str, item: str, read_user: Callable[[str], int]) -> tuple[i
         user = _read_part(read_user, text, item)
         return user, user
     if not (low and high):
-        raise ValueError(f"holds {quote_value(text)}, which is no range of users: write its first and its last, such as 1000-2000")
+        raise ValueError(f"holds {quote_value(text)}, which is not a range of users: write first and last, such as 1000-2000")
     first, last = (_read_part(read_user, one, item) for one in (low, high))
     if first > last:
         raise ValueError(f"names an empty range of users: write {high}-{low}")

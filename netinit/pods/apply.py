@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from netinit.base.logs import Log
-    from netinit.simulate.in_force import Departures
+    from netinit.simulate.in_force import Deviations
 
     Result = TypeVar("Result")
 
 NFT_DIALECT = "nft"
 MAX_NAMED = 10  # differences per message
 STAY = "the rules are programmed and stay"
-NOT_KNOWN = "whether foreign rules take captured traffic away is not known"
+NOT_KNOWN = "whether foreign rules divert captured traffic is not known"
 
 
 class NotInForceError(ApplyError):
@@ -149,10 +149,10 @@ def retry(act: Callable[[Options], Result], options: Options, log: Log, signals:
         try:
             return act(options if left == options.retries else options.replace(lock_timeout=deadline - time.monotonic_ns()))
         except (LockedError, BusyError) as error:
-            if not left or signals.heard or time.monotonic_ns() + options.retry_delay >= deadline:
+            if not left or signals.pending or time.monotonic_ns() + options.retry_delay >= deadline:
                 raise
             left -= 1
-            log.warn(f"{error}; begins anew in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
+            log.warn(f"{error}; retrying in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
             time.sleep(options.retry_delay / 10**9)
 
 
@@ -180,7 +180,7 @@ def apply(
     backend works; LockedError; NamespaceError in the machine's own namespace without --host-network; OptionError if `pid` or
     `netns` names another one.
     """
-    with _claim(options, machine, locked=locked):
+    with _lock_namespace(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
             from netinit.pods.refusals import refuse_loopback
 
@@ -208,7 +208,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
 
     Arguments and errors as for `apply`.
     """
-    with _claim(options, machine, locked=locked):
+    with _lock_namespace(options, machine, locked=locked):
         plan, holders, steps = find_ours(options, machine)
         removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
@@ -229,14 +229,14 @@ def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed,
     plan = plan_for(settled)
     survey = Survey(settled, machine=machine)
     if survey.failures:
-        from netinit.pods.refusals import nothing_works
+        from netinit.pods.refusals import no_backend_works
 
-        raise nothing_works(survey.failures, machine)
+        raise no_backend_works(survey.failures, machine)
     steps = routes.steps_towards(EMPTY_PLAN, settled.kernel_families, hints=plan, link=machine.link)
     return plan, survey.holders(), steps
 
 
-def _claim(options: Options, machine: Machine, *, locked: bool) -> Lock | Closing:
+def _lock_namespace(options: Options, machine: Machine, *, locked: bool) -> Lock | Closing:
     """Return this namespace's lock after checking that it may be changed; a no-op if the caller holds it."""
     if not locked and (options.pid or options.netns):
         raise OptionError("pid, netns: this changes the network namespace of its own process: enter the pod's namespace before")
@@ -269,12 +269,12 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
             warnings = own.options.warnings + own.plan.warnings + outcome.warnings
             return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
         except BackendUnavailableError as error:
-            if task.signals and task.signals.heard:  # a signal killed the program; the backend may work
+            if task.signals and task.signals.pending:  # a signal killed the program; the backend may work
                 raise
             failures[chosen.backend.name] = error
-    from netinit.pods.refusals import nothing_works
+    from netinit.pods.refusals import no_backend_works
 
-    raise nothing_works({**survey.failures, **failures}, task.machine)
+    raise no_backend_works({**survey.failures, **failures}, task.machine)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
@@ -367,10 +367,10 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
     )  # fmt: skip
 
 
-def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Departures:
+def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Deviations:
     snapshot = task.machine.read_snapshot()
     if snapshot is None:
         return (), ()
-    from netinit.simulate.in_force import find_departures  # imports the prover: 150 ms
+    from netinit.simulate.in_force import find_deviations  # imports the prover: 150 ms
 
-    return find_departures(snapshot, task.plan, backend, shadows)
+    return find_deviations(snapshot, task.plan, backend, shadows)

@@ -113,14 +113,14 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
             native = _load(snapshot).rulesets[SOURCES[name]]
             found[name] = _read_or_infer(snapshot, chains_of({family: native[family] for family in families}), routing)
             plans += _plans(wanted, found[name])
-    held = _load(snapshot, plans)
+    live = _load(snapshot, plans)
     unread = _find_unread(snapshot)
     rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places or (FIRST_WITH[NF_TABLES],)}
     for name, family in product(rulesets, families):
-        own = held.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
+        own = live.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
         table = next((rule.table for rule in rules_to_lo(snapshot, family)), 0)
-        rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=held.foreign[family])
-    empty = not places and not any(held.foreign.values())
+        rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=live.foreign[family])
+    empty = not places and not any(live.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(is_simple(snapshot, family) for family in families)
@@ -130,8 +130,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
-    meant = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
-    rules = PodRules(rulesets, around, made, meant, routes_known=simple, snapshot=snapshot)
+    target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
+    rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot)
     return LiveRules(rules, found, tuple(warnings), _read_listening())
 
 
@@ -171,10 +171,10 @@ def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan
 
 
 def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
-    held = load_snapshot(snapshot, plans)
-    if held.unreadable:
-        raise ParseError("; ".join(held.unreadable))
-    return held
+    live = load_snapshot(snapshot, plans)
+    if live.unreadable:
+        raise ParseError("; ".join(live.unreadable))
+    return live
 
 
 def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:
@@ -207,4 +207,4 @@ def _read(read: Callable[[], Snapshot]) -> Snapshot:
     try:
         return read()
     except OSError as error:
-        raise ParseError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+        raise ParseError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None

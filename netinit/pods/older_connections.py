@@ -69,8 +69,8 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
 
 def not_known(why: str, options: Options) -> Findings:
     """Return the message that older connections cannot be found; a failure if they should be ended."""
-    said = f"whether connections are older than the rules cannot be known: {why}"
-    return Findings(unended=said) if options.reset_existing else Findings(warnings=(said,))
+    message = f"whether connections are older than the rules cannot be known: {why}"
+    return Findings(unended=message) if options.reset_existing else Findings(warnings=(message,))
 
 
 def find_older(
@@ -159,12 +159,12 @@ def _describe(found: Sequence[OlderConnection]) -> str:
     passing, cut = ([one for one in found if one.passes is passes] for passes in (True, False))
     parts = []
     if passing:
-        verb, until = ("goes", "it ends") if len(passing) == 1 else ("go", "they end")
-        parts.append(f"{_count(passing)} older than the rules {verb} past the proxy until {until}{_example(passing)}")
+        verb, until = ("bypasses", "it ends") if len(passing) == 1 else ("bypass", "they end")
+        parts.append(f"{_count(passing)} older than the rules {verb} the proxy until {until}{_example(passing)}")
     if cut:
         verb, whose = ("is", "its") if len(cut) == 1 else ("are", "their")
         parts.append(f"{_count(cut)} older than the rules {verb} cut off with {whose} next packet{_example(cut)}")
-    return f"{'; '.join(parts)}; --reset-existing ends {'it' if len(found) == 1 else 'them'} at once, so that programs connect anew"
+    return f"{'; '.join(parts)}; --reset-existing ends {'it' if len(found) == 1 else 'them'} at once, so that programs reconnect"
 
 
 def _count(found: Sequence[object]) -> str:

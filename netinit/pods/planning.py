@@ -28,9 +28,9 @@ def settle(options: Options) -> SettledOptions:
         with NamedPod(options) as pod:
             return HERE.settle(pod.options)
     try:
-        return HERE.inside(options, lambda meant, _: HERE.settle(meant))
+        return HERE.inside(options, lambda inner, _: HERE.settle(inner))
     except NamespaceError as error:
-        raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be looked into") from None
+        raise NamespaceError(f"{error}; with --ipv6 on, off or reject it need not be read") from None
 
 
 def preview(options: Options, log: Log, form: str = "restore", family: str = "both", *, check: bool = False) -> str:
@@ -56,7 +56,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
         families = families[:1]
         log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
     if form == "nft" and family not in ("", "both"):
-        raise OptionError(f"--family: '{family}' does not go with --format nft, whose tables hold both; leave it out")
+        raise OptionError(f"--family: '{family}' contradicts --format nft, whose tables hold both; leave it out")
     if check and wanted is not EMPTY_PLAN:
         from netinit.backends.nftables import NftablesBackend
 
@@ -79,9 +79,9 @@ def find_removal(options: Options, machine: Machine = HERE) -> Removal:
     def find(resolved: Options, warning: str) -> Removal:
         planned, holders, steps = find_ours(resolved, machine)
         rules = {
-            f"{held.backend.name} {place}": texts
-            for held in holders
-            for place, texts in held.state.compare(planned).ours().items()
+            f"{one.backend.name} {place}": texts
+            for one in holders
+            for place, texts in one.state.compare(planned).ours().items()
         }
         return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 

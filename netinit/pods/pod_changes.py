@@ -20,7 +20,7 @@ _SLICE = 1.0  # seconds between checks that the pod still exists: the sockets ke
 class Changes:
     """Watches the namespace that the options name (default: this process's), as a context manager.
 
-    Call `begin_look` before each read and `wait` after it: any change after `begin_look` ends the wait. `connections`: so
+    Call `begin_read` before each read and `wait` after it: any change after `begin_read` ends the wait. `connections`: so
     does a connection that opens or ends. Raises NamespaceError; NetinitError if the kernel refuses (NET_ADMIN is needed).
     """
 
@@ -48,12 +48,12 @@ class Changes:
     def __exit__(self, *_: object) -> None:
         notifications.close(self._sockets)
 
-    def begin_look(self) -> None:
+    def begin_read(self) -> None:
         """Discard the changes so far, which the following read includes."""
         notifications.drain(self._sockets)
 
     def wait(self, *, briefly: bool = False) -> None:
-        """Block until a change since `begin_look` and 0.05 to 2 s more; `briefly`: for a second at most if nothing changes.
+        """Block until a change since `begin_read` and 0.05 to 2 s more; `briefly`: for a second at most if nothing changes.
 
         Raises NamespaceError: the named pod is gone.
         """

@@ -94,16 +94,16 @@ def open_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tra
 
 
 @dataclass(slots=True)
-class _Followed:
-    begun: trace_messages.Begun
-    met: list[TraceStep] = field(default_factory=list)
+class _TracedPacket:
+    start: trace_messages.PacketStart
+    steps: list[TraceStep] = field(default_factory=list)
     older: list[TraceStep] = field(default_factory=list)
-    held: TraceStep | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
+    split_rule: TraceStep | None = None  # a rule that continues in a chain of its own, whose last rule decides whether it matches
     hook: str = ""
     fate: str = ""
     last: trace_messages.Headers | None = None
     device: int = 0
-    heard: float = 0.0
+    last_event: float = 0.0
 
 
 class Follower:
@@ -114,33 +114,33 @@ class Follower:
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
         self._handles = handles
         self._hooks = trace_messages.list_hooks()
-        self._packets: dict[tuple[int, int, int], _Followed] = {}
+        self._packets: dict[tuple[int, int, int], _TracedPacket] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 
     def read(self, seconds: float) -> list[Trace]:
         """Read events for up to `seconds`; return packets that ended 0.1 s ago, or are silent for 0.5 s (lost)."""
         for event in self._tracer.read(seconds):
-            if isinstance(event, trace_messages.Begun):
+            if isinstance(event, trace_messages.PacketStart):
                 if len(self._packets) < MAX_PACKETS:
-                    self._packets[event.headers.key] = _Followed(event, heard=time.monotonic())
-            elif isinstance(event, trace_messages.MetOlder):
+                    self._packets[event.headers.key] = _TracedPacket(event, last_event=time.monotonic())
+            elif isinstance(event, trace_messages.LegacyRuleEvent):
                 if found := self._packets.get(event.headers.key):
-                    self._meet_older(found, event)
+                    self._add_legacy_step(found, event)
             else:
                 if event.headers and event.headers.key in self._packets:
                     self._names[event.packet] = event.headers.key
                 if found := self._packets.get(self._names.get(event.packet, (0, 0, 0))):
-                    self._meet(found, event)
+                    self._handle_event(found, event)
         now = time.monotonic()
-        done = [key for key, one in self._packets.items() if now - one.heard > (SLICE if one.fate else QUIET)]
+        done = [key for key, one in self._packets.items() if now - one.last_event > (SLICE if one.fate else QUIET)]
         ended = [self._finish(self._packets.pop(key)) for key in done]
         if not self._packets:
             self._names.clear()
             self._tracer.lost = False
         return ended
 
-    def _meet(self, found: _Followed, event: trace_messages.Met) -> None:
-        found.heard = time.monotonic()
+    def _handle_event(self, found: _TracedPacket, event: trace_messages.RuleEvent) -> None:
+        found.last_event = time.monotonic()
         found.last = event.headers or found.last
         found.hook = self._hooks.get((event.family, event.table, event.chain), found.hook)
         if (event.family, event.table) == (INET, TABLE):
@@ -153,39 +153,39 @@ class Follower:
             return
         if event.code == trace_messages.NF_DROP and (event.handle or event.policy):
             found.fate = DROPPED
-        if event.handle and len(found.met) < MAX_HITS:
-            self._meet_rule(found, event)
+        if event.handle and len(found.steps) < MAX_HITS:
+            self._add_step(found, event)
         elif event.policy and event.code == trace_messages.NF_DROP:
-            found.met.append(TraceStep(found.hook, "the policy drops it", *self._name(event)))
+            found.steps.append(TraceStep(found.hook, "the policy drops it", *self._name(event)))
 
-    def _meet_rule(self, found: _Followed, event: trace_messages.Met) -> None:
+    def _add_step(self, found: _TracedPacket, event: trace_messages.RuleEvent) -> None:
         source = self._source(event)
         table, chain = self._name(event)
         number = self._handles.get((event.family, event.table, event.chain), {}).get(event.handle, 0)
         ruleset = self._rulesets.get(source)
-        held, found.held = found.held, None
+        split_rule, found.split_rule = found.split_rule, None
         if ruleset is None:
-            found.met.append(TraceStep(found.hook, _OUTCOMES.get(event.code, "takes it"), table, chain, number=number))
+            found.steps.append(TraceStep(found.hook, _OUTCOMES.get(event.code, "takes it"), table, chain, number=number))
             return
         if chain not in ruleset.tables.get(table, {}):  # the second half of a rule that nft splits into two
-            if held and event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO):
-                found.met.append(held)
+            if split_rule and event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO):
+                found.steps.append(split_rule)
             return
         loaded = rules_of(ruleset, table, chain).get(number)
         outcome = "" if loaded else "it was not there when the rules were read"
         one = TraceStep(found.hook, outcome, table, chain, loaded, source=source, number=number)
         leads = event.code in (trace_messages.NFT_JUMP, trace_messages.NFT_GOTO) and source == _OWN
         if leads and model_name(event.target) not in ruleset.tables.get(table, {}):
-            found.held = one
+            found.split_rule = one
         else:
-            found.met.append(one)
+            found.steps.append(one)
 
-    def _source(self, event: trace_messages.Met) -> str:
+    def _source(self, event: trace_messages.RuleEvent) -> str:
         if event.family == INET:
             return _OWN if event.table.startswith(NFT_PREFIXES) else ""
         return _IPTABLES if event.table in TABLES_OF_THE_KERNEL else ""
 
-    def _name(self, event: trace_messages.Met) -> tuple[str, str]:
+    def _name(self, event: trace_messages.RuleEvent) -> tuple[str, str]:
         """Return table and chain by the model's names, foreign ones by nft's."""
         if self._source(event) == _OWN:
             return model_table(event.table), model_name(event.chain)
@@ -193,33 +193,33 @@ class Follower:
             return event.table, event.chain
         return f"nft table {FAMILY_NAMES.get(event.family, event.family)} {event.table}", event.chain
 
-    def _meet_older(self, found: _Followed, event: trace_messages.MetOlder) -> None:
-        found.heard = time.monotonic()
+    def _add_legacy_step(self, found: _TracedPacket, event: trace_messages.LegacyRuleEvent) -> None:
+        found.last_event = time.monotonic()
         ruleset = self._rulesets.get(_LEGACY)
         loaded = rules_of(ruleset, event.table, event.chain).get(event.number) if ruleset else None
         if loaded and len(found.older) < MAX_HITS:
             found.older.append(TraceStep(event.hook, "", event.table, event.chain, loaded, source=_LEGACY))
 
-    def _finish(self, found: _Followed) -> Trace:
-        met = [*found.met, *found.older]
+    def _finish(self, found: _TracedPacket) -> Trace:
+        steps = [*found.steps, *found.older]
         fate = found.fate
-        last = met[-1].rule if met else None
+        last = steps[-1].rule if steps else None
         if not fate and last and isinstance(last.rule.target, Drop | Reject):
             fate = DROPPED  # old iptables reports the rule but no verdict
-        first, headers = self._make_packet(found.begun), found.last or found.begun.headers
+        first, headers = self._make_packet(found.start), found.last or found.start.headers
         end = first.replace(
             destination=headers.destination, destination_port=headers.destination_port, out_interface=_name_device(found.device)
         )
-        return trace_observed(first, end, fate or VANISHED, tuple(met), whole=not self._tracer.lost)
+        return trace_observed(first, end, fate or VANISHED, tuple(steps), whole=not self._tracer.lost)
 
-    def _make_packet(self, begun: trace_messages.Begun) -> Packet:
-        headers = begun.headers
+    def _make_packet(self, start: trace_messages.PacketStart) -> Packet:
+        headers = start.headers
         inbound = bool(self._wanted.in_interface)
         return Packet(
             family=self._wanted.family, protocol=self._wanted.protocol, source=headers.source, destination=headers.destination,
-            source_port=headers.source_port, destination_port=headers.destination_port, mark=begun.mark,
-            in_interface=_name_device(begun.device) if inbound else "", has_socket=not inbound and begun.uid is not None,
-            uid=None if inbound else begun.uid, gid=None if inbound else begun.gid,
+            source_port=headers.source_port, destination_port=headers.destination_port, mark=start.mark,
+            in_interface=_name_device(start.device) if inbound else "", has_socket=not inbound and start.uid is not None,
+            uid=None if inbound else start.uid, gid=None if inbound else start.gid,
             flags=("SYN",) if self._wanted.protocol == "tcp" else None,
         )  # fmt: skip
 

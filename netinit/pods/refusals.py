@@ -35,7 +35,7 @@ def list_differences(what: str, found: tuple[Difference, ...], most: int) -> str
     return "\n".join([what, *[f"  {one.describe()}" for one in found[:most]], *more])
 
 
-def nothing_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
+def no_backend_works(failures: dict[str, BackendUnavailableError], machine: Machine) -> BackendUnavailableError:
     """Return the error that no backend works, with each one's reason."""
     uid = posix.geteuid()
     if not machine.has_capability(detect.CAP_NET_ADMIN):

@@ -9,7 +9,7 @@ import posix
 
 from netinit.backends import Backend, Change, Comparison, State, routes
 from netinit.backends.machine import Machine
-from netinit.backends.routes import Made, RouteChange
+from netinit.backends.routes import RouteChange, RouteResult
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, NetinitError, ended_by
 from netinit.base.records import Record
 from netinit.kernel.run import Signals
@@ -68,7 +68,7 @@ class Transaction:
 
     def _listen(self) -> None:
         self._signals.listen()
-        if self._signals.heard:
+        if self._signals.pending:
             raise InterruptedError
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class Transaction:
         if error is not None:
             self._fail(error, left)
         elif self._own_signals:
-            self._signals.hand_back()
+            self._signals.restore_and_resend()
 
     def _fail(self, error: BaseException, left: str) -> None:
         """Raise the error of a signal or an incomplete rollback; return if the original error is enough."""
@@ -108,7 +108,7 @@ class Transaction:
             try:
                 inverse()
             except Exception as error:  # noqa: BLE001 - whatever it is, the steps before this one are still to be undone
-                left.append(f"{what}: putting back what was before failed too: {str(error) or type(error).__name__}")
+                left.append(f"{what}: the rollback failed too: {str(error) or type(error).__name__}")
         return "; ".join(left)
 
 
@@ -183,12 +183,12 @@ def activate(run: Transaction, machine: Machine, family: int, table: str) -> tup
             raise ApplyError(f"{name} is dormant, and cannot be activated: {posix.strerror(error.errno or 0)}") from None
 
     run.do(name, lambda: change(False), lambda _: change(True))  # noqa: FBT003
-    return (f"{name} was dormant: the kernel asked none of its rules; it is active now",)
+    return (f"{name} was dormant: the kernel evaluated none of its rules; it is active now",)
 
 
 def commit(run: Transaction, backend: Backend, change: Change) -> None:
     """Commit a change of rules as a step of the transaction."""
-    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.put_back(change))
+    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.roll_back(change))
 
 
 def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:
@@ -197,5 +197,5 @@ def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> t
     return tuple([one.warning for one in made if one.warning])
 
 
-def _make(run: Transaction, step: RouteChange, machine: Machine) -> Made:
+def _make(run: Transaction, step: RouteChange, machine: Machine) -> RouteResult:
     return run.do(step.describe(), lambda: routes.make_one(step, machine.link), lambda made: routes.undo(step, made, machine.link))

@@ -1,6 +1,6 @@
 """Compare a namespace with its plan; changes nothing.
 
-A judgement of an earlier look is used again where nothing has changed: it follows from values that were read, without the
+A judgement of an earlier check is used again where nothing has changed: it follows from values that were read, without the
 counters of rules, and from nothing else, and is made from exactly the values whose digest it carries. The digest covers every
 field of every record, so that a new field counts without being listed here. Handles and generations decide nothing, but
 change with the rules alone.
@@ -29,7 +29,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
-from netinit.simulate.in_force import find_departures
+from netinit.simulate.in_force import find_deviations
 
 Differences = tuple[Difference, ...]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings
@@ -53,7 +53,7 @@ class Report(Record):
     warnings: tuple[str, ...] = ()
     ours: bool = True  # False: there is no rule of ours at all
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
-    judgement: Judgement | None = None  # differences and warnings, for the next look at the namespace
+    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
 
 
 def verify(
@@ -94,12 +94,12 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
     for one in found:
         yield Difference(
             kind=BYPASSING, where="IPv4" if len(one.found.local[0]) == IPV4.bits // 8 else "IPv6", rule=f"connection {one}",
-            purpose="the plan captures it, but it goes past the proxy until it ends", origin="an open connection",
+            purpose="the plan captures it, but it bypasses the proxy until it ends", origin="an open connection",
         )  # fmt: skip
     if unjudged:
         yield Difference(
             kind=BYPASSING, where="IPv4 and IPv6", rule=f"{unjudged} more connections",
-            purpose=f"whether they go past the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
+            purpose=f"whether they bypass the proxy is unknown: at most {reset_connections.MAX_JUDGED} are judged",
             origin="open connections",
         )  # fmt: skip
 
@@ -110,7 +110,7 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
         snapshot = machine.read_snapshot()
     except OSError as error:
         _refuse_without_admin(machine)
-        raise BackendUnavailableError(f"the kernel does not say what decides about packets here: {error.strerror or error}") from None
+        raise BackendUnavailableError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None
     snapshot = without_counters(snapshot) if snapshot else None
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None
@@ -133,7 +133,7 @@ def _verify_here(options: Options, warning: str, machine: Machine, *, connection
     if connections:
         differences += tuple(_find_bypassing(settled, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
-    warnings += tuple([f"{name}: could not be looked through: {reason}" for name, reason in survey.failures.items()])
+    warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
         doubts=judgement.warnings, judgement=judgement if whole else None,
@@ -147,21 +147,21 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     if snapshot is None:
         return listed, ()
     try:
-        differences, warnings = find_departures(snapshot, plan, chosen.backend.name, listed)
+        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
-        return listed, (f"whether foreign rules take captured traffic away is not known: {error}",)
+        return listed, (f"whether foreign rules divert captured traffic is not known: {error}",)
     return listed + differences, warnings
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:
     found = []
     for step in steps:
-        address, table = (True, 0) if isinstance(step.thing, str) else (False, step.thing.table)
+        address, table = (True, 0) if isinstance(step.target, str) else (False, step.target.table)
         option = "ipv6" if address else "layout" if any(table == line.table for line in LAYOUTS.values()) else "inbound_mode"
         found.append(
             Difference(
-                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.thing),
-                where="IPv6" if isinstance(step.thing, str) or step.thing.family == IPV6.number else "IPv4",
+                kind=MISSING if step.add else EXTRA, table="routing", rule=routes.describe(step.target),
+                where="IPv6" if isinstance(step.target, str) or step.target.family == IPV6.number else "IPv4",
                 purpose="the proxy passes inbound connections on from it" if address else "marked packets are delivered to this pod",
                 origin=Interception.flag(option).label,
             )

@@ -20,7 +20,7 @@ OBSERVING = frozenset((
 ))  # fmt: skip
 
 
-class AsWritten(Target):
+class ForeignTarget(Target):
     """Base of foreign targets that are shown as they were listed, and written by nothing; what else they have is not compared."""
 
     xt_text = nft_text = "{0.text}"
@@ -33,7 +33,7 @@ class AsWritten(Target):
         return (self.text,)
 
 
-class Observe(AsWritten):
+class Observe(ForeignTarget):
     """A target that logs the packet or changes a field that no rule tests; empty: the rule only counts."""
 
     only_observes = True
@@ -48,7 +48,7 @@ class Observe(AsWritten):
         return self.text.partition(" ")[0] or "count"
 
 
-class SourceNat(AsWritten):
+class SourceNat(ForeignTarget):
     """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
 
     tracks = True
@@ -84,7 +84,7 @@ class DestinationNat(Target):
         return packet.send_to(self.address, self.port)
 
 
-class WriteDestination(AsWritten):
+class WriteDestination(ForeignTarget):
     """Writes a destination into the packet, without NAT: an address, or a port; empty and 0 leave it unchanged."""
 
     address: str = ""
@@ -114,7 +114,7 @@ class Untrack(Target):
         return packet.track(None)
 
 
-class UnknownTarget(AsWritten):
+class UnknownTarget(ForeignTarget):
     """A target unknown to netinit, as listed."""
 
     tracks = True  # it may: nothing is assumed

@@ -9,8 +9,8 @@ from __future__ import annotations
 from struct import unpack_from
 
 from netinit.base.sanitize import quote_words
-from netinit.rules.foreign_targets import AsWritten, Several
-from netinit.rules.iptables.write import KNOWN_TABLES, HeldRule, ListedTable, unfold_rule
+from netinit.rules.foreign_targets import ForeignTarget, Several
+from netinit.rules.iptables.write import KNOWN_TABLES, DecodedRule, ListedTable, unfold_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, LiveRule, Rule
@@ -51,18 +51,18 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
     }
 
 
-def _write(live: LiveRule, family: Family, sets: Mapping[int, str]) -> HeldRule:
+def _write(live: LiveRule, family: Family, sets: Mapping[int, str]) -> DecodedRule:
     texts = [write_live(rule, family, sets, live.packets) for rule in live.rules]
     return texts[0] if len(texts) == 1 else _join(texts, family)
 
 
-def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> HeldRule:
+def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> DecodedRule:
     """Write a decoded rule in iptables syntax; `sets` maps ids of address sets to names."""
     named = name_sets(rule, sets)
     shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
     first, *more = unfold_rule(shown, family, comments=bool(rule.comment))
     # nf_tables has lists where iptables has single values
-    return HeldRule(_join_alternatives(shown, family) if more else first.text, named, packets)
+    return DecodedRule(_join_alternatives(shown, family) if more else first.text, named, packets)
 
 
 def _join_alternatives(rule: Rule, family: Family) -> str:
@@ -111,7 +111,7 @@ def _show_target(target: Target) -> Target:
     if isinstance(target, Jump):
         name = _quote_name(target.chain)
         return target if name == target.chain else target.replace(chain=name)
-    if isinstance(target, AsWritten) and target.text:
+    if isinstance(target, ForeignTarget) and target.text:
         plain = all(letter.isalnum() or letter in OF_TARGET for letter in target.text)
         return target.replace(text=f"{target.text} [...]" if plain else f"[{_bare(target.text)}]")
     if isinstance(target, Several):
@@ -130,9 +130,9 @@ def _bare(text: str) -> str:
     return "".join([letter if letter.isprintable() and letter not in "\"'\\" else "?" for letter in text])
 
 
-def _join(rules: list[HeldRule], family: Family) -> HeldRule:
+def _join(rules: list[DecodedRule], family: Family) -> DecodedRule:
     """Write an nf_tables rule that is several iptables rules, or none of this family."""
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), families=(family,))
-    return HeldRule(text, rule, None)
+    return DecodedRule(text, rule, None)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from netinit.base.snapshot import HeldChain
+    from netinit.base.snapshot import NftChain
 
 NAT = "nat"
 MANGLE = "mangle"
@@ -66,10 +66,10 @@ def expected_base(table: str, chain: str) -> tuple[str, int]:
     return "route" if (table, chain) == (MANGLE, OUTPUT) else "filter", PRIORITIES[table]
 
 
-def is_base_of(held: HeldChain, table: str, chain: str) -> bool:
+def is_base_of(live: NftChain, table: str, chain: str) -> bool:
     """Whether a base chain of the kernel has hook, type and priority of this built-in chain."""
-    known = table in PRIORITIES and chain in BUILTIN_CHAINS[held.hook : held.hook + 1]
-    return known and held.is_base and (held.kind, held.priority) == expected_base(table, chain)
+    known = table in PRIORITIES and chain in BUILTIN_CHAINS[live.hook : live.hook + 1]
+    return known and live.is_base and (live.kind, live.priority) == expected_base(table, chain)
 
 
 class Origin(Record):
@@ -129,12 +129,12 @@ class LiveRule(Record):
 
 
 class LiveChain(Record):
-    """A chain of the kernel; without a policy only jumps lead to it. `held`: its hook, if it is of nf_tables."""
+    """A chain of the kernel; without a policy only jumps lead to it. `nft`: its hook, if it is of nf_tables."""
 
     name: str
     rules: tuple[LiveRule, ...]
     policy: str = ""
-    held: HeldChain | None = None
+    nft: NftChain | None = None
 
 
 class Table(Record):

@@ -54,15 +54,15 @@ class Surroundings(Record):
     doubtful: tuple[Network, ...] = ()  # where routing to this host depends on more than the destination
 
     @property
-    def heard(self) -> tuple[Network, ...]:
+    def group_addresses(self) -> tuple[Network, ...]:
         """Broadcast and multicast: inbound packets to these are delivered, except TCP. Any socket may join a group."""
         if self.family is IPV6:
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
-    def hears(self, protocol: str, address: int | None) -> bool:
+    def delivers_to_group(self, protocol: str, address: int | None) -> bool:
         """Whether an inbound packet to a broadcast or multicast address is delivered."""
-        return protocol != "tcp" and address is not None and _is_in(address, self.heard)
+        return protocol != "tcp" and address is not None and _is_in(address, self.group_addresses)
 
     def is_doubtful(self, address: int | None) -> bool:
         """Whether it is unknown if routing delivers packets for this address."""

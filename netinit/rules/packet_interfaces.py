@@ -80,7 +80,7 @@ class Traversal(Protocol):
     def redirect(self, port: int) -> Verdict:
         """Redirect the connection to a port of this host."""
 
-    def hand_over(self, port: int, mark: int) -> Verdict:
+    def deliver_to_socket(self, port: int, mark: int) -> Verdict:
         """Deliver the packet to a transparent socket and set its mark."""
 
     def send_to(self, address: str, port: int) -> Verdict:

@@ -36,7 +36,7 @@ def render_restore(plan: Plan, families: Sequence[Family] | None = None, *, comm
     sections = []
     for family in plan.families if families is None else families:
         rules = write_restore(write_plan(plan, family, comments=comments))
-        besides = "".join([f"# besides: {command}\n" for command in ip_commands(plan, family)])
+        besides = "".join([f"# also: {command}\n" for command in ip_commands(plan, family)])
         sections.append(f"# {family.name}, for {family.program}-restore --noflush\n{rules}{besides}")
     return "".join(sections)
 

@@ -67,7 +67,7 @@ class EncodedSet(Record):
     key_length: int
     elements: tuple[bytes, ...]
 
-    def held(self, family: int, table: str) -> NftSet:
+    def in_snapshot(self, family: int, table: str) -> NftSet:
         """Return the set as a snapshot has it."""
         from netinit.base.snapshot import NftElement, NftSet
 
@@ -113,7 +113,7 @@ class RuleBuilder:
         """Append an expression."""
         self.parts.append(expression(name, *attributes))
 
-    # ---- what is loaded ----------------------------------------------------------------------------------------------
+    # ---- loads ----------------------------------------------------------------------------------------------
 
     def load_meta(self, key: int) -> None:
         """Load NFT_META_*, a property of the packet."""
@@ -153,7 +153,7 @@ class RuleBuilder:
         """Convert to network byte order."""
         self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, be32(1)), (4, be32(length)), (5, be32(length)))
 
-    # ---- what is compared --------------------------------------------------------------------------------------------
+    # ---- comparisons --------------------------------------------------------------------------------------------
 
     def limit_family(self, family: Family) -> None:
         """Match only this family."""
@@ -203,7 +203,7 @@ class RuleBuilder:
         self.sets.append(EncodedSet(name=name, flags=flags, key_type=key_type, key_length=size, elements=tuple(elements)))
         self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, be32(1 if negated else 0)))
 
-    # ---- what is done ------------------------------------------------------------------------------------------------
+    # ---- actions ------------------------------------------------------------------------------------------------
 
     def count(self) -> None:
         """Append a counter."""

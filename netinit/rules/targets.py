@@ -37,7 +37,7 @@ class Target(Record):
     calls = ""  # the chain that it jumps to
     captures_at = 0  # the proxy's port that it redirects packets to
     tracks = False  # whether a rule with it enables connection tracking
-    nft_spells_family = False  # whether nft lists the address family in a rule with it
+    nft_lists_family = False  # whether nft lists the address family in a rule with it
     xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.port}`
     verdict = 0  # as legacy tables number it, if it only decides
     whole_mark = -1  # what it sets the packet's mark to
@@ -203,7 +203,7 @@ class Reject(Target):
     message: str = ""  # in iptables syntax, if not the default
 
     @property
-    def nft_spells_family(self) -> bool:  # type: ignore[override]
+    def nft_lists_family(self) -> bool:  # type: ignore[override]
         return not self.message or self.message.startswith("icmp")
 
     def xt(self, family: Family) -> str:
@@ -284,7 +284,7 @@ class Tproxy(Capture):
         return self.replace(mark=following[0].whole_mark).take(rest)
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.hand_over(self.port, self.mark)
+        return packet.deliver_to_socket(self.port, self.mark)
 
 
 VERDICTS: dict[int, _Verdict] = {one.verdict: one for one in (Accept(), Drop(), Return())}

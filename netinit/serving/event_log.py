@@ -82,7 +82,7 @@ class _Handler(logging.Handler):
         self._limit.write(self._log, level, text, library=record.name)
 
 
-def adopt_library_logs(log: EventLog) -> None:
+def forward_library_logs(log: EventLog) -> None:
     """Send the log records of libraries to `log`; uvicorn's warnings about single requests only at level debug."""
     root = logging.getLogger()
     root.handlers = [_Handler(log)]

@@ -42,9 +42,9 @@ class Row:
 
     def format(self, dots: str, arrow: str, count: str) -> str:
         """The rule in a node's label: `dots` replace the number of a row that counts others, `count` has {} for the packets."""
-        said = f" with comment {quote(self.comment)}" if self.comment else ""
+        comment = f" with comment {quote(self.comment)}" if self.comment else ""
         counted = count.format(self.packets) if self.packets is not None else ""
-        return f"{dots if self.more else self.number} {self.condition or 'all'} {arrow} {self.target}{said}{counted}"
+        return f"{dots if self.more else self.number} {self.condition or 'all'} {arrow} {self.target}{comment}{counted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,10 @@ def _rule(row: Row, shown: set[str]) -> str:
     arrow = "→ " if row.to else ""
     again = " (see above)" if row.to in shown else ""
     count = f"  [{row.packets} packets]" if row.packets is not None else ""
-    said = f"  with comment {quote(row.comment)}" if row.comment else ""
+    comment = f"  with comment {quote(row.comment)}" if row.comment else ""
     purpose = f"  # {row.purpose}" if row.purpose else ""
     number = f"{row.number} " if not row.more else "… "
-    return f"{mark}{number}{row.condition or 'all'} {arrow}{row.target}{again}{said}{purpose}{count}"
+    return f"{mark}{number}{row.condition or 'all'} {arrow}{row.target}{again}{comment}{purpose}{count}"
 
 
 def render_mermaid(picture: Picture) -> str:
@@ -235,8 +235,8 @@ def render_dot(picture: Picture) -> str:
         printed.append(f'  {_quote_dot(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];')
     for table, chain, row in picture.edges():
         end = f"{table}/{row.to}" if row.to else f"proxy :{row.port}"
-        lit = ", color=darkorange, penwidth=2.5" if row.hit else ""
-        printed.append(f"  {_quote_dot(f'{table}/{chain}')} -> {_quote_dot(end)} [label={_quote_dot(str(row.number))}{lit}];")
+        style = ", color=darkorange, penwidth=2.5" if row.hit else ""
+        printed.append(f"  {_quote_dot(f'{table}/{chain}')} -> {_quote_dot(end)} [label={_quote_dot(str(row.number))}{style}];")
     return "".join([line + "\n" for line in [*printed, "}"]])
 
 

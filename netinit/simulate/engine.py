@@ -57,7 +57,7 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     trace = ways[0].trace()
     if not waiting and all(attempt.trace().end == trace.end for attempt in ways[1:]):
         return trace
-    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].met.target, Accept | Return))
+    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
 
@@ -120,7 +120,7 @@ class PacketPath(PacketState):
         if local is None and not self._now.redirected:
             self._end(UNKNOWN, "its destination is not known")
             return False
-        if local is not False or self._around.hears(self._packet.protocol, self._packet.destination):
+        if local is not False or self._around.delivers_to_group(self._packet.protocol, self._packet.destination):
             return True
         if self._around.routes_here(self._packet.mark):
             self._note(self._route_by_mark())
@@ -150,7 +150,7 @@ class PacketPath(PacketState):
         self._now = self._now.replace(hook=hook)
         self._seen = OnePacket(self._packet, self._around, hook)
         for other in self._ruleset.unread if hook in (PREROUTING, OUTPUT) else ():
-            self._note(f"{other}, which is foreign and not read, looks at it too")
+            self._note(f"{other}, which is foreign and not read, applies to it too")
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 self._track()
@@ -160,7 +160,7 @@ class PacketPath(PacketState):
                 before = self._packet.mark
                 self.ask(stage)
                 if (hook, stage.name) == (OUTPUT, MANGLE) and self._packet.mark != before and not self._fate:
-                    self._note(f"its mark is {self._packet.mark} now: it is routed anew after this hook")
+                    self._note(f"its mark is {self._packet.mark} now: it is routed again after this hook")
             if self._fate:
                 return False
         return True
@@ -194,4 +194,4 @@ class PacketPath(PacketState):
             self._now = self._now.replace(decided=True) if towards else self._now.replace(source_decided=True)
         elif any(NAT in backend.tables for backend in self._ruleset.backends):
             known = f"its {'destination' if towards else 'source'} was decided before"
-            self._note(f"NAT is not asked: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)
+            self._note(f"NAT is skipped: {known if self._now.connection else 'the packet belongs to no tracked connection'}", NAT)

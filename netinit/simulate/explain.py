@@ -66,19 +66,19 @@ def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alter
         return
     elif flag.kind in _PORTS and packet.destination_port:
         port = packet.destination_port
-        yield _take_out_or_add(flag, value, port, [one for one in value if lists_port((one,), port)])
+        yield _toggle_item(flag, value, port, [one for one in value if lists_port((one,), port)])
     elif flag.kind in _NETWORKS:
         address = packet.source if packet.in_interface else packet.destination
         host = Network((packet.family.version, address or 0, packet.family.bits))
         inside = [one for one in value if covers(one, host)]
-        yield _take_out_or_add(flag, value, host, inside)
+        yield _toggle_item(flag, value, host, inside)
         if inside:
             yield f"add {host} to {label}", {field: (*value, host)}
     if flag.kind in (kinds.PORTS_OR_ALL, kinds.NETWORKS_OR_ALL):
         yield f"{label} '*'", {field: ALL}
 
 
-def _take_out_or_add(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
+def _toggle_item(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:
     """Remove the entries that contain an item, or add the item if none does."""
     if not found:
         return f"add {item} to {flag.label}", {flag.field: (*listed, item)}
@@ -186,7 +186,7 @@ def _describe_cause(made: Explanation) -> str:
     step = made.trace.cause
     if step is None or step.rule is None:
         if not any(one.rule for one in made.trace.steps):
-            return f", because there is no {made.trace.first.family.name} rule that looks at it"
+            return f", because no {made.trace.first.family.name} rule applies to it"
         return f", because no rule captures {'this datagram' if made.trace.first.protocol == 'udp' else 'it'}"
     if step.rule.purpose:
         return f", because {step.rule.why(made.origins)}"

@@ -47,13 +47,13 @@ def judge_probes(
     snapshot: Snapshot, contents: Contents, addresses: tuple[str, ...], sources: Mapping[Family, str]
 ) -> tuple[ProbeFinding, ...]:
     """Judge a probe of each address; `contents` are the address sets that could be read, `sources` the exempt addresses."""
-    held = load_snapshot(snapshot)
-    if held.unreadable:
-        return tuple([ProbeFinding(address=one, state=UNKNOWN, detail="; ".join(held.unreadable)) for one in addresses])
+    live = load_snapshot(snapshot)
+    if live.unreadable:
+        return tuple([ProbeFinding(address=one, state=UNKNOWN, detail="; ".join(live.unreadable)) for one in addresses])
     members = dict(_list_members(snapshot, contents))
     found = []
     for family in FAMILIES:
-        ruleset = resolve_sets(held.join(family, IPTABLES_NFT), contents)
+        ruleset = resolve_sets(live.join(family, IPTABLES_NFT), contents)
         for address in [one for one in addresses if (":" in one) == (family is IPV6)]:
             state, detail = _judge(snapshot, ruleset, address, sources[family], members.get(family))
             found.append(ProbeFinding(address=address, state=state, detail=detail))
@@ -64,8 +64,8 @@ def find_holder(snapshot: Snapshot) -> str:
     """Return the backend whose part of the kernel has the set or chain of the mesh's agent; empty if nothing is left of them."""
     if any((one.table, one.name) == (AMBIENT_NAT, PROBE_SETS[IPV4]) for one in snapshot.sets):
         return NFTABLES
-    held = load_snapshot(snapshot).rulesets
-    tables = {source: [rules.tables.get(NAT) for rules in held.get(source, {}).values()] for source in (IPTABLES_NFT, IPTABLES_LEGACY)}
+    live = load_snapshot(snapshot).rulesets
+    tables = {source: [rules.tables.get(NAT) for rules in live.get(source, {}).values()] for source in (IPTABLES_NFT, IPTABLES_LEGACY)}
     for source, found in tables.items():
         if any(POSTROUTING_CHAIN in (chains or ()) for chains in found):
             return source
@@ -107,7 +107,7 @@ def _judge(
         return UNKNOWN, f"there is no set {PROBE_SETS[IPV6]}: the mesh may have IPv6 off"
     if found.fate != trace.SENT:
         return BROKEN, f"a probe of it is {found.fate}: {found.reason}"
-    other = next((step for step in found.hits if isinstance(step.met.target, SourceNat)), None)
+    other = next((step for step in found.hits if isinstance(step.matched.target, SourceNat)), None)
     if other is None or other.rule is None:
         return BROKEN, f"no rule gives probes a source: they keep the node's address instead of {source}"
     return BROKEN, f"{other.rule.quotation} ({other.table} {other.chain}) gives probes another source instead of {source}"

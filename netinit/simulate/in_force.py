@@ -59,11 +59,11 @@ FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
 
 
-Departures = tuple[tuple[Difference, ...], tuple[str, ...]]
+Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
 """What keeps a plan from being in force, and warnings."""
 
 
-def find_departures(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Departures:
+def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Deviations:
     """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
@@ -89,7 +89,7 @@ class _ForceCheck:
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
-    def check(self) -> Departures:
+    def check(self) -> Deviations:
         """Run all checks."""
         found = [*self._devices(), *self._excluded(), *self._inactive()]
         self._has_differences = bool(found or self._listed)
@@ -112,7 +112,7 @@ class _ForceCheck:
             if link.index != 1 and link.name == LOOPBACK_DEVICE:
                 yield Difference(
                     kind=ESCAPING, where=DEVICES, rule=f"device {link.index} is called lo",
-                    purpose="rules for traffic inside of the pod let through what leaves there", origin="ip link set ... name",
+                    purpose="rules for traffic inside of the pod accept what leaves there", origin="ip link set ... name",
                 )  # fmt: skip
 
     def _excluded(self) -> Iterator[Difference]:
@@ -149,7 +149,7 @@ class _ForceCheck:
                 yield Difference(
                     kind=INACTIVE, where="IPv4" if chain.family == IP else "IPv6", table=chain.table, chain=chain.name,
                     rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
-                    purpose=f"packets do not meet the chain as type {kind} at priority {priority}", origin="the chain's hook",
+                    purpose=f"packets do not reach the chain as type {kind} at priority {priority}", origin="the chain's hook",
                 )  # fmt: skip
 
     def _unfollowed(self) -> Iterator[Difference]:
@@ -201,7 +201,7 @@ class _ForceCheck:
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
         if is_planned and not staying:
-            return  # packets meet exactly the planned rules: nothing to prove
+            return  # packets reach exactly the planned rules: nothing to prove
         free = not host.is_simple(self._snapshot, family)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
@@ -240,13 +240,13 @@ class _ForceCheck:
         foreign = [one for one in part.path if self._is_foreign(one)]
         if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
-        acting = [one for one in foreign if not (isinstance(one.met.target, Jump) or one.met.target.only_observes)]
+        acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
         last = acting or foreign
         return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
 
-    def _is_foreign(self, passage: RuleHit) -> bool:
-        native = self._tables == TABLES_OF_OUR_OWN and passage.source in ("", self._source) and passage.table in TABLES_OF_THE_KERNEL
-        return not (native or is_ours(passage.rules[0]))
+    def _is_foreign(self, hit: RuleHit) -> bool:
+        native = self._tables == TABLES_OF_OUR_OWN and hit.source in ("", self._source) and hit.table in TABLES_OF_THE_KERNEL
+        return not (native or is_ours(hit.rules[0]))
 
     def _describe(
         self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
@@ -275,14 +275,14 @@ class _ForceCheck:
             what = f"`{text}` drops" if text else "drops"
             self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
             return
-        doubt = "it may take away packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
+        doubt = "it may divert packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
         yield Difference(
             kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
             purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that a family's packets meet; chains with address sets count as planned if their listing matches."""
+        """All rules that a family's packets reach; chains with address sets count as planned if their listing matches."""
         own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._kernel.join(family, self._source)
@@ -316,7 +316,7 @@ class _ForceCheck:
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
-    """Everything packets may meet at a hook, in order."""
+    """Everything packets may reach at a hook, in order."""
     return [
         (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in chains] for chains in stage.rounds])
         for stage in ruleset.stages[hook]

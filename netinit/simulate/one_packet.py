@@ -251,7 +251,7 @@ class PacketState:
             uncertain = holds is None and not target.only_observes
             outcome = target.describe() if holds else "does not hold"
             if holds is None:
-                outcome = "whether it holds cannot be known" if uncertain else "may hold, and lets it go on"
+                outcome = "whether it holds cannot be known" if uncertain else "may match, and passes it on"
             self._steps.append(TraceStep(self._now.hook, outcome, hooked.table, chain.name, loaded, holds, hooked.source))
             if uncertain:
                 holds = self._assume(self._steps[-1], f"{self._place(hooked, chain, loaded)}: {self._unknown_part(loaded)}")

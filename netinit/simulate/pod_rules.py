@@ -122,7 +122,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
     own = space.around.primary_address(default)
     names = space.dimension(Dim.INTERFACE).values
     outside, inside = (number_of(DEFAULT_CALLER[version]), own or 0)
-    wishes: dict[str, tuple[int, ...]] = {
+    preferred: dict[str, tuple[int, ...]] = {
         Dim.PROTOCOL: tuple(space.dimension(Dim.PROTOCOL).values.index(name) for name in ("tcp", "udp")),
         Dim.INTERFACE: (names.index(default),) if default in names else (),
         Dim.DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, Dim.DESTINATION)), Dim.DESTINATION_PORT: USUAL_PORTS,
@@ -130,8 +130,8 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
         Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
-        wishes |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
-    return packet_of(space, region.pick(wishes))
+        preferred |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
+    return packet_of(space, region.pick(preferred))
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:

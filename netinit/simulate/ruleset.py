@@ -78,7 +78,7 @@ class RuleHit:
     doubtful: bool = False  # unknown whether they took the packets
 
     @property
-    def met(self) -> Rule:
+    def matched(self) -> Rule:
         """The first of the rules."""
         return self.rules[0].rule
 
@@ -265,15 +265,15 @@ class Ruleset:
 
 def join_backends(rulesets: Mapping[str, Mapping[Family, Ruleset]], family: Family, first: str = "") -> Ruleset:
     """A family's rules of all of a kernel's backends as one ruleset; `first` is the backend of our rules, if known."""
-    held = {name: found[family] for name, found in rulesets.items() if family in found}
-    if not held:
+    present = {name: found[family] for name, found in rulesets.items() if family in found}
+    if not present:
         return Ruleset(family)
     deciding = {
         name: ruleset
-        for name, ruleset in held.items()
+        for name, ruleset in present.items()
         if any(chain.rules or chain.policy not in ("", ACCEPT) for chain in ruleset.chains)
     }
-    rest = deciding or held
+    rest = deciding or present
     chosen = first if first in rest else next(iter(rest))
     main = rest.pop(chosen)
     if not rest:
@@ -346,11 +346,11 @@ def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
     )
 
 
-def _exchange(held: Tables, planned: Tables, written: Written) -> Tables:
+def _exchange(current: Tables, planned: Tables, written: Written) -> Tables:
     """The tables with `planned` rules instead of ours."""
     tables: Tables = {}
-    for table in dict.fromkeys([*held, *planned]):
-        live, wanted = held.get(table, {}), planned.get(table, {})
+    for table in dict.fromkeys([*current, *planned]):
+        live, wanted = current.get(table, {}), planned.get(table, {})
         tables[table] = {name: chain for name, chain in live.items() if name not in OWNED_CHAINS} | wanted
         for name, chain in live.items():
             if name in BUILTIN_CHAINS:

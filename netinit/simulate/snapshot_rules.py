@@ -1,7 +1,7 @@
 """Loads a snapshot's rules in a form to simulate: by backend, plus foreign base chains.
 
 Backends' rules are the iptables tables, in nf_tables or legacy, and our own nft tables; any other base chain that a
-family's packets meet is foreign.
+family's packets reach is foreign.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, Family
-from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, HeldChain, Snapshot
+from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, Snapshot
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.expressions.table_differences import decode_steps
@@ -56,7 +56,7 @@ class KernelRules:
     unreadable: tuple[str, ...] = ()
 
     def join(self, family: Family, source: str) -> Ruleset:
-        """All rules that a family's packets meet; `source` is the backend of ours."""
+        """All rules that a family's packets reach; `source` is the backend of ours."""
         return replace(join_backends(self.rulesets, family, source), foreign=self.foreign[family])
 
 
@@ -90,7 +90,7 @@ class _Loader:
         found = {}
         for table in self._snapshot.tables:
             if table.family == family.number and table.name in TABLES_OF_THE_KERNEL and not table.flags & DORMANT:
-                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.held)]
+                chains = [one for one in self._live.chains(table.family, table.name) if not one.policy or _is_of_backend(one.nft)]
                 found[table.name] = {chain.name: self._load(table.name, chain, family, self._known[family]) for chain in chains}
         return found
 
@@ -125,13 +125,13 @@ class _Loader:
             if table.family != INET or table.name not in TABLE_NAMES or table.flags & DORMANT:
                 continue
             if model_table(table.name) in found:
-                why = "rules of a sidecar and of an ambient mesh are here; netinit remove takes both away"
+                why = "rules of a sidecar and of an ambient mesh are here; netinit remove deletes both"
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
             chains = [
                 self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
                 for chain in self._live.chains(table.family, table.name)
-                if not chain.policy or _is_of_backend(chain.held)
+                if not chain.policy or _is_of_backend(chain.nft)
             ]
             sockets = {one.name: one.rules for one in chains if _is_socket_chain(one.rules)}
             renamed = [
@@ -155,7 +155,7 @@ class _Loader:
         return found
 
     def _foreign(self, family: Family) -> Iterable[HookedChain]:
-        """Active base chains of no backend that packets of this family meet."""
+        """Active base chains of no backend that packets of this family reach."""
         tables = {(table.family, table.name): table for table in self._snapshot.tables}
         for chain in self._snapshot.chains:
             if not chain.is_base or chain.family not in (INET, family.number, NETDEV) or _is_of_backend(chain):
@@ -186,7 +186,7 @@ def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
     return found
 
 
-def _is_of_backend(chain: HeldChain | None) -> bool:
+def _is_of_backend(chain: NftChain | None) -> bool:
     """Whether it is a base chain of iptables, or of ours, with the expected hook and priority; all others are foreign."""
     if chain is None:
         return False

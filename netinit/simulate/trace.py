@@ -54,7 +54,7 @@ class TraceStep:
         return (self.hook, self.table, self.chain, self.rule.number if self.rule else self.number)
 
     @property
-    def met(self) -> Rule:
+    def matched(self) -> Rule:
         """The rule of a hit. Raises ValueError for a step without a rule."""
         if self.rule is None:
             raise ValueError(f"{self.outcome}: no rule did this")
@@ -125,7 +125,7 @@ def explain_dispute(places: Sequence[str]) -> str:
 def list_unread(tables: Sequence[str]) -> str:
     """Why a verdict is UNKNOWN if unreadable tables take part in it."""
     named = ", ".join([shorten(one) for one in tables[:MAX_NAMED]]) + (" and more" if len(tables) > MAX_NAMED else "")
-    return f"foreign rules that netinit cannot read look at it, and may drop it or send it elsewhere ({named})"
+    return f"foreign rules that netinit cannot read apply to it, and may drop it or send it elsewhere ({named})"
 
 
 AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)
@@ -135,13 +135,13 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
     """The rule that redirected, diverted or excluded a packet; None if no rule did."""
     if captured:
         kind = Tproxy if transparent else Redirect
-        places = [index for index, hit in enumerate(hits) if isinstance(hit.met.target, kind)]
+        places = [index for index, hit in enumerate(hits) if isinstance(hit.matched.target, kind)]
         return _leading_to(hits, places[-1]) if places else None
     if translated:
-        return next((hit for hit in reversed(hits) if isinstance(hit.met.target, DestinationNat | Redirect)), None)
+        return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | Redirect)), None)
     for hit in reversed(hits):  # at a place of exclusions from capture or from rejection
         captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
-        if (captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)) and isinstance(hit.met.target, Return | Accept):
+        if (captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)) and isinstance(hit.matched.target, Return | Accept):
             return hit
     return None
 
@@ -149,10 +149,10 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
 def _leading_to(hits: Sequence[AnyHit], place: int) -> AnyHit:
     """The rule itself, or the jump to its chain if the rule matches all TCP that comes there, or all but that to loopback."""
     hit = hits[place]
-    if not all(isinstance(match, Protocol | Destination) for match in hit.met.matches):
+    if not all(isinstance(match, Protocol | Destination) for match in hit.matched.matches):
         return hit
     for before in reversed(hits[:place]):
-        target = before.met.target
+        target = before.matched.target
         if isinstance(target, Jump) and target.chain == hit.chain and before.table == hit.table:
             return before
     return hit

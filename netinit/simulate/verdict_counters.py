@@ -1,7 +1,7 @@
 """Derives verdicts and their packet counts from the counters of live rules.
 
 A rule decides if it captures, drops, diverts, or ends the path to a capturing rule. nat sees connections' first
-packets, other tables all. What enters a capturing chain and leaves it by no rule is direct; packets that meet no rule
+packets, other tables all. What enters a capturing chain and leaves it by no rule is direct; packets that reach no rule
 are not counted.
 """
 
@@ -31,7 +31,7 @@ _DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: T
 _ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
 
 Rulesets = Mapping[str, Mapping[Family, Ruleset]]
-Way = tuple[RuleHit, ...]  # a rule behind the jumps that lead to it from a base chain
+RulePath = tuple[RuleHit, ...]  # a rule behind the jumps that lead to it from a base chain
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -106,108 +106,108 @@ class _Finder:
         self._tables = ruleset.tables
         self._source, self._family, self._origins = source, family, origins
         self._last = cache(self._find_last)
-        self._entered: Counter[Place] = Counter()  # ways that lead over a jump
+        self._entered: Counter[Place] = Counter()  # paths that lead over a jump
 
     def find(self) -> Iterator[Fate]:
-        ways: dict[Place, list[Way]] = {}
+        paths: dict[Place, list[RulePath]] = {}
         bases = [(hook, table, self._tables.get(table, {}).get(hook)) for hook in _DIRECTIONS for table in STAGES[hook]]
-        for way in [way for hook, table, chain in bases if chain for way in self._walk(hook, table, chain, ())]:
-            if self._verdict(way):
-                ways.setdefault(self._place(way[-1]), []).append(way)
+        for path in [path for hook, table, chain in bases if chain for path in self._walk(hook, table, chain, ())]:
+            if self._verdict(path):
+                paths.setdefault(self._place(path[-1]), []).append(path)
         leaving: dict[Place, list[tuple[RuleHit, Fate, bool]]] = {}
         refused: dict[str, list[Place]] = {}  # accepted by nat and dropped by filter, by hook
-        for decided in ways.values():
+        for decided in paths.values():
             for counted, members, less in self._part(decided):
                 fate = self._make(counted, members, less)
-                entries = {self._place(way[0]): way[0] for way in members}
+                entries = {self._place(path[0]): path[0] for path in members}
                 for place, entry in entries.items():
                     leaving.setdefault(place, []).append((entry, fate, len(entries) == 1))
                 if fate.verdict == DROPPED and _drops_datagrams(members[0]):
                     refused.setdefault(members[0][-1].hook, []).extend(fate.places)
                 if not _of_known_connections(members[0]):
                     yield fate
-        yield from self._find_rests(leaving, refused)
+        yield from self._find_uncaptured(leaving, refused)
 
-    def _find_rests(
+    def _find_uncaptured(
         self, leaving: Mapping[Place, list[tuple[RuleHit, Fate, bool]]], refused: Mapping[str, list[Place]]
     ) -> Iterator[Fate]:
         """Traffic that enters a capturing chain, leaves it by no rule and is not rejected later."""
         for place, fates in leaving.items():
             entry = fates[0][0]
-            captures = entry.met.target.calls and self._last(entry.table, entry.chain) == place.number
+            captures = entry.matched.target.calls and self._last(entry.table, entry.chain) == place.number
             if captures and all(alone for _, _, alone in fates):
-                others = [] if entry.table != NAT or TCP in entry.met.matches else refused.get(entry.hook, [])
+                others = [] if entry.table != NAT or TCP in entry.matched.matches else refused.get(entry.hook, [])
                 yield Fate(
                     _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, NOTHING_CAPTURES,
                     places=(place, *[one for _, fate, _ in fates for one in fate.less]),
                     less=tuple([one for _, fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
 
-    def _part(self, ways: list[Way]) -> list[tuple[RuleHit, list[Way], list[RuleHit]]]:
-        """Split the ways to one rule into countable groups: (counting rule, ways, rules to subtract)."""
-        alone = [way for way in ways if len(way) > 1 < len(ways) and self._entered[self._place(way[-2])] == 1 and _is_implied(way)]
-        others = [way for way in ways if way not in alone]
-        found: list[tuple[RuleHit, list[Way], list[RuleHit]]] = [(way[-2], [way], []) for way in alone]
-        return [*found, (others[0][-1], others, [way[-2] for way in alone])] if others else found
+    def _part(self, paths: list[RulePath]) -> list[tuple[RuleHit, list[RulePath], list[RuleHit]]]:
+        """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
+        sole = [one for one in paths if len(one) > 1 < len(paths) and self._entered[self._place(one[-2])] == 1 and _is_implied(one)]
+        others = [path for path in paths if path not in sole]
+        found: list[tuple[RuleHit, list[RulePath], list[RuleHit]]] = [(path[-2], [path], []) for path in sole]
+        return [*found, (others[0][-1], others, [path[-2] for path in sole])] if others else found
 
     def _place(self, hit: RuleHit) -> Place:
         return Place(self._source, self._family, hit.table, hit.chain, hit.rules[0].number)
 
-    def _make(self, counted: RuleHit, members: list[Way], less: list[RuleHit]) -> Fate:
-        """The fate of packets on these ways, counted by `counted` minus `less`."""
+    def _make(self, counted: RuleHit, members: list[RulePath], less: list[RuleHit]) -> Fate:
+        """The fate of packets on these paths, counted by `counted` minus `less`."""
         decider, verdict = members[0][-1], self._verdict(members[0])
-        causes = dict.fromkeys([self._describe(way) for way in members])
+        causes = dict.fromkeys([self._describe(path) for path in members])
         because, option, foreign = next(iter(causes))
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
-        direction = "+".join(sorted({_DIRECTIONS[way[0].hook] for way in members}))
-        port = decider.met.target.captures_at if verdict == CAPTURED else 0
+        direction = "+".join(sorted({_DIRECTIONS[path[0].hook] for path in members}))
+        port = decider.matched.target.captures_at if verdict == CAPTURED else 0
         unit = CONNECTIONS if decider.table == NAT else PACKETS
         places, others = (self._place(counted),), tuple([self._place(one) for one in less])
         return Fate(direction, verdict, port, unit, because, option, foreign, places, others)
 
-    def _describe(self, way: Way) -> tuple[str, str, bool]:
+    def _describe(self, path: RulePath) -> tuple[str, str, bool]:
         """The cause, the option behind it, and whether the rule is foreign."""
-        hit = way[-1]
-        if self._verdict(way) == CAPTURED:
-            hit = cause_of(way, captured=True, transparent=hit.table != NAT, translated=False) or hit
+        hit = path[-1]
+        if self._verdict(path) == CAPTURED:
+            hit = cause_of(path, captured=True, transparent=hit.table != NAT, translated=False) or hit
         loaded = hit.rules[0]
         because = loaded.purpose or f"{loaded.quotation} ({hit.table} {hit.chain}, rule {loaded.number})"
         return because, loaded.label(self._origins), not loaded.purpose
 
-    def _walk(self, hook: str, table: str, chain: LoadedChain, above: Way) -> Iterator[Way]:
-        """The ways to every reachable rule; a recursive chain is entered once."""
+    def _walk(self, hook: str, table: str, chain: LoadedChain, above: RulePath) -> Iterator[RulePath]:
+        """The paths to every reachable rule; a recursive chain is entered once."""
         for loaded in chain.rules:
-            way = (*above, RuleHit(hook, table, chain.name, (loaded,)))
+            path = (*above, RuleHit(hook, table, chain.name, (loaded,)))
             called = self._tables[table].get(loaded.rule.target.calls)
             if called is None:
-                yield way
-            elif all(called.name != one.chain for one in way):
-                self._entered[self._place(way[-1])] += 1
-                yield from self._walk(hook, table, called, way)
+                yield path
+            elif all(called.name != one.chain for one in path):
+                self._entered[self._place(path[-1])] += 1
+                yield from self._walk(hook, table, called, path)
 
-    def _verdict(self, way: Way) -> str:
-        """The verdict of a way's last rule; empty if it does not decide."""
-        target = way[-1].met.target
+    def _verdict(self, path: RulePath) -> str:
+        """The verdict of a path's last rule; empty if it does not decide."""
+        target = path[-1].matched.target
         if target.captures_at:
             return CAPTURED
         if isinstance(target, Drop | Reject):
             return DROPPED
         if isinstance(target, UnknownTarget):
             return UNKNOWN
-        ends = isinstance(target, Return | Accept) and self._ends_the_way(way)
+        ends = isinstance(target, Return | Accept) and self._ends_path(path)
         return DIRECT if ends or isinstance(target, DestinationNat) else ""
 
-    def _ends_the_way(self, way: Way) -> bool:
+    def _ends_path(self, path: RulePath) -> bool:
         """Whether accepting here keeps packets from every rule that may capture them."""
-        hit = way[-1]
+        hit = path[-1]
         stages = STAGES[hit.hook]
         if any(self._last(later, hit.hook) for later in stages[stages.index(hit.table) + 1 :]):
             return False
         here = self._comes_before_a_capture(hit)
-        callers = [one for one in way[:-1] if not (isinstance(one.met.target, Jump) and one.met.target.goto)]
+        callers = [one for one in path[:-1] if not (isinstance(one.matched.target, Jump) and one.matched.target.goto)]
         above = any(map(self._comes_before_a_capture, callers))
-        if isinstance(hit.met.target, Accept):
+        if isinstance(hit.matched.target, Accept):
             return here or above
         return here and (not above or hit.chain in BUILTIN_CHAINS)
 
@@ -223,32 +223,32 @@ class _Finder:
         return 0
 
 
-def _matches(way: Way) -> list[Match]:
-    return [match for hit in way for match in hit.met.matches]
+def _matches(path: RulePath) -> list[Match]:
+    return [match for hit in path for match in hit.matched.matches]
 
 
-def _is_implied(way: Way) -> bool:
-    """Whether everything on this way satisfies the last rule's matches."""
-    before = _matches(way[:-1])
+def _is_implied(path: RulePath) -> bool:
+    """Whether everything on this path satisfies the last rule's matches."""
+    before = _matches(path[:-1])
     protocols = {match.protocol for match in before if isinstance(match, Port)}
     return all(
         match in before or (isinstance(match, Protocol) and not match.negated and match.name in protocols)
-        for match in way[-1].met.matches
+        for match in path[-1].matched.matches
     )
 
 
-def _drops_datagrams(way: Way) -> bool:
+def _drops_datagrams(path: RulePath) -> bool:
     """Whether a filter rule drops UDP in every state: no entry is confirmed, so nat counts every packet."""
-    matches = _matches(way)
+    matches = _matches(path)
     udp = any(isinstance(match, Port) and match.protocol == "udp" for match in matches)
-    return way[-1].table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
+    return path[-1].table == FILTER and udp and not any(isinstance(match, ConnectionState) for match in matches)
 
 
-def _of_known_connections(way: Way) -> bool:
+def _of_known_connections(path: RulePath) -> bool:
     """Whether the rule sees only packets of connections that were decided before."""
     return any(
         isinstance(match, Socket) or (isinstance(match, ConnectionState) and not match.negated and "NEW" not in match.states)
-        for match in _matches(way)
+        for match in _matches(path)
     )
 
 
@@ -286,7 +286,7 @@ class RateCounter:
         self._counters = counters
         self._counted: dict[Fate, int] = {}
 
-    def look(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
+    def evaluate(self, moment: float, counters: Counters, fates: Iterable[Fate]) -> CounterSnapshot:
         """Evaluate a new reading of all counters against the last one."""
         before, replaced = _before(self._counters, counters)
         seconds = moment - self._last

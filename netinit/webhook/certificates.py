@@ -106,7 +106,7 @@ def describe(text: str) -> CertificateInfo:
     except x509.ExtensionNotFound:
         listed = ()
     except ValueError as error:
-        raise ConfigError(f"it is no certificate in PEM: {error}") from error
+        raise ConfigError(f"it is not a PEM certificate: {error}") from error
     return CertificateInfo(since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed)
 
 
@@ -124,7 +124,7 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Cer
         secret = serialization.load_pem_private_key(key.encode(), None)
         public = _load(certificate).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"the key is none in PEM without a password: {error}") from error
+        raise ConfigError(f"the key is not PEM without a password: {error}") from error
     encoding = serialization.Encoding.DER
     if secret.public_key().public_bytes(encoding, form) != public.public_bytes(encoding, form):
         raise ConfigError("certificate and key do not belong to each other")
@@ -132,7 +132,7 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Cer
         when = "has expired" if now >= info.until else "is not valid yet"
         raise ConfigError(f"the certificate {when}; it is valid for {', '.join(info.names) or 'no name'}")
     if authority and not _is_issued_by(certificate, authority):
-        raise ConfigError("the certificate is not of this authority")
+        raise ConfigError("the certificate is not signed by this CA")
     return info
 
 

@@ -71,7 +71,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "integer": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
 }
 _LIMITS: Mapping[str, tuple[type, Callable[[Any, Any], bool], str]] = {  # keyword: what it is for, what holds, and else the problem
-    "enum": (object, lambda value, known: value in known, "{value} is none of {limit}"),
+    "enum": (object, lambda value, known: value in known, "{value} is not one of {limit}"),
     "minLength": (str, lambda value, least: len(value) >= least, "it must not be empty"),
     "pattern": (str, lambda value, pattern: bool(re.search(pattern, value)), "{value} does not match {limit}"),
     "minimum": (int, lambda value, least: value >= least, "{number} must be from {limit} to {maximum}"),
@@ -87,7 +87,7 @@ def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterato
     name, shown = quote(".".join(path)) if path else "the values", quote(value if isinstance(value, str) else str(value))
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path)) for one in schema["anyOf"]):
-            yield f"{name}: {shown} is none of the kinds of value that it may be"
+            yield f"{name}: {shown} is not of an allowed type"
         return
     words, is_type = _TYPES.get(str(schema.get("type")), ("", lambda _: True))
     if not is_type(value):
@@ -104,7 +104,7 @@ def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterato
         if key not in known and others is False:
             near = get_close_matches(key, list(known))
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-            yield f"{quote('.'.join((*path, key)))} is no value of the chart; {hint}"
+            yield f"{quote('.'.join((*path, key)))} is not a value of the chart; {hint}"
         else:
             yield from find_problems(one, known.get(key, mapping(others)), (*path, key))
     for at, one in enumerate(sequence(value)):

@@ -166,9 +166,9 @@ class WatchedCluster:
     async def _write_event(self, about: Tree, problem: str) -> None:
         """Write a warning event on a ConfigMap."""
         served = self._state.served
-        stays = "the webhook goes on with the one before" if served else "this replica has none yet, and is not ready"
+        stays = "the webhook keeps the previous one" if served else "this replica has none yet, and is not ready"
         if served and served.is_restored:
-            stays = f"the webhook was restarted, and goes on with {served.texts.origin}"
+            stays = f"the webhook was restarted, and uses {served.texts.origin}"
         metadata = mapping(about.get("metadata"))
         own = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
         error = await write_event(
@@ -184,7 +184,7 @@ class WatchedCluster:
 
     def _publish_nodes(self, items: dict[tuple[str, str], bool]) -> None:
         kubelets = Kubelets(by_node={name: is_native for (_, name), is_native in items.items()})
-        older = "sidecars of the older kind, since not every kubelet is 1.33 or later"
+        older = "regular sidecars, since not every kubelet is 1.33 or later"
         use = "native sidecars" if kubelets.run_native_sidecars() else older
         self._config.change_settings(f"{len(items)} nodes: {use}", native_sidecars=kubelets)
 

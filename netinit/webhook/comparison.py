@@ -125,13 +125,13 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
     response = mapping(mapping(tree).get("response"))
     uid = review.tree["request"]["uid"]
     if mapping(tree).get("kind") != "AdmissionReview" or response.get("uid") != uid:
-        raise ParseError("the answer is no AdmissionReview with a response to this uid")
+        raise ParseError("the answer is not an AdmissionReview with a response to this uid")
     if response.get("allowed") is not True:
         return ReviewOutcome(refusal=string(mapping(response.get("status")).get("message")) or "without a message")
     if not response.get("patch"):
         return ReviewOutcome(pod=review.pod)
     if response.get("patchType") != "JSONPatch":
-        raise ParseError(f"the answer's patchType is {string(response.get('patchType'))!r}; an API server takes JSONPatch alone")
+        raise ParseError(f"the answer's patchType is {string(response.get('patchType'))!r}; an API server only takes JSONPatch")
     try:
         operations = json.loads(base64.b64decode(string(response["patch"]), validate=True))
     except (ValueError, RecursionError) as error:

@@ -41,7 +41,7 @@ class ConfigLoader:
         Return the problem; empty if there is none or it was returned before.
         """
         is_known = texts in (self._offered, self._state.configuration_problem)
-        self._offered = texts if isinstance(texts, Texts) else None  # what was there before is tried again when it returns
+        self._offered = texts if isinstance(texts, Texts) else None  # the earlier one is tried again when it returns
         if is_known:
             return ""
         if isinstance(texts, str):
@@ -88,7 +88,7 @@ class ConfigLoader:
         served = self._state.served
         if problem != self._state.configuration_problem:
             stays = f"configuration {served.generation} stays in use" if served else "there is none yet"
-            self._log("error", f"the configuration is not taken, {stays}: {problem}")
+            self._log("error", f"the configuration is rejected, {stays}: {problem}")
         self._state.configuration_problem = problem
         return problem
 
@@ -179,9 +179,9 @@ class CertificateLoader:
             info = check(certificate, key, now=time.time())
             context = make_context(certificate, key, clients)
         except ConfigError as error:
-            problem = f"{error}; " + ("the one before is served" if self.served else "there is none to serve")
+            problem = f"{error}; " + ("the previous one is served" if self.served else "there is none to serve")
             if problem != self._state.problems.get("certificate"):
-                self._log.event("error", f"the certificate is not taken: {error}")
+                self._log.event("error", f"the certificate is rejected: {error}")
             self._state.problems.note("certificate", problem)
             return
         self._context, self.served = context, offered
@@ -190,7 +190,7 @@ class CertificateLoader:
         self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
         settings = self._settings  # a certificate without the Service's name is served: clients may use another
         missing = find_missing_name(info, settings.service, settings.namespace) if settings.namespace else ""
-        problem = f"it is not for {missing}, by which the API server asks, but for {', '.join(info.names) or 'no name'}"
+        problem = f"it is not for {missing}, the API server's name for it, but for {', '.join(info.names) or 'no name'}"
         self._state.problems.note("names of the certificate", problem if missing else "")
         if missing:
             self._log.event("error", f"the certificate: {problem}")

@@ -136,7 +136,7 @@ def answer(
         import traceback
 
         kind = type(error).__name__
-        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has more under this review's uid")
+        denied = _deny(review, "internal", f"internal error ({kind}); the injector's log has details under this review's uid")
         return replace(denied, detail=traceback.format_exc())
 
 
@@ -182,7 +182,7 @@ def _read(body: bytes | bytearray) -> _Review:
     except ValueError as error:
         raise Fault(400, "not-json", f"the body is not JSON: {error}") from None
     if not isinstance(tree, dict) or tree.get("kind") != "AdmissionReview":
-        raise Fault(400, "no-review", "the body is no AdmissionReview")
+        raise Fault(400, "no-review", "the body is not an AdmissionReview")
     version = tree.get("apiVersion")
     if version not in VERSIONS:
         raise Fault(400, "no-review", f"the AdmissionReview must be of {' or '.join(VERSIONS)}")
@@ -235,7 +235,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     review.warnings += advise(pod, injected, served.config)
     patch = json_patch(pod, injected)
     if not patch:
-        return review.respond("unchanged", "injected-before", "the pod has everything already")
+        return review.respond("unchanged", "injected-before", "the pod is complete already")
     return review.respond("injected", decision.step.value, decision.reason, patch=patch)
 
 
@@ -268,7 +268,7 @@ def environment_of(path: str) -> dict[str, str]:
     """
     head, *words = path.strip("/").split("/")
     if head != "inject":
-        raise Fault(404, "no-path", "there is nothing at this path; reviews are answered at /inject")
+        raise Fault(404, "no-path", "nothing is at this path; reviews are answered at /inject")
     if len(path) > _MAX_PATH or len(words) > 2 * _MAX_VARIABLES:
         raise Fault(414, "no-path", f"the path is too long: {_MAX_VARIABLES} variables at most")
     found = {}
@@ -276,7 +276,7 @@ def environment_of(path: str) -> dict[str, str]:
         key = unquote(key)  # noqa: PLW2901 - decoded
         name = _KEYS.get(key.lower(), key.upper())
         if not _VARIABLE.match(name):
-            raise Fault(400, "no-path", f"{escape(shorten(key))} in the path is no name of a variable")
+            raise Fault(400, "no-path", f"{escape(shorten(key))} in the path is not a variable's name")
         text = unquote(value).replace("--slash--", "/")
         if not text.isprintable():
             raise Fault(400, "no-path", f"the value of {name} in the path has unprintable characters")

@@ -30,26 +30,26 @@ class ReviewPlaces:
 
     def __init__(self, max_reviews: int) -> None:
         self._max_reviews = max_reviews
-        self._held: dict[str, list[QueuePlace]] = {}
+        self._taken: dict[str, list[QueuePlace]] = {}
 
     @contextlib.contextmanager
     def hold(self, peer: str) -> Iterator[QueuePlace]:
         """Hold a place until the block ends. Raises Fault if none is free."""
-        if sum(map(len, self._held.values())) >= self._max_reviews and not self._free_one_for(peer):
+        if sum(map(len, self._taken.values())) >= self._max_reviews and not self._free_one_for(peer):
             raise self._refusal()
         place = QueuePlace(peer)
-        self._held.setdefault(peer, []).append(place)
+        self._taken.setdefault(peer, []).append(place)
         try:
             yield place
         finally:
-            self._held[peer].remove(place)
-            if not self._held[peer]:
-                del self._held[peer]
+            self._taken[peer].remove(place)
+            if not self._taken[peer]:
+                del self._taken[peer]
 
     def _free_one_for(self, peer: str) -> bool:
         """Refuse the newest waiting review of the client with the most places; False if there is none."""
-        largest = max(self._held.values(), key=len, default=[])
-        if len(largest) <= len(self._held.get(peer, ())) + 1:
+        largest = max(self._taken.values(), key=len, default=[])
+        if len(largest) <= len(self._taken.get(peer, ())) + 1:
             return False
         waiting = [place.turn for place in largest if place.turn is not None and not place.turn.done()]
         if not waiting:
@@ -61,7 +61,7 @@ class ReviewPlaces:
         return Fault(503, "busy", f"{self._max_reviews} reviews are waiting already; try again")
 
 
-class Turns:
+class RoundRobin:
     """Runs one review at a time; the client that waited longest is next."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Bodies:
                 while await self._take(current, receive):
                     pass
         except TimeoutError:
-            raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not come in time") from None
+            raise self._refusal() if current.is_dropped else Fault(408, "slow", "the body did not arrive in time") from None
         current.is_complete = True
         return current.data
 
@@ -148,7 +148,7 @@ class Bodies:
         if current.is_dropped:
             raise self._refusal()
         if message["type"] != "http.request":
-            raise Fault(400, "gone", "the client went away")
+            raise Fault(400, "gone", "the client disconnected")
         current.data += message.get("body", b"")
         if len(current.data) > MAX_REVIEW_BYTES:
             raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")

@@ -20,14 +20,14 @@ from typing import Any
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
 from netinit.kernel import children
-from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
+from netinit.serving.event_log import EventLog, LineLimit, forward_library_logs
 from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
 from netinit.serving.server_process import allow_descriptors, listen, memory_limit, wait_readable
 from netinit.webhook import review
 from netinit.webhook.controller import Controller
 from netinit.webhook.loaders import CertificateLoader
 from netinit.webhook.review import MAX_REVIEW_BYTES, Fault, Interruption, ReviewAnswer
-from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, Turns
+from netinit.webhook.review_queue import Bodies, QueuePlace, ReviewPlaces, RoundRobin
 from netinit.webhook.serving_state import Metrics, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -81,7 +81,7 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
     )  # fmt: skip
     monitor = partial(reply_monitoring, metrics=metrics.text, report=state.report, closes=lambda: state.draining)
     monitoring = HttpListener(monitor, monitoring_socket, max_connections=_MONITORING_CONNECTIONS)
-    adopt_library_logs(log)
+    forward_library_logs(log)
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
@@ -94,7 +94,7 @@ async def _serve(settings: ServeSettings, log: EventLog, reviews_socket: socket.
     state.draining = True
     await asyncio.sleep(settings.shutdown_delay / SECOND)  # until the API server stops sending reviews
     if not await reviews.close(_DRAIN_SECONDS):
-        log.event("error", f"reviews were cut off: they were not done within {_DRAIN_SECONDS:.0f} s")
+        log.event("error", f"reviews were cut off: they did not finish within {_DRAIN_SECONDS:.0f} s")
     tasks.cancel()
     await monitoring.close(1.0)
 
@@ -134,7 +134,7 @@ class Application:
         self._wants_certificate = wants_certificate
         self._bodies = Bodies(max_bytes)
         self._places = ReviewPlaces(max_reviews)
-        self._loop_turns, self._child_turns = Turns(), Turns()
+        self._loop_turns, self._child_turns = RoundRobin(), RoundRobin()
         self._problems = LineLimit(_MAX_PROBLEM_LINES, what="about denied pods and errors")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -147,9 +147,9 @@ class Application:
         try:
             answer = await self._review(scope, receive, arrived)
         except asyncio.CancelledError:
-            answer = review.refuse(Fault(503, "ended", "the server ends, and has no time left; try again"))
+            answer = review.refuse(Fault(503, "ended", "the server is stopping, and has no time left; try again"))
         except Exception as error:  # noqa: BLE001 - the client must not see internals
-            answer = review.refuse(Fault(500, "internal", "internal error; the injector's log says more"))
+            answer = review.refuse(Fault(500, "internal", "internal error; the injector's log has details"))
             self._problems.write(self._log, "error", f"internal error: {type(error).__name__}: {error}")
         finally:
             self._metrics.in_flight.dec()
@@ -175,15 +175,15 @@ class Application:
         except Fault as fault:
             return review.refuse(fault)
         except TimeoutError:
-            return review.refuse(Fault(503, "late", "the review did not get its turn in time; try again"))
+            return review.refuse(Fault(503, "late", "the review waited too long; try again"))
         except Interruption:
-            return review.refuse(Fault(503, "late", "the review takes more time or memory than it may; the pod is too large"))
+            return review.refuse(Fault(503, "late", "the review exceeds its time or memory; the pod is too large"))
 
     def _check_client(self, scope: Any) -> None:
         if obstacle := self._state.find_obstacle():
             raise Fault(503, "not-ready", f"{obstacle}; try again")
         if self._wants_certificate and not scope["state"]["certified"]:
-            raise Fault(403, "no-certificate", "reviews are answered to clients with a certificate alone")
+            raise Fault(403, "no-certificate", "reviews are only answered to clients with a certificate")
 
     async def _compute(self, body: bytearray, environment: dict[str, str], place: QueuePlace, deadline: float) -> ReviewAnswer:
         """Compute the answer. Raises TimeoutError, Interruption and Fault."""
@@ -231,10 +231,10 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     if seen.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
         raise Fault(415, "no-json", f"the Content-Type must be {_JSON}")
     if seen.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise Fault(415, "no-json", "compressed bodies are not read")
+        raise Fault(415, "no-json", "compressed bodies are not accepted")
     length = seen.get(b"content-length", b"0")
     if not length.isdigit():
-        raise Fault(400, "no-review", "the Content-Length is no number")
+        raise Fault(400, "no-review", "the Content-Length is not a number")
     if len(length) > 10 or int(length) > MAX_REVIEW_BYTES:  # noqa: PLR2004 - digits
         raise Fault(413, "too-large", f"the body is longer than {MAX_REVIEW_BYTES >> 20} MiB")
 

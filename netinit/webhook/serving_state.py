@@ -91,13 +91,13 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
         self._registry = CollectorRegistry()
         own: Any = {"registry": self._registry}
-        self.requests = Counter("sidecar_injection_requests_total", "Reviews that came in.", **own)
+        self.requests = Counter("sidecar_injection_requests_total", "Reviews received.", **own)
         self.success = Counter("sidecar_injection_success_total", "Reviews that injected a pod.", **own)
         self.failure = Counter("sidecar_injection_failure_total", "Reviews of pods that cannot be injected.", **own)
         self.skip = Counter("sidecar_injection_skip_total", "Reviews of pods that are not to be injected.", **own)
         self.seconds = Histogram("sidecar_injection_time_seconds", "From the request's head to the answer.", buckets=_BUCKETS, **own)
-        self.reviews = Counter("netinit_webhook_reviews_total", "Reviews by what came of them.", ["outcome", "reason"], **own)
-        self.heavy = Counter("netinit_webhook_heavy_reviews_total", "Reviews computed beside the event loop.", **own)
+        self.reviews = Counter("netinit_webhook_reviews_total", "Reviews by outcome.", ["outcome", "reason"], **own)
+        self.heavy = Counter("netinit_webhook_heavy_reviews_total", "Reviews computed outside the event loop.", **own)
         self.in_flight = Gauge("netinit_webhook_reviews_in_flight", "Reviews being answered.", **own)
         dropped = "Connections that made room for others, by their stage; or refused."
         self.dropped = Counter("netinit_webhook_connections_dropped_total", dropped, ["stage"], **own)
@@ -108,15 +108,15 @@ class Metrics:
         gauge("netinit_webhook_connections", "Open connections, counted from accept.", connections)
         counted = "The configuration in use, counted from 1."
         gauge("netinit_webhook_configuration_generation", counted, lambda: state.served.generation if state.served else 0)
-        newest = "1 while the newest configuration is not taken and an older one is in use."
+        newest = "1 while the newest configuration is invalid and an older one is in use."
         gauge("netinit_webhook_configuration_error", newest, lambda: bool(state.configuration_problem))
         restored = "1 while a configuration from before a restart is in use, since the newest one is invalid."
         gauge("netinit_webhook_configuration_restored", restored, lambda: bool(state.served and state.served.is_restored))
         broken = "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused."
         gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
-        ends = "When the serving certificate ends."
+        ends = "When the serving certificate expires."
         gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
-        asked = "1 while the cluster's API cannot be asked, or refuses."
+        asked = "1 while the cluster's API is unreachable, or refuses."
         gauge("netinit_webhook_cluster_error", asked, lambda: bool(state.cluster_problems or "cluster" in state.problems))
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:

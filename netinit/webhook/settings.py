@@ -140,15 +140,15 @@ class ServeSettings(DeclaredOptions):
             if file and in_cluster:
                 problems.append(f"{name}: contradicts {other}; give one of the two")
         if self.last_good_map and not (self.config_map or self.mesh_map):
-            problems.append("--lastGoodConfigMapName: goes with --injectConfigMapName or --meshConfigMapName; files are read again")
+            problems.append("--lastGoodConfigMapName: needs --injectConfigMapName or --meshConfigMapName; files are read again")
         if self.dual_stack and self.ipv6 != AUTO:
             problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
-            problems.append("--tlsCertFile: goes with --tlsKeyFile; give both")
+            problems.append("--tlsCertFile: needs --tlsKeyFile; give both")
         if not self.tls_cert_file and not self.certificate_secret:
             problems.append("--tlsCertFile: no certificate is given; name files, or a Secret with --certificateSecret")
         if self.port == self.monitoring_port and self.port:
             problems.append(f"--monitoringPort: {self.port} is --port already; give another")
         if self.health_file and not self.health_interval:
-            problems.append("--healthCheckFile: goes with --healthCheckInterval, such as 2s")
+            problems.append("--healthCheckFile: needs --healthCheckInterval, such as 2s")
         return problems

@@ -364,7 +364,7 @@ def test_with_the_charts_defaults_too_bad_values_are_an_event_on_their_config_ma
         clean.until(events, "there is an event on the ConfigMap")
         (event,) = events()
         assert event["involvedObject"]["uid"] == clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")["metadata"]["uid"]
-        assert "goes on with the one before" in event["message"]
+        assert "keeps the previous one" in event["message"]
 
 
 def test_a_secret_that_is_deleted_is_written_anew_and_refuses_no_pod(clean, tmp_path):

@@ -122,7 +122,7 @@ def test_the_nodes_decide_about_native_sidecars(clean, tmp_path):
             make_node(clean, "old", "v1.32.9")
             clean.until(lambda: not is_native(), "an older node is seen")
             assert is_native(annotations={"sidecar.istio.io/nativeSidecar": "true"})
-            assert "sidecars of the older kind" in replica.log.read_text()
+            assert "regular sidecars" in replica.log.read_text()
             clean.ask("DELETE", "/api/v1/nodes/old")
             clean.until(is_native, "it is gone")
             assert not is_native(annotations={"sidecar.istio.io/nativeSidecar": "false"})
@@ -165,7 +165,7 @@ def test_after_a_restart_with_an_invalid_configuration_the_last_good_one_is_in_u
         assert "[!]configuration: ConfigMap" in said
         assert "template 'sidecar' cannot be parsed" in said
         events = [one["message"] for one in clean.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]]
-        assert any("the webhook was restarted, and goes on with ConfigMap" in one for one in events), events
+        assert any("the webhook was restarted, and uses ConfigMap" in one for one in events), events
         put(config=json.dumps(CONFIG), values='{"release": "three"}')
         clean.until(lambda: release() == "three", "a valid one replaces it")
         assert metric(replica) == "0.0"

@@ -46,19 +46,19 @@ FIRST_6 = ("IPv6", "TCP in through")  # so listings of IPv6 alone begin
 CAUSES = (
     Cause("IPv6 where it is off", "refused: all protocols, from the pod itself too", "with `--ipv6 reject`, TCP that would be captured is refused",
           lambda minor, case, who, *_: minor < FIRST_WITH_GO and "IPv6 off" in case["case"] and who.startswith("IPv6")),
-    Cause("what the application sends to its own pod, but to 127.0.0.1", "goes to the inbound port", "arrives directly",
+    Cause("what the application sends to its own pod, except to 127.0.0.1", "goes to the inbound port", "arrives directly",
           lambda minor, case, who, before, _: minor < FIRST_WITH_GO and "tproxy" not in case["case"] and "within the pod" in who and before.startswith("captured")),
     Cause("IPv6 where it is on", "left alone (1.0), or inbound left alone", "captured",
           lambda minor, case, who, before, _: minor < FIRST_WITH_GOLDENS and who.startswith(FIRST_6) and not before.startswith("captured")),
-    Cause("TPROXY: marks, and what is sent to the own pod", "looks at the mark alone", "looks at addresses and users too",
+    Cause("TPROXY: marks, and what is sent to the own pod", "looks only at the mark", "looks at addresses and users too",
           lambda minor, case, who, *_: "tproxy" in case["case"].lower() and "UDP" not in who and minor < FIRST_WITH_GOLDENS),
-    Cause("DNS, by a variable of the test program that is no option", "goes to port 15013 or 15053", "left alone",
+    Cause("DNS, by a variable of the test program that is not an option", "goes to port 15013 or 15053", "left alone",
           lambda minor, *_: FIRST_WITH_GO < minor < FIRST_DNS),
     Cause("DNS: queries from 127.0.0.6, which no application has; conntrack zones", "captured; zones by user and port", "left alone; zones by name server too",
           lambda minor, case, who, *_: minor >= FIRST_DNS and case["backend"] == NFT and ("UDP" in who or "port 53" in who)),
     Cause("port 15008, and 22 in 1.12", "left alone inbound; captured from the proxy to its own pod", "both left alone, or with `-e 0` both captured",
           lambda _, case, *__: case["case"] == "inbound-ports-wildcard" and case["backend"] == NFT),
-    Cause("native rules: IPv6 where it is off", "captured, but for what the proxy sends to its own pod", "left alone; with `--ipv6 on` captured",
+    Cause("native rules: IPv6 where it is off", "captured, except what the proxy sends to its own pod", "left alone; with `--ipv6 on` captured",
           lambda _, case, who, *__: case["backend"] == NATIVE and who.startswith("IPv6")),
     Cause("native rules with `--drop-invalid`: all but TCP in the state INVALID", "passes", "dropped, as by `istio-iptables`",
           lambda _, case, who, *__: case["backend"] == NATIVE and "INVALID" in who),
@@ -95,7 +95,7 @@ With these options, packets are treated as in the older release. Without them:
 KINDS_TEXT = """
 ## Packets that are treated differently
 
-These differences remain with the best options. Go tests of 1.5 to 1.11 have few cases, most of IPv6 alone. Cases that capture DNS without a name
+These differences remain with the best options. Go tests of 1.5 to 1.11 have few cases, most of IPv6 only. Cases that capture DNS without a name
 server are left out: every pod has one.
 
 """

@@ -54,7 +54,7 @@ def read_and_write(held: object, around: References) -> None:
             written = encode_rule(rule, held.family, sets)
         except ValueError:
             continue
-        held_sets = {**around.sets, **{(held.family, held.table, one.name): one.held(held.family, held.table) for one in sets}}
+        held_sets = {**around.sets, **{(held.family, held.table, one.name): one.in_snapshot(held.family, held.table) for one in sets}}
         again = decode_rule(held.replace(expressions=written), References(sets=held_sets, devices=around.devices)).rules
         assert len(again) == 1, f"{rule} became {len(again)} rules"
         assert texts(again[0]) == texts(rule), f"{texts(rule)} became {texts(again[0])}"

@@ -25,7 +25,7 @@ from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.host import LOST, find_devices, is_simple, surroundings_of
-from netinit.simulate.in_force import find_departures
+from netinit.simulate.in_force import find_deviations
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.trace import CAPTURED
@@ -248,7 +248,7 @@ def judge(pod, planned, backend, trial, asked, counted):
     """What netinit says that is not so."""
     with pod.entered():
         snapshot = read_snapshot()
-    differences, warnings = find_departures(snapshot, planned, backend, ())
+    differences, warnings = find_deviations(snapshot, planned, backend, ())
     escaping = [one for one in differences if one.kind == ESCAPING]
     held = load_snapshot(snapshot, [planned])
     around = {family: surroundings_of(snapshot, family) for family in FAMILIES}

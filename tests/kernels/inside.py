@@ -1,4 +1,4 @@
-"""What runs on the kernel, or in the root, that is looked at: apply with every backend, the doctor, and the chosen tests.
+"""What runs on the kernel, or in the root, that is checked: apply with every backend, the doctor, and the chosen tests.
 
     python3 tests/kernels/inside.py ANSWER PARTS
 

@@ -28,7 +28,7 @@ HEAD = """# Kernels
 - `address sets`: connections to networks in long lists and outside of them
 - `user namespaces`: the same commands from the node, in a pod with `hostUsers: false`
 
-A place is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is taken away. What
+Each entry is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is removed. What
 is not named was not tried, or the [backend](backends.md) does not have it.
 """
 LACKS = """
@@ -151,7 +151,7 @@ def write_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _sum_up(place: str, backends: str, doctor: str, *cells: str) -> str:
+def _summarize(place: str, backends: str, doctor: str, *cells: str) -> str:
     """An item for places and backends with equal answers; features without a test there are left out."""
     ended: dict[str, list[str]] = {}
     for feature, cell in zip(FEATURES, cells, strict=True):
@@ -163,7 +163,7 @@ def _sum_up(place: str, backends: str, doctor: str, *cells: str) -> str:
 def render(places: Iterable[Place]) -> str:
     """The page."""
     kept = list(places)
-    works = "".join(f"{_sum_up(*row)}\n" for row in merge(row for place in kept for row in rows_of(place)))
+    works = "".join(f"{_summarize(*row)}\n" for row in merge(row for place in kept for row in rows_of(place)))
     skips = "".join(f"\nSkipped: {reason}\n" for reason in dict.fromkeys(reason for place in kept for reason in skips_of(place)))
     lacking = "".join(f"- {place} ({backends}): {said}\n" for place, backends, said in merge(row for place in kept for row in failures_of(place)))
     versions = write_table(("place", "kernel", "iptables", "nft", "ipset", "Python"), merge(row for place in kept for row in versions_of(place)))

@@ -76,4 +76,4 @@ def test_a_program_that_makes_no_rules_proves_nothing(tmp_path, capsys, require_
     code = start.run(["netinit", "convert", "--from", "istio", "--verify", str(program), "--", "-p", "15001"], {})
     done = capsys.readouterr()
     assert (code, done.out) == (1, "")
-    assert "made no rules, with istio-iptables -p 15001; name what makes them" in done.err
+    assert "created no rules, with istio-iptables -p 15001; name the program that does" in done.err

@@ -18,7 +18,7 @@ OUTSIDE = "203.0.113.7"
 DAMAGES = {
     "nothing": ("", "captured", "every other outbound connection goes to the proxy"),
     "the last rule deleted": ("-t nat -D ISTIO_OUTPUT -j ISTIO_REDIRECT", "direct", "no rule captures it"),
-    "the jump deleted": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", "direct", "there is no IPv4 rule that looks at it"),
+    "the jump deleted": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", "direct", "no IPv4 rule applies to it"),
     "a rule moved": ("-t nat -I ISTIO_OUTPUT 1 -j ISTIO_REDIRECT", "captured", "every other outbound connection goes to the proxy"),
     "a rule added in front": ("-t nat -I OUTPUT 1 -p tcp --dport 80 -j ACCEPT", "direct", "`-p tcp -m tcp --dport 80 -j ACCEPT`"),
     "policy DROP": ("-P OUTPUT DROP", "dropped", "the policy of filter OUTPUT is DROP"),

@@ -119,8 +119,8 @@ def test_exclusions_on_the_deployment_instead_of_its_pods_are_named_with_the_rig
 
 def test_ports_to_capture_beside_all_networks_are_said_to_change_nothing_with_the_option_to_leave_out(pod):
     said = run_tool(pod, "lint", "-i", "*", "-q", "8443", "-b", "*", "-d", "15090,15021,15020").stdout
-    assert "--istio-outbound-ports: 8443: no packet is treated differently without it beside --istio-service-cidr" in said
-    assert "leave --istio-service-cidr out to capture these alone" in said
+    assert "--istio-outbound-ports: 8443: no packet is treated differently without it with --istio-service-cidr" in said
+    assert "leave --istio-service-cidr out to capture only these" in said
     assert apply(pod, "-i", "", "-q", "8443").returncode == 0
     assert (is_captured(pod, 8443), is_captured(pod, 80)) == (True, False), "as the finding says"
 

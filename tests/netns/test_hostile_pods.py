@@ -85,7 +85,7 @@ def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
 
 def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
     monkeypatch.setattr(reader, "MAX_BYTES", 100)
-    with oddly_connected.entered(), pytest.raises(NetinitError, match="the kernel does not say what decides about packets here: File too large"):
+    with oddly_connected.entered(), pytest.raises(NetinitError, match="the kernel does not report what affects packets here: File too large"):
         live.read_surroundings(IPV4)
 
 
@@ -135,7 +135,7 @@ def test_a_long_address_set_is_counted_and_not_read(inside, name):
 
 def test_a_visit_gets_no_more_memory_than_it_needs_and_says_so(inside):
     with open_pod.OpenPod(netns=inside.path) as pod:
-        with pytest.raises(NetinitError, match="more of it than fits into the memory"):
+        with pytest.raises(NetinitError, match="it exceeds the memory limit"):
             pod.run_inside(lambda: len(bytearray(open_pod.MEMORY)))
         assert pod.run_inside(lambda: len(bytearray(1 << 28))) == 1 << 28
 

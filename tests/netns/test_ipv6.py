@@ -251,7 +251,7 @@ def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_each_backend(pod, bac
     outcome = program(pod, options)
     (warning,) = [one for one in outcome.warnings if "IPv6" in one]
     assert f"the pod's first address is IPv4, and {POD} is here too" in warning
-    assert ("past the proxy and mTLS" in warning) == (wanted != CLOSED)
+    assert ("the proxy and mTLS" in warning) == (wanted != CLOSED)
     assert all(remedy in warning for remedy in ("--dual-stack", "--ipv6 on", "--ipv6 reject"))
 
     assert (*arrivals(pod.client, Probe(POD, 80)), *arrivals(pod, Probe(FIRST, 80, **APP))) == wanted

@@ -105,7 +105,7 @@ def test_when_one_family_fails_the_other_is_put_back():
         with pytest.raises(ApplyError, match=r"^IPv6: libiptc: line \d+: '-X NONE': No chain/target/match"):
             backend.commit(broken)
         assert filled() != before
-        backend.put_back(broken)
+        backend.roll_back(broken)
         assert filled() == before
 
 

@@ -87,7 +87,7 @@ def test_an_unprivileged_process_of_the_pod_cannot_keep_the_operator_away(pod):
             done = tool(*words, *place)
             assert done.returncode == 0, done.stderr
             assert then in done.stderr
-            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): went on without it", done.stderr), done.stderr
+            assert re.search(rf"the pod's own lock is held by process {holder.pid} \(python3[\d.]*\): continued without it", done.stderr), done.stderr
         refused = run_tool(pod, "remove", "--lock-timeout", "300ms")
         assert refused.returncode == 1, "inside the lock of the namespace is the only one there is"
         assert f"is being programmed by process {holder.pid} (" in refused.stderr
@@ -98,7 +98,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
     with pod.entered():
         descriptor = os.open(namespaces.OWN, os.O_RDONLY)
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
-        # Taken by a process that ends at once; the copy that stays is the sleeper's.
+        # ParsedFlags by a process that ends at once; the copy that stays is the sleeper's.
         sleeper = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[descriptor])
         subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"], pass_fds=[descriptor], check=True)
         os.close(descriptor)
@@ -293,7 +293,7 @@ def await_and_kill(process, folder, how):
 
 
 def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
-    """In a time namespace the clocks are others; the wall clock is the machine's, so it is the code that is looked at."""
+    """In a time namespace the clocks are others; the wall clock is the machine's, so it is the code that is checked."""
     with pod.entered():
         holder = os.open(namespaces.OWN, os.O_RDONLY)
         fcntl.flock(holder, fcntl.LOCK_EX)

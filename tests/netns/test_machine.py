@@ -120,9 +120,9 @@ def test_what_is_no_network_namespace_is_refused(tmp_path):
         (tmp_path / "file").touch()
         refused = tool("verify", *SIDECAR, "--netns", path)
         assert refused.returncode == 1
-        assert f"{path}: is no network namespace" in refused.stderr, refused.stderr
+        assert f"{path}: is not a network namespace" in refused.stderr, refused.stderr
     os.mkfifo(tmp_path / "fifo")
-    assert "is no network namespace" in tool("remove", "--netns", str(tmp_path / "fifo")).stderr
+    assert "is not a network namespace" in tool("remove", "--netns", str(tmp_path / "fifo")).stderr
 
 
 @pytest.mark.parametrize("stays", [True, False])

@@ -106,6 +106,6 @@ def test_a_removal_that_is_put_back_is_as_before(require_netns):
         removal = backend.observe().removal(EMPTY_PLAN)
         backend.commit(removal)
         assert "ISTIO" not in ruleset(pod)
-        backend.put_back(removal)
+        backend.roll_back(removal)
         after = pod.run(["iptables-nft-save"], check=True).stdout.splitlines()
         assert sorted(line for line in after if line[0] in "-*") == sorted(line for line in before if line[0] in "-*")

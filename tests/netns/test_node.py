@@ -409,7 +409,7 @@ def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_p
         else:
             open_socket(str(node.socket)).close()
         assert node.process.wait(60) == 1
-        assert "was taken away; ending, to be started anew" in node.log.read_text()
+        assert "was removed; ending, to be restarted" in node.log.read_text()
         node.start()
         assert node.ask("ADD", netns=pod.path)[0] == 0
 

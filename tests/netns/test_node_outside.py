@@ -1,4 +1,4 @@
-"""Pods of namespaces outside of the mesh start while the agent is away, and no others."""
+"""Pods of namespaces outside of the mesh start while the agent is down, and no others."""
 
 from __future__ import annotations
 

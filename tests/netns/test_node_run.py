@@ -100,11 +100,11 @@ def test_the_rules_of_the_pod_are_repaired(pod, tmp_path):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ((), "apply: is run for a pod with --reconcile alone"),
-        (("--reconcile", "--cleanup-only"), "--cleanup-only: is not taken"),
-        (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not taken"),
-        (("--reconcile", "--host-network"), "--host-network: is not taken"),
-        (("--reconcile=false",), "with --reconcile alone"),
+        ((), "apply: is run for a pod only with --reconcile"),
+        (("--reconcile", "--cleanup-only"), "--cleanup-only: is not allowed"),
+        (("--reconcile", "--netns", "/proc/1/ns/net"), "--network-namespace: is not allowed"),
+        (("--reconcile", "--host-network"), "--host-network: is not allowed"),
+        (("--reconcile=false",), "only with --reconcile"),
     ],
 )
 def test_apply_does_nothing_else_there(words, problem):
@@ -114,4 +114,4 @@ def test_apply_does_nothing_else_there(words, problem):
 
 def test_a_variable_does_not_turn_a_repair_into_a_removal():
     done, _ = ask(question("apply", "--reconcile", environ={"CLEANUP_ONLY": "true"}))
-    assert (done.returncode, "--cleanup-only: is not taken" in done.stderr) == (2, True), done
+    assert (done.returncode, "--cleanup-only: is not allowed" in done.stderr) == (2, True), done

@@ -171,7 +171,7 @@ def test_a_pod_that_is_repaired_has_its_older_connections_counted_or_ended_as_it
             log = node.log.read_text()
         ((message, kind),) = [(event["message"], event["type"]) for event in api.events() if event["reason"] == "InterceptionRepaired"]
         assert kind == "Normal"
-        said = "ended 2 connections older than the rules" if resets else "2 connections older than the rules go past the proxy"
+        said = "ended 2 connections older than the rules" if resets else "2 connections older than the rules bypass the proxy"
         assert (said in message, said in log) == (True, True), message
         alive = ("ok", "ok")
         aborted, reset = "ConnectionAbortedError", "ConnectionResetError"

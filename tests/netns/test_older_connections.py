@@ -75,7 +75,7 @@ def test_old_connections_are_counted_by_what_becomes_of_them_and_none_is_ended(p
     found = fates(conversations)
     assert {found[name] for name in found if name not in OLD} == {("ok", "ok")}, found
     passing = [name for name in OLD if found[name] == ("ok", "ok")]
-    assert (count(warning, "past the proxy"), count(warning, "cut off")) == (len(passing), len(OLD) - len(passing)), (warning, found)
+    assert (count(warning, "the proxy until"), count(warning, "cut off")) == (len(passing), len(OLD) - len(passing)), (warning, found)
     assert {"out 4", "out 6"} <= set(passing) if tracked else not passing
     assert "--reset-existing" in warning
     again = apply_in(pod, options)
@@ -209,7 +209,7 @@ def test_the_command_says_it_and_a_later_run_with_the_option_ends_them(pod, stac
     arguments = [*RULES, "--backend", "iptables-nft"]
     first = run_tool(pod, "apply", *arguments)
     assert first.returncode == 0
-    assert f"1 connection older than the rules goes past the proxy until it ends (from {POD[4]}:" in first.stderr
+    assert f"1 connection older than the rules bypasses the proxy until it ends (from {POD[4]}:" in first.stderr
     second = run_tool(pod, "apply", *arguments)
     assert "older than the rules" not in second.stderr
     assert old.fate == ("ok", "ok")

@@ -181,5 +181,5 @@ def test_a_file_that_is_swapped_all_the_time_is_either_read_whole_or_refused(roo
 
 
 def test_a_file_system_that_never_answers_ends_in_an_error(monkeypatch):
-    with pytest.raises(NetinitError, match=r"resolv\.conf: it was not done within 0 s and was stopped"):
+    with pytest.raises(NetinitError, match=r"resolv\.conf: it did not finish within 0 s and was stopped"):
         children.ask(lambda: time.sleep(60), seconds=0.2, what="resolv.conf")

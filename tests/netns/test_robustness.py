@@ -200,7 +200,7 @@ exit 1""")
 
     assert failed.returncode == 1
     assert "out of luck" in failed.stderr
-    assert "putting back" not in failed.stderr
+    assert "the rollback failed" not in failed.stderr
     check_same(state(pod), before, "not as before")
 
 

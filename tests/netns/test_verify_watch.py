@@ -90,4 +90,4 @@ def test_a_pod_that_goes_ends_it(place):
 
 def test_probes_are_not_sent_for_ever(place):
     done = run_tool(place, "verify", "--watch", "--live")
-    assert (done.returncode, "--watch: does not go with --live" in done.stderr) == (2, True)
+    assert (done.returncode, "--watch: contradicts --live" in done.stderr) == (2, True)

@@ -200,7 +200,7 @@ RIGHTS = {
     "cat": [],
 }
 BY_AGENT, BY_CONTAINER = "live rules, read through the node agent netinit-system/netinit-node-", "live rules, read by the ephemeral container netinit-"
-BY_MANIFEST = "the pod's manifest alone: what the rules should be; the live ones were not read"
+BY_MANIFEST = "only the pod's manifest: what the rules should be; the live ones were not read"
 DEBUG_IMAGE = "localhost/netinit:debug"  # of another tag than `latest`, which is pulled always
 
 
@@ -307,7 +307,7 @@ def test_without_any_right_the_manifest_answers_and_says_so(cluster, shop, words
         out, err = begun.communicate(timeout=150)
     assert begun.returncode == code, (out, err)
     if code:
-        assert "verify is about what is there, which a manifest does not show" in err
+        assert "verify needs the live state, which a manifest does not show" in err
     else:
         assert out.startswith(f"open/web-a: {BY_MANIFEST}")
         assert 'cannot patch resource "pods/ephemeralcontainers"' in out
@@ -328,7 +328,7 @@ def test_fix_brings_changed_rules_back_by_the_agent_or_an_ephemeral_container(cl
     assert "extra: IPv4 nat ISTIO_OUTPUT" in before
     with start_netinit(cluster, user, "fix", "web-b") as begun:
         _, err = begun.communicate(timeout=150)
-    assert (begun.returncode, "--yes: there is no terminal to ask on" in err) == (2, True), err
+    assert (begun.returncode, "--yes: there is no terminal to confirm on" in err) == (2, True), err
     assert netinit(cluster, user, "fix", "web-b", "--dry-run", code=3) == before, "neither changed anything"
     assert netinit(cluster, user, "fix", "web-b", "--yes").splitlines()[-1] == "open/web-b: reconciled, as planned"
     assert netinit(cluster, user, "fix", "web-b", "--yes") == "open/web-b: as planned, nothing to do\n"

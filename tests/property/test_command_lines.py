@@ -10,7 +10,7 @@ from netinit.base.errors import OptionError
 from netinit.cli import apply
 from netinit.cli.config import read_options
 from netinit.options import FLAGS, Options
-from netinit.options.declare import parse_flags, take_flags
+from netinit.options.declare import extract_flags, parse_flags
 from netinit.options.kinds import SWITCH
 from randomness import some
 from strategies import made_options
@@ -37,7 +37,7 @@ command_lines = st.lists(_piece, max_size=5).map(lambda pieces: [word for piece 
 def valid_lines(draw: st.DrawFn) -> list[str]:
     """A command line that means some valid options, spelled in a random way and order."""
     options = draw(made_options()).replace(pid=draw(st.sampled_from((0, 7))), rule_comments=draw(st.booleans()))
-    pairs = sorted(take_flags(options.to_argv(), FLAGS).texts.items())
+    pairs = sorted(extract_flags(options.to_argv(), FLAGS).texts.items())
     words = []
     for field, (text, _) in draw(st.permutations(pairs)):
         flag = next(flag for flag in FLAGS if flag.field == field)

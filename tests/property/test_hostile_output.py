@@ -25,7 +25,7 @@ from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
 from netinit.base.output import to_json
 from netinit.base.sanitize import Lines, escape
-from netinit.base.snapshot import HeldChain, NftRule, NftTable, Snapshot
+from netinit.base.snapshot import NftChain, NftRule, NftTable, Snapshot
 from netinit.cli import doctor, findings, lint, start
 from netinit.cli import explain as explain_command
 from netinit.cli import verify as verify_command
@@ -108,7 +108,7 @@ def in_kernel(tables, plans=()):
         for name, specs in listed.rules.items():
             kind, priority = expected_base(table, name) if name in BUILTIN_CHAINS else ("", 0)
             hook = BUILTIN_CHAINS.index(name) if kind else -1
-            chains.append(HeldChain(family=IPV4.number, table=table, name=name, kind=kind, hook=hook, priority=priority))
+            chains.append(NftChain(family=IPV4.number, table=table, name=name, kind=kind, hook=hook, priority=priority))
             for spec in specs:
                 rule = parse_rule(spec, IPV4)
                 encoded = encode_rule(rule.matches, rule.target, IPV4, rule.comment)
@@ -210,7 +210,7 @@ def test_a_rule_of_ours_keeps_its_reason_whatever_somebody_notes_on_it():
 
 def test_verify_quotes_a_comment():
     shown = benign("RETURN")["verify"].splitlines()
-    assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (stands before netinit's rules and may decide first; a foreign rule)" in shown
+    assert "shadowing: IPv4 nat OUTPUT rule 5: `-p tcp -j RETURN` with comment \"benign\"  (precedes netinit's rules and may decide first; a foreign rule)" in shown
 
 
 @NO_CLOCK

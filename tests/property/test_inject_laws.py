@@ -88,7 +88,7 @@ PARTIAL = st.fixed_dictionaries({}, optional={"env": ITEMS, "volumes": ITEMS, "x
 @given(PARTIAL, PARTIAL)
 def test_merging_twice_is_merging_once(original, patch):
     before = text_of([original, patch])
-    assume('"$' not in before)  # a directive, which what is merged has no more; a wrong one is looked at where there is what to merge
+    assume('"$' not in before)  # a directive, which what is merged has no more; a wrong one is checked where there is what to merge
     once = merge(original, patch)
     assert text_of(merge(once, patch)) == text_of(once)
     assert text_of([original, patch]) == before, "nothing given is changed"

@@ -67,7 +67,7 @@ def sort_nodes(tree):
 
 def lint_imports(folder):
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    command = [sys.executable, "-c", program, "--no-cache"]  # -c: the package of the working folder is looked at
+    command = [sys.executable, "-c", program, "--no-cache"]  # -c: the package of the working folder is checked
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

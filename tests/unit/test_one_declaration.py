@@ -90,7 +90,7 @@ def test_it_is_explained(package):
 def test_it_is_audited(package):
     (pod,) = json.loads(netinit(package, "audit", "--json", *USUAL, "--exclude-telemetry"))["pods"]
     rows = [row for row in pod["traffic"] if row["kind"] == "port"]
-    assert [row["closes"] for row in rows] == ["take them out of --exclude-telemetry"]
+    assert [row["closes"] for row in rows] == ["remove them from --exclude-telemetry"]
     assert "4317" in rows[0]["who"][0]
 
 

@@ -122,7 +122,7 @@ def command(
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
     if full and form in FORMATS:
-        raise OptionError(f"--full: --format {form} lists findings alone; leave one of them out")
+        raise OptionError(f"--full: --format {form} lists only findings; leave one of them out")
     if all_pods and (choice.pod or choice.live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
     rule_sources = _find_all(options) if all_pods else find_rule_sources(options, choice)

@@ -44,7 +44,7 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
     name = f"{ruling['name']}: " if ruling["name"] else ""
     yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
     if ruling["result"] == "proved" and ruling["about"] == "0":
-        yield "    it is about no packet at all: this pod has none of these"
+        yield "    no packet is concerned: this pod has none of these"
     shown = ruling["counterexample"]
     if shown:
         yield f"    counterexample: {shown['packet']}"
@@ -154,6 +154,6 @@ def _ruling(one: dict[str, Any]) -> tuple[str, ...]:
     way = ""
     if shown:
         steps = "".join(f"<div><code>{_plain(step)}</code></div>" for step in shown["path"])
-        way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its way</summary>{steps}</details>"
+        way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its path</summary>{steps}</details>"
     cures = _several([f"{cure['change']}: {cure['verdict']}" for cure in one["cures"]])
     return f'<span class="by {one["result"]}">{one["result"]}</span>', sentence, way, cures

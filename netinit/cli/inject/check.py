@@ -90,7 +90,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = item.partition("=")
         if not key or not equals:
-            raise OptionError(f"--namespace-labels: {quote_value(item)} is no label; write key=value, separated by commas")
+            raise OptionError(f"--namespace-labels: {quote_value(item)} is not a label; write key=value, separated by commas")
         labels[key] = value
     return labels
 

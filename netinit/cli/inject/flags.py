@@ -38,7 +38,7 @@ _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 def _read_image(text: str) -> str:
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
-        raise ValueError("is no reference of an image; write REGISTRY/PATH:TAG")
+        raise ValueError("is not an image reference; write REGISTRY/PATH:TAG")
     return text
 
 
@@ -115,7 +115,7 @@ class CheckFlags(DeclaredOptions):
 
     def _problems_of_sidecars(self) -> list[str]:
         if self.native_sidecars == AUTO and not self.uses_cluster:
-            remedy = "name it with --context or --kubeconfig, or say true or false"
+            remedy = "name it with --context or --kubeconfig, or give true or false"
             return [f"--native-sidecars: auto needs the nodes of a cluster; {remedy}"]
         return []
 
@@ -138,7 +138,7 @@ class InjectFlags(CheckFlags):
         if self.check_config and (self.filenames or self.explain):
             problems.append("--check-config: needs no manifests and explains none; leave -f and --explain out")
         if self.labels is not None:
-            problems.append("--namespace-labels: goes with check-inject; this command asks no webhook")
+            problems.append("--namespace-labels: belongs to check-inject; this command asks no webhook")
         if self.as_json and not self.explain:
-            problems.append("--json: goes with --explain; manifests are written in the format in which they came")
+            problems.append("--json: needs --explain; manifests keep their format")
         return problems

@@ -10,7 +10,7 @@ from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import InjectFlags
 from netinit.cli.inject.safe_files import Spool
-from netinit.inject.manifests import Joined, Selection
+from netinit.inject.manifests import Selection, StreamWriter
 from netinit.inject.stream import inject_into
 
 _LONG = 200  # documents
@@ -29,7 +29,7 @@ def run(flags: InjectFlags) -> int:
         return check_config(flags)
     config = inject_inputs.read_config_with_warnings(flags, lazily=True)
     spool = Spool()
-    joined = Joined(spool.write)
+    joined = StreamWriter(spool.write)
     problems: list[str] = []
     changed = 0
     settings = inject_inputs.settings_of(flags)

@@ -163,7 +163,7 @@ def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
         return flags.settings
     if not own and "/" not in flags.image:
         raise OptionError(
-            f"--image: {quote_value(flags.image)} has no registry, and Istio's templates look for such an image in Istio's own; "
+            f"--image: {quote_value(flags.image)} has no registry, and Istio's templates take such an image from Istio's own; "
             "write REGISTRY/PATH:TAG"
         )
     return (*flags.settings, f"global.proxy_init.image={flags.image}")

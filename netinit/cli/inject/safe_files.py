@@ -81,7 +81,7 @@ def _content(folder: str, name: str) -> bytes:
     try:
         with _closing(os.open(folder, os.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
             if not stat.S_ISREG(os.fstat(seen).st_mode):
-                raise UnsuitableFileError("no regular file; take it out of the folder, or name the others with -f")
+                raise UnsuitableFileError("no regular file; move it out of the folder, or name the others with -f")
             # through the descriptor, so that the file cannot be swapped; a lease of its owner does not block
             with open(os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
                 return _bounded(file.read(MAX_FILE_BYTES + 1))
@@ -151,14 +151,14 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
                 stream.writelines(text)
             return
     if not stat.S_ISREG(found.st_mode):
-        raise UnsuitableFileError("it is no regular file")
+        raise UnsuitableFileError("it is not a regular file")
     _replace(folder, own, text, found.st_mode & 0o777, is_own=found.st_uid == os.geteuid())
 
 
 def _resolve(path: str) -> str:
     """The absolute path without symlinks, which must belong to the caller or root; empty for the root directory."""
     if not path or path.endswith("/"):
-        raise UnsuitableFileError("it is no regular file")
+        raise UnsuitableFileError("it is not a regular file")
     real, todo, links = "" if path.startswith("/") else os.getcwd().rstrip("/"), path.split("/")[::-1], 0  # noqa: PTH109 - as in read
     while todo:
         name = todo.pop()

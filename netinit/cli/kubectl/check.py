@@ -127,20 +127,20 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     if live:
         try:
             found = agent.ask(pod, _question("audit", facts))
-            return _sum_up(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
+            return _summarize(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
         except NetinitError:
             return {}
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
             audited = examine(find_planned(Options(), facts), ())
-            seen[key] = _sum_up(to_object(audited, full=False))
+            seen[key] = _summarize(to_object(audited, full=False))
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
     return seen[key]
 
 
-def _sum_up(audited: Row) -> Row:
+def _summarize(audited: Row) -> Row:
     """The bypasses: those by design as a number, the others by name."""
     rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
     named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != kinds.DESIGN]

@@ -28,7 +28,7 @@ def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
         raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
     flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
     variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
-    return Kubectl(program, tuple(flags), variables)  # what is no UTF-8 is not passed on
+    return Kubectl(program, tuple(flags), variables)  # without names or values that are not UTF-8
 
 
 kubectl_options = add_value(

@@ -32,12 +32,12 @@ class PodState:
 @click.command("fix")
 @click.option("--dry-run", is_flag=True, help="Show what differs, change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or one alone.")
+@object_options((AUTO, AGENT, EPHEMERAL), "Who changes the rules: the first that can, or only this one.")
 def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """Restore the rules of a pod that its manifest asks for.
 
     OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods. Prints what differs, asks, reconciles and
-    compares again. Each table is replaced in one transaction: no packet meets a pod without rules, and a failure leaves the old
+    compares again. Each table is replaced in one transaction: no packet finds a pod without rules, and a failure leaves the old
     ones. Foreign rules stay. It works through the node agent (`create` of `pods/exec` in its namespace), or an ephemeral
     container (kubectl debug).
 
@@ -45,13 +45,13 @@ def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
     """
     states = [_examine(pod, sources) for pod in sources.pods]
     for one in states:
-        answer(lines([f"{one.pod.title}: {_sum_up(one.differences)}", *[f"  {text}" for text in one.differences]]))
+        answer(lines([f"{one.pod.title}: {_summarize(one.differences)}", *[f"  {text}" for text in one.differences]]))
     different = [one for one in states if one.differences]
     if not different or dry_run:
         return DriftError.exit_code if different else 0
     if not yes:
         if not sys.stdin.isatty():
-            raise OptionError("--yes: there is no terminal to ask on; give it to reconcile, or --dry-run to look")
+            raise OptionError("--yes: there is no terminal to confirm on; give it to reconcile, or --dry-run to look")
         click.confirm(f"Reconcile the rules of {count(len(different), 'pod')}?", abort=True, err=True)
     return max([_reconcile(one) for one in different])
 
@@ -75,7 +75,7 @@ def _compare(pod: ClusterPod, options: Options, source: LiveSource) -> tuple[str
     return tuple(lines) or tuple(found.notes) or ("the rules could not be compared",)
 
 
-def _sum_up(differences: tuple[str, ...]) -> str:
+def _summarize(differences: tuple[str, ...]) -> str:
     return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
 
 
@@ -86,5 +86,5 @@ def _reconcile(one: PodState) -> int:
         raise NetinitError(f"{one.pod.title}: the rules stay as they were: {why}")
     left = _compare(one.pod, one.options, one.source)
     note([f"{one.pod.title}: {text}" for text in done.notes])
-    answer(lines([f"{one.pod.title}: {_sum_up(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
+    answer(lines([f"{one.pod.title}: {_summarize(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
     return DriftError.exit_code if left else 0

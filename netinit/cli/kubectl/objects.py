@@ -30,7 +30,7 @@ class ClusterPod:
     """A pod in the cluster; `tree` is the complete object.
 
     `uids`: its UID and, for a static pod, the UID under which the runtime knows it. `account`: its service account.
-    `is_of_a_daemonset`: anybody can set a label, but the API server checks the owner.
+    `is_of_a_daemonset`: anyone can set a label, but the API server checks the owner.
     """
 
     namespace: str
@@ -59,7 +59,7 @@ def check_name(value: Any, what: str) -> str:
     """Validate an object's name. Raises ParseError for one that no API server accepts."""
     text = string(value)
     if not _NAME.fullmatch(text):
-        raise ParseError(f"kubectl's answer: {quote(text)} is no name of a {what}")
+        raise ParseError(f"kubectl's answer: {quote(text)} is not a name of a {what}")
     return text
 
 
@@ -104,7 +104,7 @@ def write_selector(tree: Tree) -> str:
         values = ",".join(_label(value, empty=True) for value in sequence(one.get("values")))
         forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}
         if operator not in forms:
-            raise ParseError(f"kubectl's answer: {quote(string(operator))} is no operator of a selector")
+            raise ParseError(f"kubectl's answer: {quote(string(operator))} is not a selector operator")
         parts.append(forms[operator])
     if not parts:
         raise ParseError("kubectl's answer: the selector is empty, so its pods are not known")
@@ -114,5 +114,5 @@ def write_selector(tree: Tree) -> str:
 def _label(value: Any, *, empty: bool = False) -> str:
     text = string(value)
     if not (empty and not text) and not _LABEL.fullmatch(text):
-        raise ParseError(f"kubectl's answer: {quote(text)} is no label")
+        raise ParseError(f"kubectl's answer: {quote(text)} is not a label")
     return text

@@ -35,7 +35,7 @@ from netinit.inject import podfile
 TEXT = "text"
 FOLLOWING = ("watch", "trace")
 WITH_TARGET = ("explain", "draw")
-MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, those that differ from most first. The
+MORE = """OBJECT is a pod's name, or KIND/NAME as for kubectl: deploy/web means all its pods, outliers first. The
 other options are those of netinit's command of this name; those that kubectl has too (-n, -o) by their long names. The live
 rules are read through the node agent, or by an ephemeral container (kubectl debug), which needs an image of netinit that the
 node can pull.
@@ -92,7 +92,7 @@ def make_command(verb: str) -> click.Command:
 
     text = OF_FOLLOWING if follows else f"{MORE}\n{OF_TARGET if verb in WITH_TARGET else ''}"
     choices = (AUTO, AGENT, EPHEMERAL) if follows else (AUTO, AGENT, EPHEMERAL, MANIFEST)
-    chosen = object_options(choices, "Who reads the rules: the first that can, or one alone.")
+    chosen = object_options(choices, "Who reads the rules: the first that can, or only this one.")
     passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
     settings = {"ignore_unknown_options": True}
@@ -200,10 +200,10 @@ def _follow(live: LiveAnswer, show: Show) -> int:
             for line in followed.lines():
                 show(line)
         except KeyboardInterrupt:
-            followed.ask_to_end()
+            followed.request_end()
             for line in followed.lines():
                 show(line)
     if live.find_code and followed.status:
         raise ClusterError(f"kubectl debug: {describe_failure(followed)}")
-    note([said for said in split_message(followed.errors) if said and not said.startswith(_KUBECTL_SAYS)])
+    note([line for line in split_message(followed.errors) if line and not line.startswith(_KUBECTL_SAYS)])
     return live.find_code() if live.find_code else abs(followed.status)

@@ -24,7 +24,7 @@ _ENDING = 10.0  # seconds that it may take to end
 _PIECE = 1 << 16
 
 
-class Followed:
+class StreamingProgram:
     """A program whose output lines are read as they come, as a context manager.
 
     Ctrl-C does not reach it; a byte or the end of its input ends it.
@@ -64,7 +64,7 @@ class Followed:
                 self._waiting.append(self._rest)
                 self._rest = b""
 
-    def ask_to_end(self) -> None:
+    def request_end(self) -> None:
         """Ask the program to end; `lines` yields the rest of its output."""
         if self._input >= 0:
             with contextlib.suppress(BrokenPipeError):  # it has ended
@@ -76,7 +76,7 @@ class Followed:
         """Ask the program to end and wait; after 10 s kill it."""
         if self._process < 0:
             return
-        self.ask_to_end()
+        self.request_end()
         os.close(self._process)
         self._process = -1
         deadline = time.monotonic_ns() + int(_ENDING * 10**9)
@@ -105,9 +105,9 @@ class Kubectl:
                 raise one
         return [one for one in found if isinstance(one, run.Finished)]
 
-    def follow(self, *words: str) -> Followed:
+    def follow(self, *words: str) -> StreamingProgram:
         """Start `kubectl WORDS` and read its lines as they come. Raises BackendUnavailableError if it cannot start."""
-        return Followed(self.program, (*words[:1], *self.flags, *words[1:]), self.environ)
+        return StreamingProgram(self.program, (*words[:1], *self.flags, *words[1:]), self.environ)
 
     def get(self, *words: str) -> Tree:
         """The object of `kubectl get WORDS`, or an empty one. Raises ClusterError."""
@@ -134,6 +134,6 @@ def read_json(text: str) -> Tree | None:
     return tree if isinstance(tree, dict) else None
 
 
-def describe_failure(done: run.Finished | Followed) -> str:
+def describe_failure(done: run.Finished | StreamingProgram) -> str:
     """A failed program's error output, truncated."""
     return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)

@@ -30,7 +30,7 @@ QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "D
 
 @click.command("report")
 @click.option("--plain", is_flag=True, help="Leave names and addresses in.")
-@object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or one alone.")
+@object_options((AUTO, AGENT, EPHEMERAL, MANIFEST), "Who reads the rules: the agent, else the manifest; or only this one.")
 def command(sources: Sources, *, plain: bool) -> int:
     """Write a redacted bug report about a pod, of a workload the first one, as one file in Markdown.
 

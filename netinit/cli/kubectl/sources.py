@@ -13,7 +13,7 @@ from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseEr
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.kubectl.objects import RUNNING, ClusterPod, read_pods
-from netinit.cli.kubectl.program import Followed, Kubectl, describe_failure, read_json
+from netinit.cli.kubectl.program import Kubectl, StreamingProgram, describe_failure, read_json
 from netinit.cli.reexec import run_netinit
 from netinit.node.settings import AgentSettings
 from netinit.options import Interception, Options
@@ -63,16 +63,16 @@ class PodQuestion:
     def live(self) -> tuple[str, ...]:
         """The command line to run inside the pod."""
         own = Options(**{name: getattr(self.options, name) for name in _SENT})
-        # The uid is spelled out: the default is that of a user of the machine, which is another one there.
-        spelled = () if own.traits.proxy_mark else ("proxy_uids",)
-        return (self.verb, *own.to_argv(always=spelled), *(("--live",) if self.verb in FROM_MANIFEST else ()), *self.words)
+        # The uid is given explicitly: the default is that of a user of the machine, which is another one there.
+        always = () if own.traits.proxy_mark else ("proxy_uids",)
+        return (self.verb, *own.to_argv(always=always), *(("--live",) if self.verb in FROM_MANIFEST else ()), *self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
     """The lines of a continuous command as they come; `find_code` finds the exit code if kubectl's status is another."""
 
-    followed: Followed
+    followed: StreamingProgram
     source: str
     find_code: Callable[[], int] | None = None
 
@@ -80,7 +80,7 @@ class LiveAnswer:
 class AgentSource:
     """The node agents; questions for a node are asked at once, and nodes concurrently.
 
-    Anybody can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
+    Anyone can set an agent's label. So an agent must run in the namespace and service account that a ClusterRoleBinding of
     the chart names, which only who may grant its rights can create, or in the namespace that the user names.
     """
 
@@ -201,7 +201,7 @@ class EphemeralSource:
         logs = self.kubectl.ask("logs", "-n", pod.namespace, pod.name, "-c", name)
         if logs.status:
             raise ClusterError(f"kubectl logs: {describe_failure(logs)}")
-        source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is gone"
+        source = f"live rules, read by the ephemeral container {name}, which has ended and stays listed until the pod is deleted"
         answer, notes = _split_log(logs.output) if "--json" in question.words else (logs.output, ())
         return PodAnswer(code, answer, notes, source)
 
@@ -209,7 +209,7 @@ class EphemeralSource:
         """Start a continuous command and attach to its container. Raises ClusterError."""
         name, words = self._begin(pod, question)
         followed = self.kubectl.follow("debug", "-i", *words)
-        source = f"live, by the ephemeral container {name}, which stays listed until the pod is gone when it has ended"
+        source = f"live, by the ephemeral container {name}, which stays listed until the pod is deleted"
         return LiveAnswer(followed, source, lambda: self._wait(pod, name))
 
     def _begin(self, pod: ClusterPod, question: PodQuestion) -> tuple[str, list[str]]:
@@ -243,12 +243,12 @@ class EphemeralSource:
 class ManifestSource:
     """The pod's manifest: the intended rules, not the live ones."""
 
-    name = "the pod's manifest alone: what the rules should be; the live ones were not read"
+    name = "only the pod's manifest: what the rules should be; the live ones were not read"
 
     def ask(self, pod: ClusterPod, question: PodQuestion) -> PodAnswer:
         """Answer a question. Raises ClusterError if the command requires live rules."""
         if question.verb not in FROM_MANIFEST:
-            raise ClusterError(f"{question.verb} is about what is there, which a manifest does not show")
+            raise ClusterError(f"{question.verb} needs the live state, which a manifest does not show")
         done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
         return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
 

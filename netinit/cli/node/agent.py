@@ -1,4 +1,4 @@
-"""`netinit node agent`, the CNI plugin's agent; `status`, `install` and `uninstall`, for what it installs and tells."""
+"""`netinit node agent`, the CNI plugin's agent; `status`, `install` and `uninstall`, for what it installs and reports."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def status(options: InstallSettings, as_json: bool) -> int:
 def gather(options: InstallSettings, now: float) -> dict[str, Any]:
     """The problem of each part (empty if none), and the agent's own status."""
     try:
-        told = mapping(json.loads((Path(options.socket).parent / STATUS_FILE).read_bytes()))
+        status = mapping(json.loads((Path(options.socket).parent / STATUS_FILE).read_bytes()))
     except (OSError, ValueError):
-        told = {}
-    silence = now - float(told.get("time", 0))
-    if not told:
+        status = {}
+    silence = now - float(status.get("time", 0))
+    if not status:
         wrong = "it has not run on this node since the last start"
     elif silence > _STALE:
-        wrong = f"it has said nothing for {silence:.0f} s"
+        wrong = f"it has not reported for {silence:.0f} s"
     else:
-        wrong = "; ".join([f"{name}: {text}" for name, check in mapping(told.get("checks")).items() if (text := string(check))])
+        wrong = "; ".join([f"{name}: {text}" for name, check in mapping(status.get("checks")).items() if (text := string(check))])
     return {
-        **Installer(options).state(), "agent": wrong, "pods": told.get("pods", 0),
-        "problems": [f"{name}: {problem}" for name, problem in mapping(told.get("problems")).items()],
-        "lastErrors": [string(one) for one in sequence(told.get("lastErrors"))],
+        **Installer(options).state(), "agent": wrong, "pods": status.get("pods", 0),
+        "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
+        "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
     }  # fmt: skip
 
 

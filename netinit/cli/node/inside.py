@@ -42,7 +42,7 @@ SECONDS = 60.0  # per answer
 @click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
 @click.option("--recordsFolder", "records", default=RECORDS, show_default=True, help="Where the runtime has the results of plugins.")
 @click.option("--cgroupFolder", "cgroup_folder", default=CGROUPS, show_default=True, help="Where the node's cgroups are mounted.")
-@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket, beside which it keeps what it programmed.")
+@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket; its records are next to it.")
 @click.argument("words", nargs=-1, metavar="COMMAND...")
 def command(
     *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, cgroup_folder: str, socket: str,
@@ -94,10 +94,10 @@ def _read_question(line: str) -> _Question:
     if words[0] == CHANGING:
         options = Options.from_argv(words[1:], question.environ)
         if not options.reconcile:
-            raise OptionError("apply: is run for a pod with --reconcile alone")
+            raise OptionError("apply: is run for a pod only with --reconcile")
         for flag in map(Options.flag, MORE_THAN_A_REPAIR):
             if getattr(options, flag.field) != flag.default:
-                raise OptionError(f"{flag.label}: is not taken for a pod of the node; leave it out")
+                raise OptionError(f"{flag.label}: is not allowed for a pod of the node; leave it out")
     return question
 
 

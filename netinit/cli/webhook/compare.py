@@ -39,7 +39,7 @@ class CompareFlags(CheckFlags):
             "-f: no pods are given; name reviews or manifests, or a cluster with --context or --kubeconfig"
         ]  # fmt: skip
         if self.labels is not None:
-            problems.append("--namespace-labels: goes with check-inject; a webhook is asked whatever the labels are")
+            problems.append("--namespace-labels: belongs to check-inject; a webhook is asked whatever the labels are")
         return problems + self._problems_of_sidecars()
 
 
@@ -122,7 +122,7 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
                 f"--url: {url} cannot be reached: {error}; check that it is forwarded, and --ca and --server-name"
             ) from error
         except httpx2.InvalidURL as error:
-            raise OptionError(f"--url: {shown(url)} is no URL: {error}") from error
+            raise OptionError(f"--url: {shown(url)} is not a URL: {error}") from error
         except httpx2.HTTPError as error:
             raise ParseError(f"{type(error).__name__}: {error}") from error
         if response.status_code != httpx2.codes.OK:

@@ -23,8 +23,8 @@ from netinit.webhook.linting import ERROR, InstallationFinding, lint
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests of the installation. May be repeated."
 )
-@click.option("--context", default="", metavar="CONTEXT", help="Look into the cluster of this kubeconfig context.")
-@click.option("--kubeconfig", default="", metavar="FILE", help="Look into the cluster of this kubeconfig.")
+@click.option("--context", default="", metavar="CONTEXT", help="Check the cluster of this kubeconfig context.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="Check the cluster of this kubeconfig.")
 @json_option("installation")
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with the installation of a sidecar injector, netinit's or Istio's.
@@ -42,7 +42,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
         trees = _read(files)
     else:
         remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
-        with optional_packages("looking into a cluster needs a package that is", remedy):
+        with optional_packages("reading a cluster needs a package that is", remedy):
             from netinit.webhook.survey import survey
         trees = survey(context, kubeconfig)
     return show_findings(lint(trees, now=time.time(), whole=not files), as_json=as_json)

@@ -184,7 +184,7 @@ class TreeBuilder:
             else:
                 if top.key in top.value:
                     self.duplicates.append(
-                        f"{place_of(event.start_mark)}: the key {shown(top.key)} stands twice in one mapping"
+                        f"{place_of(event.start_mark)}: the key {shown(top.key)} occurs twice in one mapping"
                     )
                 top.value[top.key] = value
 
@@ -220,7 +220,7 @@ def parse_alone(source: str, before: str, after: str) -> Any:
     if isinstance(event, yaml.ScalarEvent) and event.start_mark and event.end_mark:
         first, last = event.start_mark.index, event.end_mark.index
         around = text[start:first] + text[last : start + len(source)]
-        is_moved = after == ": x\n" and first > start  # a key of a block stands in the column of its mapping
+        is_moved = after == ": x\n" and first > start  # a key of a block is in the column of its mapping
         if not is_moved and not around.strip(BLANKS):
             return event
     raise ParseError("not one scalar")

@@ -46,8 +46,8 @@ def _decoded(text: str, name: str, decode: Callable[[str], bytes], alphabet: fro
         return from_bytes(decode(raw))
     except (binascii.Error, ValueError):
         # Go reports the first byte outside the alphabet, or the start of the last group
-        strange = (place for place, character in enumerate(text) if character not in alphabet and character not in "\r\n")
-        first = next((len(to_bytes(text[:place])) for place in strange), len(text) - len(raw) % group)
+        invalid = (place for place, character in enumerate(text) if character not in alphabet and character not in "\r\n")
+        first = next((len(to_bytes(text[:place])) for place in invalid), len(text) - len(raw) % group)
         return f"illegal {name} data at input byte {first}"
 
 

@@ -189,7 +189,7 @@ def _pairs(
     if kind == "slice":
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
     if kind == "map":
-        run.spend(len(value) >> 3)  # all keys are sorted, however few are gone through
+        run.spend(len(value) >> 3)  # all keys are sorted, however few are visited
         return [(key, value[key]) for key in sorted(value)]
     if value is NO_VALUE:
         return ()

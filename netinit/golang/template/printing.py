@@ -199,7 +199,7 @@ def _print_container(put: _Put, value: Any, kind: str, verb: _Verb, depth: int) 
         fields = ((f"{name}:" if verb.names else "", item) for name, item in value.fields.items())
         _print_items(put, ("&{" if kind == "pointer" else "{", "}"), fields, verb, depth + 1)
     else:
-        raise TypeError(f"a Python {type(value).__name__} stands for no Go value")
+        raise TypeError(f"a Python {type(value).__name__} has no Go value")
 
 
 def _print_items(

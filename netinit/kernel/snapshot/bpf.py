@@ -185,7 +185,7 @@ def _read_all(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found
                     break
                 continue
             for number in numbers:
-                place = next((above for above, held in places if number in held), "")
+                place = next((above for above, attached in places if number in attached), "")
                 shared = not place or (place == "/" and top_is_shared)
                 where = f"{label} of the cgroup {place}" if place else f"{label} of a cgroup above those that are visible here"
                 programs[AttachedProgram(where=where, number=number, name=name_of(number), is_of_node=shared)] = None

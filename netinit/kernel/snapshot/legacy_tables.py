@@ -38,7 +38,7 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
     for family in FAMILIES:
         names = detect.legacy_tables(family)
         if names is None:
-            reason = "the kernel names them to root alone"
+            reason = "the kernel names them only to root"
             unknown.append(Unknown(place=f"legacy tables of {family.name}", reason=reason, is_forbidden=True))
         found += [read_table(family, table) for table in names or ()]
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
-from netinit.base.snapshot import FAMILY_NAMES, HeldChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
+from netinit.base.snapshot import FAMILY_NAMES, NftChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, OF_CHAINS, Netlink, fields_of
@@ -34,7 +34,7 @@ _OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message
     nf_tables.NFT_MSG_NEWTABLE: ("table", NftTable, {
         1: ("name", name), 2: ("flags", number), 4: ("handle", number), 6: ("userdata", bytes),
     }),
-    nf_tables.NFT_MSG_NEWCHAIN: ("chain", HeldChain, OF_CHAINS),
+    nf_tables.NFT_MSG_NEWCHAIN: ("chain", NftChain, OF_CHAINS),
     nf_tables.NFT_MSG_NEWRULE: ("rule", NftRule, {
         1: ("table", name), 2: ("chain", name), 3: ("handle", number), 4: ("expressions", bytes), 7: ("userdata", bytes),
     }),
@@ -122,7 +122,7 @@ def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]
 
     def read(body: bytes) -> Any:
         made = record(family=body[0], **fields_of(attributes_of(body, NETFILTER_SIZE), fields))
-        if isinstance(made, HeldChain) and made.is_base and not made.kind:
+        if isinstance(made, NftChain) and made.is_base and not made.kind:
             raise MalformedError("a base chain has no type")
         return made
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 RTM_GETTFILTER = 46
 _LINK, _CONTROL = "=BBHiII", "=BxxxiIII"
 IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP_PROG_ID = 3, 10, 18, 4
-CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold filters for what comes in, and what goes out
+CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold inbound filters, and outbound ones
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
 FRA_DST, FRA_SRC = 1, 2

@@ -22,7 +22,7 @@ def read_port_with_colons(text: str) -> Ports:
     if colon:
         return kinds.read_ports(f"{low or 0}-{high or MAX_PORT}")
     if not text.isdigit():
-        raise ValueError("is no number: names of services are not looked up here; write the port")
+        raise ValueError("is not a number: service names are not looked up; write the port")
     return kinds.read_ports(text)
 
 
@@ -83,7 +83,7 @@ class Consul(PeerOptions):
         made.note_tunnel_port()
         made.note_group(self.proxy_uid)
         made.differing += [
-            "connections of the application to its own pod, but to 127.0.0.1, are captured by Consul and left alone by netinit",
-            "connections of the proxy to its own pod, but to 127.0.0.1, are left alone by Consul and inbound again for netinit",
+            "connections of the application to its own pod, except to 127.0.0.1, are captured by Consul and left alone by netinit",
+            "connections of the proxy to its own pod, except to 127.0.0.1, are left alone by Consul and inbound again for netinit",
             "Consul captures IPv6 where its agent has both families; there use --ipv6 on",
         ]

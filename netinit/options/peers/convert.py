@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
-from netinit.options.declare import Taken, describe_strays, is_flag, take_flags
+from netinit.options.declare import ParsedFlags, describe_strays, extract_flags, is_flag
 from netinit.options.kinds import quote_value
 from netinit.options.peers.consul import Consul
 from netinit.options.peers.declare import Conversion, PeerOptions, Remark, hint
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 class CommandLine(Record):
     """A peer's command line in parts: `files` are those of its --config, `program` and `words` the command itself."""
 
-    taken: Taken
+    taken: ParsedFlags
     program: tuple[str, ...]
     words: tuple[str, ...]
     variables: Mapping[str, str]
@@ -47,7 +47,7 @@ def part(peer: str, words: Sequence[str]) -> CommandLine:
     rest = _join_negative(rest)
     if cls.single_dash:
         rest = [f"-{word}" if is_flag(word) and word[1] != "-" else word for word in rest]
-    taken = take_flags(rest, cls.flags)
+    taken = extract_flags(rest, cls.flags)
     files = taken.texts.get("config", ((), ""))[0]  # repeated: a tuple
     return CommandLine(
         taken=taken, program=program, words=flags, variables=variables,
@@ -66,14 +66,14 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
         problems += wrong
     known = cls.variables()
     unknown = [name for name in line.variables if name not in known]
-    problems += [f"{quote_value(name)} is no variable of {cls.peer}{hint(name, known)}" for name in unknown]
+    problems += [f"{quote_value(name)} is not a variable of {cls.peer}{hint(name, known)}" for name in unknown]
     given = [(name, value) for name, value in line.variables.items() if value and name in known]
     ignored = [] if trees or not cls.variables_of_file else [name for name, _ in given]
     file |= {known[name].field: (value, f"environment variable {name}") for name, value in given if name not in ignored}
     texts = line.taken.texts
     for one, other in cls.exclusive:
         if one in texts and other in texts:
-            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it beside {cls.format_flag(other)}; give one of the two")
+            problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it with {cls.format_flag(other)}; give one of the two")
     for field in cls.required:
         if field not in texts and field not in file:
             problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; give it")
@@ -82,7 +82,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
     except OptionError as error:
         problems = [text[1:] if cls.single_dash and text.startswith("--") else text for text in error.problems]  # as the peer's flags
         raise OptionError(*[f"{peer}: {text}" for text in problems]) from None
-    without_file = f"{cls.peer} reads its variables beside --config alone"
+    without_file = f"{cls.peer} reads its variables only with --config"
     found.needless += [Remark(flag=name, value="", text=without_file) for name in ignored]
     return found
 
@@ -120,8 +120,8 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
             name = word.partition("=")[0]
             more = hint(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
             shown, more = (name[1:], more.replace("--", "-")) if cls.single_dash else (name, more)
-            problems.append(f"{quote_value(shown)} is no flag of {cls.peer}{more}")
+            problems.append(f"{quote_value(shown)} is not a flag of {cls.peer}{more}")
         elif not is_flag(previous) or "=" in previous:
             loose.append(word)
         previous = word
-    return [*problems, *describe_strays(loose, "a command line of the peer is meant, without the program's other words")]
+    return [*problems, *describe_strays(loose, "give the peer's command line, without other words")]

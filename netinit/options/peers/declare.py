@@ -1,7 +1,7 @@
 """Declare a peer's flags, and how each is converted.
 
 `same`: a field of ours means the same. `lacking`: no equivalent. `needless`: done here anyway, or not about packets. `read`:
-`complete` converts it together with others. Kinds of values that one peer alone has stand in its file.
+`complete` converts it together with others. Kinds of values that only one peer has are in its file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Remark(Record):
 class Conversion:
     """The options of ours that a peer's become, and remarks.
 
-    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences whatever was given.
+    `lacking`: flags without a full equivalent. `needless`: flags not needed here. `differing`: differences that always apply.
     """
 
     options: Options  # made of `fields` when all of them are known
@@ -173,7 +173,7 @@ class PeerOptions(DeclaredOptions):
             flag = keys.get(key) or keys.get(key.partition(".")[0])
             if flag is None:
                 if key.partition(".")[0] not in cls.other_keys:
-                    problems.append(f"{path}: {quote_value(key)} is no key of it{hint(key, keys)}")
+                    problems.append(f"{path}: {quote_value(key)} is not a key of it{hint(key, keys)}")
             elif value is not None:
                 text = _text_of(value, repeated=flag.repeated)
                 if text is None:

@@ -24,7 +24,7 @@ class OlderIstio(PeerOptions):
         try:
             made.fields["proxy_uids"] = (kinds.read_uid(self.envoy_user),)
         except ValueError:
-            text = "is no user here; name the number that it has in the image with -u"
+            text = "is not a user here; give its number in the image with -u"
             made.lacking.append(Remark(flag="ENVOY_USER", value=self.envoy_user, text=text))
 
 

@@ -20,7 +20,7 @@ ALL_USERS = (0, kinds.MAX_ID)
 NO_EBPF = "netinit has no eBPF programs; its rules capture the same"
 ALWAYS_SPLIT = "netinit always gives the queries of the application and of the proxy zones of their own"
 FIREWALLD = "netinit does not write to firewalld; program the rules at every start"
-OWN_PLACE = "netinit's rules stand where Istio's do, behind foreign ones; `netinit verify` names those that come before"
+OWN_PLACE = "netinit's rules come where Istio's do, after foreign ones; `netinit verify` names those that come before"
 
 
 def read_exceptions(text: str) -> tuple[Any, ...]:
@@ -79,10 +79,10 @@ class Kuma(PeerOptions):
     inbound_ports: Ports = read("", PORTS, "`-b`", default=(), key="redirect.inbound.includePorts")
     outbound_ports: Ports = read("", PORTS, "`-q` without `-i`", default=(), key="redirect.outbound.includePorts")
     inbound_excluded: Ports = read(
-        "--exclude-inbound-ports", PORTS, "`-d`; nothing beside redirect.inbound.includePorts",
+        "--exclude-inbound-ports", PORTS, "`-d`; nothing with redirect.inbound.includePorts",
         default=(), key="redirect.inbound.excludePorts")
     outbound_excluded: Ports = read(
-        "--exclude-outbound-ports", PORTS, "`-o`; nothing beside redirect.outbound.includePorts",
+        "--exclude-outbound-ports", PORTS, "`-o`; nothing with redirect.outbound.includePorts",
         default=(), key="redirect.outbound.excludePorts")
     inbound_ips: tuple[tuple[Network, ...], ...] = same(
         "--exclude-inbound-ips", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True,
@@ -100,7 +100,7 @@ class Kuma(PeerOptions):
         "--exclude-outbound-udp-ports-for-uids", exceptions_of("udp"), "`--exclude-outbound-for-uids udp:` (2.0 to 2.8)",
         default=(), repeated=True)
     inbound_uids: object = lacking(
-        "", TEXT, "who sends what comes in is not known; Kuma has no rule for it either", default=(), repeated=True,
+        "", TEXT, "the sender of inbound traffic is not known; Kuma has no rule for it either", default=(), repeated=True,
         key="redirect.inbound.excludePortsForUIDs")
     dns: bool = read("--redirect-dns", SWITCH, "`--redirect-dns`, without DNS over TCP", default=False, key="redirect.dns.enabled")
     all_dns: bool = read(
@@ -115,7 +115,7 @@ class Kuma(PeerOptions):
     docker_chain: str = needless(
         "--redirect-dns-upstream-target-chain", TEXT, "Docker's resolver is found by its address (2.0 to 2.8)", default="")
     networks: tuple[tuple[str, Network], ...] = read(
-        "--vnet", VIRTUAL_NETWORK, "`-k`, which is not the whole", default=(), repeated=True, key="redirect.vnet.networks")
+        "--vnet", VIRTUAL_NETWORK, "`-k`, in part", default=(), repeated=True, key="redirect.vnet.networks")
     inbound_first: bool = lacking(
         "--redirect-inbound-insert-instead-of-append", SWITCH, OWN_PLACE, default=False,
         key="redirect.inbound.insertRedirectInsteadOfAppend")
@@ -133,9 +133,9 @@ class Kuma(PeerOptions):
     retries: int = same("--max-retries", COUNT, to="retries", key="retry.maxRetries")
     retry_delay: int = same("--sleep-between-retries", DURATION, to="retry_delay", key="retry.sleepBetweenRetries")
     dry_run: bool = same("--dry-run", SWITCH, to="dry_run", default=False, key="dryRun")
-    verbose: bool = needless("--verbose", SWITCH, "rules have one spelling here", default=False, key="verbose")
+    verbose: bool = needless("--verbose", SWITCH, "rules have one form here", default=False, key="verbose")
     no_comments: bool = needless(
-        "--disable-comments", SWITCH, "rules have comments with --rule-comments alone", default=False, key="comments.disabled")
+        "--disable-comments", SWITCH, "rules only have comments with --rule-comments", default=False, key="comments.disabled")
     executables: str = lacking(
         "--iptables-executables", TEXT, "programs are found in PATH; choose with --backend or --force-iptables-binary", default="",
         key="iptablesExecutables")
@@ -195,7 +195,7 @@ class Kuma(PeerOptions):
             made.fields |= {"outbound_cidrs": kinds.ALL, "exclude_outbound_ports": self.outbound_excluded}
 
     def _note_unused(self, made: Conversion, direction: str) -> None:
-        text = f"Kuma ignores it beside redirect.{direction}.includePorts, and so it is left out"
+        text = f"Kuma ignores it with redirect.{direction}.includePorts, so it is left out"
         made.needless.append(Remark(flag=f"--exclude-{direction}-ports", value="", text=text))
 
     def _complete_dns(self, made: Conversion) -> None:
@@ -210,7 +210,7 @@ class Kuma(PeerOptions):
         if self.dns and self.families != "ipv4":
             made.differing.append(
                 "where /etc/resolv.conf has no name server of IPv6, Kuma leaves DNS alone there and captures TCP to port 53 over IPv6;"
-                " here tcp:53 is left alone over IPv6 too, and goes past the proxy: take it out of --exclude-outbound-for-uids to"
+                " here tcp:53 is left alone over IPv6 too, and bypasses the proxy: remove it from --exclude-outbound-for-uids to"
                 " capture it over both"
             )
         if self.dns_port != DNS_LISTENER:
@@ -229,5 +229,5 @@ class Kuma(PeerOptions):
             text = "interfaces are named one by one here, with --kube-virt-interfaces"
         else:
             made.fields["virtual_interfaces"] = (*made.fields.get("virtual_interfaces", ()), name)
-            text = f"what comes in by {name} is outbound here, to {network} too, and its DNS is not captured"
+            text = f"inbound traffic of {name} is outbound here, to {network} too, and its DNS is not captured"
         made.lacking.append(Remark(flag="--vnet", value=value, text=text))

@@ -48,7 +48,7 @@ class Linkerd(PeerOptions):
     proxy_gid: int = read("-g --proxy-gid", OWNER, "`-g`", default=0)
     ports: tuple[Ports, ...] = read("-r --ports-to-redirect", PORTS, "`-b`, else `-b '*'`", default=(), repeated=True)
     ignored: tuple[Ports, ...] = read(
-        "--inbound-ports-to-ignore", PORTS, "`-d`; beside `-r` they are taken out of `-b`", default=(), repeated=True)
+        "--inbound-ports-to-ignore", PORTS, "`-d`; with `-r` they are removed from `-b`", default=(), repeated=True)
     outbound_ignored: tuple[Ports, ...] = same(
         "--outbound-ports-to-ignore", PORTS, to="exclude_outbound_ports", default=(), repeated=True)
     subnets: object = same("--subnets-to-ignore", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True)

@@ -42,7 +42,7 @@ def _lines(*, of_kernel: bool) -> list[str]:
     if not missing and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
-        lines.append(f"{programs}the privileges are there; the kernel {kernel}")
+        lines.append(f"{programs}the privileges suffice; the kernel {kernel}")
         lines.append(
             "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
             " nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT xt_owner"

@@ -49,7 +49,7 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     """
     if not (options.pid or options.netns):
         text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
-        return HERE.inside(options, lambda meant, warning: _examine_here(meant, uids, gids, warning, text))
+        return HERE.inside(options, lambda inner, warning: _examine_here(inner, uids, gids, warning, text))
     with NamedPod(options, reads_servers=False) as pod:
         text, trouble = _read_resolv_conf(pod, options)
         if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
@@ -104,8 +104,8 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     found += find.find_bpf_programs()
     found += find.find_collisions(settled, uids, gids)
     found += find.find_name_servers(settled, resolv_conf)
-    can_look = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
-    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_look)
+    can_read = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
+    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_read)
 
 
 def _check(options: SettledOptions) -> tuple[tuple[FeatureChecks, ...], str]:

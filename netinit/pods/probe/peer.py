@@ -44,7 +44,7 @@ class Peer(IsolatedNamespace):
         try:
             here.add_veth(self.NAME, "eth0", self.descriptor, (POD_HARDWARE, PEER_HARDWARE))
             index = socket.if_nametoindex(self.NAME)
-            self._stack.callback(_unplug, here, index)
+            self._stack.callback(_delete_link, here, index)
             with self.entered():
                 its_index = socket.if_nametoindex("eth0")
             for links, device, addresses, others, hardware in (
@@ -60,7 +60,7 @@ class Peer(IsolatedNamespace):
             raise LabError(f"the kernel refuses a veth pair: {error.strerror}") from None
 
 
-def _unplug(links: Links, index: int) -> None:
+def _delete_link(links: Links, index: int) -> None:
     with contextlib.suppress(OSError):  # another program has deleted it
         links.delete_link(index)
 

@@ -228,7 +228,7 @@ def _judge(sent: ProbeSocket, trace: Trace, *, transparent: bool, busy: Collecti
     if trace.verdict == UNKNOWN:
         return ProbeResult(sent.ask, expected, f"cannot be predicted: {trace.reason}", None, because)
     if sent.ask.port in busy and sent.accepted and sent.untouched:
-        return ProbeResult(sent.ask, expected, "accepted, by whom is not known: a program listens there too", None, because)
+        return ProbeResult(sent.ask, expected, "accepted, by which program is unknown: another one listens there too", None, because)
     observed = _describe_observed(sent)
     if trace.transparent and not sent.events:
         observed += f", as TPROXY does when no transparent socket listens on {trace.redirect_port}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 
-# ---- words of iptables ---------------------------------------------------------------------------------------------------
+# ---- options of iptables ---------------------------------------------------------------------------------------------------
 
 
 def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:

@@ -96,18 +96,18 @@ class Registers:
     """The registers at one point of a rule."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Operand] = {}  # by the first word
+        self._operands: dict[int, Operand] = {}  # by the first word
 
     def store(self, register: bytes | None, operand: Operand) -> None:
         """Store an operand. Raises MalformedError if there is no such register."""
         first = _word_of(register)
         words = range(first, first + max(1, -(-operand.length // WORD)))
-        self._held = {at: held for at, held in self._held.items() if at not in words}
-        self._held[first] = operand
+        self._operands = {at: one for at, one in self._operands.items() if at not in words}
+        self._operands[first] = operand
 
     def load(self, register: bytes | None) -> Operand:
         """Return the operand in a register; an unknown one if it is empty."""
-        return self._held.get(_word_of(register)) or Operand(source=OTHER, key=("register",), length=WORD)
+        return self._operands.get(_word_of(register)) or Operand(source=OTHER, key=("register",), length=WORD)
 
     def load_fields(self, register: bytes | None, length: int) -> list[Operand]:
         """Return the operands in `length` bytes of registers, as in keys of several fields."""
@@ -115,7 +115,7 @@ class Registers:
         end = at + -(-length // WORD)
         fields = []
         while at < end:
-            operand = self._held.get(at)
+            operand = self._operands.get(at)
             if operand is None:
                 return [Operand(source=OTHER, key=("register",), length=length)]
             fields.append(operand)
@@ -148,17 +148,17 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
 
 
-def with_ends(held: NftSet) -> list[tuple[NftElement, Range]] | None:
+def with_ends(nft_set: NftSet) -> list[tuple[NftElement, Range]] | None:
     """Return a set's elements with their ranges; None if they are not understood.
 
     In an interval set the end is an element: the first key after it.
     """
-    if any(element.flags & ELEMENT_CATCHALL for element in held.elements):
+    if any(element.flags & ELEMENT_CATCHALL for element in nft_set.elements):
         return None
-    if held.flags & SET_INTERVAL and any(element.key_end for element in held.elements):
-        return [(element, (element.key, element.key_end or element.key)) for element in held.elements]
-    ordered = sorted(held.elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))
-    if not held.flags & SET_INTERVAL:
+    if nft_set.flags & SET_INTERVAL and any(element.key_end for element in nft_set.elements):
+        return [(element, (element.key, element.key_end or element.key)) for element in nft_set.elements]
+    ordered = sorted(nft_set.elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))
+    if not nft_set.flags & SET_INTERVAL:
         return [(element, (element.key, element.key)) for element in ordered]
     found: list[tuple[NftElement, Range]] = []
     for at, element in enumerate(ordered):

@@ -28,15 +28,15 @@ GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
-# ---- words of iptables ---------------------------------------------------------------------------------------------------
+# ---- options of iptables ---------------------------------------------------------------------------------------------------
 
 
-def read_target(goes: bool, words: list[str], text: str, family: Family) -> Target:
-    """Return the target; `goes`: after `-g`; `text`: the words as written."""
+def read_target(is_goto: bool, words: list[str], text: str, family: Family) -> Target:
+    """Return the target; `is_goto`: after `-g`; `text`: the words as written."""
     if not words:
         return Observe(text="")
     name = words[0]
-    if goes:
+    if is_goto:
         return Jump(chain=name, goto=True)
     plain = _PLAIN.get(name)
     if plain is not None and len(words) == 1:

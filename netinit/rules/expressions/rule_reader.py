@@ -74,7 +74,7 @@ class LiveTables:
                     rules.setdefault(rule.chain, []).append(decode_rule(rule, self._around))
             self._decoded[family, table] = tuple([
                 LiveChain(
-                    name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", held=one,
+                    name=one.name, policy=POLICIES.get(one.policy, str(one.policy)) if one.is_base else "", nft=one,
                     rules=tuple(rules.get(one.name, ())),
                 )
                 for one in self._snapshot.chains if (one.family, one.table) == (family, table)
@@ -179,7 +179,7 @@ class _Walk:
     def _known(self) -> Known:
         return Known(families=self.families, protocol=self._protocol, devices=self._around.devices)
 
-    # ---- what is loaded ----------------------------------------------------------------------------------------------
+    # ---- loads ----------------------------------------------------------------------------------------------
 
     def _load(self, kind: str, found: dict[int, bytes]) -> None:
         source, register, attributes = LOADS[kind]
@@ -205,19 +205,19 @@ class _Walk:
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=len(data[1]), data=data[1]))
 
     def _on_bitwise(self, found: dict[int, bytes]) -> None:
-        held = self._registers.load(found[1])
+        value = self._registers.load(found[1])
         length = number(found.get(3))
         mask, xor = (attributes_of(found.get(kind, b"")).get(1, b"") for kind in (4, 5))
-        simple = number(found.get(6)) == 0 and len(mask) == len(xor) == length and not held.mask and held.source != CONSTANT
-        changed = held.replace(mask=mask, xor=xor if xor.strip(b"\0") else b"", length=length)
+        simple = number(found.get(6)) == 0 and len(mask) == len(xor) == length and not value.mask and value.source != CONSTANT
+        changed = value.replace(mask=mask, xor=xor if xor.strip(b"\0") else b"", length=length)
         self._registers.store(found[2], changed if simple else Operand(source=OTHER, key=("bitwise",), length=length))
 
     def _on_byteorder(self, found: dict[int, bytes]) -> None:
-        held = self._registers.load(found[1])
-        swapped = held.replace(swapped=not held.swapped)
-        self._registers.store(found[2], swapped if not held.mask else Operand(source=OTHER, key=("byteorder",), length=held.length))
+        value = self._registers.load(found[1])
+        swapped = value.replace(swapped=not value.swapped)
+        self._registers.store(found[2], swapped if not value.mask else Operand(source=OTHER, key=("byteorder",), length=value.length))
 
-    # ---- what is compared --------------------------------------------------------------------------------------------
+    # ---- comparisons --------------------------------------------------------------------------------------------
 
     def _on_cmp(self, found: dict[int, bytes]) -> None:
         value = attributes_of(found[3])[1]
@@ -263,40 +263,40 @@ class _Walk:
 
     def _on_lookup(self, found: dict[int, bytes]) -> None:
         key = (self._place.family, self._place.table, name(found[1]))
-        held = self._around.sets.get(key)
+        nft_set = self._around.sets.get(key)
         negated = bool(number(found.get(5)) & 1)  # NFT_LOOKUP_F_INV
-        if held is None or not held.is_complete:
+        if nft_set is None or not nft_set.is_complete:
             self._unknown(f"in a set that is not read: {key[2]}", found)
-        elif 3 in found and number(found[3]) == 0 and held.flags & SET_MAP:  # NFTA_LOOKUP_DREG: a verdict map  # noqa: PLR2004
-            self._look_up_verdict(found, held)
+        elif 3 in found and number(found[3]) == 0 and nft_set.flags & SET_MAP:  # NFTA_LOOKUP_DREG: a verdict map  # noqa: PLR2004
+            self._look_up_verdict(found, nft_set)
         elif 3 in found:  # noqa: PLR2004 - a map's value
             self._unknown(f"in the map {key[2]}", found)
             self._load_other("map", found[3])
         else:
-            self._look_up(found, held, negated=negated)
+            self._look_up(found, nft_set, negated=negated)
 
     def _unknown(self, text: str, found: dict[int, bytes]) -> None:
         self._matches.append(UnknownMatch(text=f"{self._registers.load(found[2])} {text}"))
         if number(found.get(3), 1) == 0:
             self._targets.append(UnknownTarget(text=f"a verdict {text}"))
 
-    def _look_up(self, found: dict[int, bytes], held: NftSet, *, negated: bool) -> None:
-        fields = self._registers.load_fields(found[2], held.key_length)
-        elements = registers.with_ends(held)
+    def _look_up(self, found: dict[int, bytes], nft_set: NftSet, *, negated: bool) -> None:
+        fields = self._registers.load_fields(found[2], nft_set.key_length)
+        elements = registers.with_ends(nft_set)
         found_ranges = [ends for _, ends in elements or ()]
         if len(fields) > 1:
-            if elements is None or negated or any(element.key_end for element in held.elements):
-                self._unknown(f"in the set {held.name} of several fields", found)
+            if elements is None or negated or any(element.key_end for element in nft_set.elements):
+                self._unknown(f"in the set {nft_set.name} of several fields", found)
                 return
             at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
             self._compare_fields(fields, found_ranges[at][0])
             return
         operand = fields[0]
         if elements is None:
-            self._unknown(f"in the set {held.name}", found)
+            self._unknown(f"in the set {nft_set.name}", found)
         elif not found_ranges:  # the set is empty
             if not negated:
-                self._matches.append(UnknownMatch(text=f"{operand} in the empty set {held.name}"))
+                self._matches.append(UnknownMatch(text=f"{operand} in the empty set {nft_set.name}"))
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
             at = self._choose(len(found_ranges))
             self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
@@ -310,12 +310,12 @@ class _Walk:
             self._compare(RegisterTest(operand=operand, ranges=((value, value),)))
             at += -(-operand.length // 4) * 4
 
-    def _look_up_verdict(self, found: dict[int, bytes], held: NftSet) -> None:
+    def _look_up_verdict(self, found: dict[int, bytes], nft_set: NftSet) -> None:
         """Take one element of a verdict map; packets that match none continue."""
-        fields = self._registers.load_fields(found[2], held.key_length)
-        elements = registers.with_ends(held)
+        fields = self._registers.load_fields(found[2], nft_set.key_length)
+        elements = registers.with_ends(nft_set)
         if not elements:
-            self._unknown(f"in the verdict map {held.name}", found)
+            self._unknown(f"in the verdict map {nft_set.name}", found)
             return
         element, ends = elements[self._choose(len(elements))]
         if len(fields) > 1 and not element.key_end:
@@ -323,10 +323,10 @@ class _Walk:
         elif len(fields) == 1:
             self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
         else:
-            self._matches.append(UnknownMatch(text=f"in the verdict map {held.name}"))
+            self._matches.append(UnknownMatch(text=f"in the verdict map {nft_set.name}"))
         self._targets += decode_verdict(element.verdict)
 
-    # ---- the rest ----------------------------------------------------------------------------------------------------
+    # ---- other expressions ----------------------------------------------------------------------------------------------------
 
     def _on_counter(self, found: dict[int, bytes]) -> None:
         self.packets = number(found.get(2))

@@ -43,11 +43,11 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
 def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
     """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
     encoded = nft.encode_steps(chains)
-    around = References(sets={(INET, table, one.name): one.held(INET, table) for one in encoded.sets}, devices={})
+    around = References(sets={(INET, table, one.name): one.in_snapshot(INET, table) for one in encoded.sets}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
-        held = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
-        found[chain] = [(step, decode_rule(one, around)) for step, one in zip(steps, held, strict=True)]
+        rules = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
+        found[chain] = [(step, decode_rule(one, around)) for step, one in zip(steps, rules, strict=True)]
     return found
 
 
@@ -68,14 +68,14 @@ def _key(live: LiveRule, table: str) -> Key:
 def render_live(snapshot: Snapshot) -> str:
     """Format our tables as nft does, without sets and objects."""
     return nft.render_tables({
-        name: {chain: (format_chain_hook(held), [format_live(rule) for rule in held.rules]) for chain, held in chains.items()}
+        name: {chain: (format_chain_hook(one), [format_live(rule) for rule in one.rules]) for chain, one in chains.items()}
         for name, chains in decode_tables(snapshot).items()
     })  # fmt: skip
 
 
 def format_chain_hook(live: LiveChain) -> str:
     """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
-    chain = live.held
+    chain = live.nft
     if chain is None or not chain.is_base:
         return ""
     hook = BUILTIN_CHAINS[chain.hook] if chain.hook < len(BUILTIN_CHAINS) else "ingress"

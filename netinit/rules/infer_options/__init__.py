@@ -37,7 +37,7 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 class InferredOptions:
     """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
 
-    `recorded`: those in the comment of our nft table, which programmed it unless somebody has changed the comment.
+    `recorded`: those in the comment of our nft table, which programmed it unless the comment was changed.
     """
 
     options: SettledOptions | None

@@ -84,7 +84,7 @@ class LayoutReader:
         elif found.get("inbound_ports"):
             self.unread.append(f"--istio-inbound-tproxy-route-table: no policy rule routes the mark {mark}")
 
-    # ---- looking -------------------------------------------------------------------------------------------------------
+    # ---- finding rules -------------------------------------------------------------------------------------------------------
 
     def find(
         self, table: str, chain: str, target: type[Target] | Target, *kinds: type[Match], family: Family | None = None

@@ -100,7 +100,7 @@ class FamilyRules(Record):
                     rule, comment = part_comment(texts[index])
                     yield Difference(
                         kind=SHADOWING, where=self.family.name, table=name, chain=chain, number=index + 1, rule=rule, comment=comment,
-                        purpose="stands before netinit's rules and may decide first", origin="a foreign rule",
+                        purpose="precedes netinit's rules and may decide first", origin="a foreign rule",
                     )  # fmt: skip
 
     def find_foreign_jumps(self) -> Iterator[tuple[str, str, str]]:

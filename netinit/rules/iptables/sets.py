@@ -89,7 +89,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
         name = f"{owner}-{use}-{match.networks[0].family.version}"
         elements = frozenset([element for network in match.networks for element in format_element(network)])
         made = AddressSet(name=name, elements=elements, rule=rule)
-        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second stays as it is
+        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second is kept
             matches.append(match)
             continue
         matches.append(SetDestination(name=name, networks=match.networks))
@@ -134,7 +134,7 @@ def unread(why: str) -> frozenset[str]:
 def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
     """Return input for `ipset restore` that creates or fills the plan's sets; all are filled before the first swap."""
     changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
-    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else held for name, held in live.items()})
+    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
 
 
 def render_return(before: Contents, now: Contents) -> str:

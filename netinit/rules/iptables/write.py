@@ -53,14 +53,14 @@ Placed = list[tuple[int, str]]  # position in a chain (0: at its end) and rule
 Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 
 
-class HeldRule(str):
+class DecodedRule(str):
     """A rule in the kernel: its text, and its decoded meaning, which the text may not show completely."""
 
     __slots__ = ("packets", "rule")
     rule: Rule
     packets: int | None
 
-    def __new__(cls, text: str, rule: Rule, packets: int | None) -> HeldRule:  # noqa: PYI034 - not subclassed
+    def __new__(cls, text: str, rule: Rule, packets: int | None) -> DecodedRule:  # noqa: PYI034 - not subclassed
         """Create the text with its decoded rule."""
         made = super().__new__(cls, text)
         made.rule, made.packets = rule, packets

@@ -31,8 +31,8 @@ def plan(options: SettledOptions) -> Plan:
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)
     for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
-        builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="what comes in is looked at")
-        builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="what goes out is looked at")
+        builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="inbound traffic is checked")
+        builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is checked")
     _mark_connections(builder)
     _capture_virtual_interfaces(builder, options)
     _capture_inbound(builder, options)

@@ -62,7 +62,7 @@ def _capture_inbound(builder: Builder, options: Interception, transparent: bool)
 
 
 def _exclude_outbound(builder: Builder, options: Interception) -> None:
-    builder.append(NAT, model.OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are looked at")
+    builder.append(NAT, model.OUTPUT, TCP, to=Jump(chain=ISTIO_OUTPUT), why="outbound connections are checked")
     if not options.keep_local_loopback:
         builder.append(
             NAT, ISTIO_OUTPUT, inbound.not_to_loopback(options), outbound.ON_LOOPBACK, to=Jump(chain=model.ISTIO_REDIRECT),

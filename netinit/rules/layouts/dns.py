@@ -26,7 +26,7 @@ def capture(builder: Builder, options: Interception) -> None:
     served = tuple([family for family in FAMILIES if everywhere or hosts_of(options.dns_servers, family)])
     why = "DNS queries get zones of their own"
     builder.append(RAW, OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN)
-    why = "DNS queries are looked at"
+    why = "DNS queries are checked"
     builder.append(NAT, ISTIO_OUTPUT, to=Jump(chain=ISTIO_OUTPUT_DNS), why=why, origin=ORIGIN, families=served)
     if DOCKER_RESOLVER in options.dns_servers and not options.capture_all_dns:
         _come_before_docker(builder, options)
@@ -37,7 +37,7 @@ def capture(builder: Builder, options: Interception) -> None:
         builder.append(RAW, ISTIO_OUTPUT_DNS, QUERY, owner, to=OF_PROXY, why="the proxy's own queries", origin=ORIGIN)
         answer, why = Port(protocol="udp", ports=(DNS_LISTENER,), source=True), "the proxy's answers to the application"
         builder.append(RAW, ISTIO_OUTPUT_DNS, answer, owner, to=OF_APPLICATION, why=why, origin=ORIGIN)
-    why = "DNS answers are looked at"
+    why = "DNS answers are checked"
     builder.append(RAW, PREROUTING, to=Jump(chain=ISTIO_INBOUND), why=why, origin=ORIGIN, families=served)
     asked, why = (*_of_servers(options, Destination), QUERY), "the application's queries"
     builder.append(RAW, ISTIO_OUTPUT_DNS, *asked, to=OF_APPLICATION, why=why, origin=ORIGIN)
@@ -52,7 +52,7 @@ def _come_before_docker(builder: Builder, options: Interception) -> None:
     which port the answer comes.
     """
     resolver, look = Destination(networks=(Network.parse(f"{DOCKER_RESOLVER}/32"),)), Jump(chain=ISTIO_OUTPUT)
-    why = "queries to Docker's resolver are looked at before Docker's own rule"
+    why = "queries to Docker's resolver are checked before Docker's own rule"
     for query in (QUERY.replace(protocol="tcp"), QUERY):
         builder.append(NAT, OUTPUT, resolver, query, to=look, inserted=True, why=why, origin=ORIGIN)
     for owner, _ in proxy_owners(options):

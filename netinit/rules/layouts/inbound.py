@@ -41,7 +41,7 @@ def capture(builder: Builder, options: Interception) -> None:
 def enter(builder: Builder, options: Interception, table: str) -> None:
     """Add the jump to the inbound chain, and its exclusions."""
     jump = Jump(chain=ISTIO_INBOUND)
-    builder.append(table, PREROUTING, TCP, to=jump, why="inbound connections are looked at", origin="inbound_ports")
+    builder.append(table, PREROUTING, TCP, to=jump, why="inbound connections are checked", origin="inbound_ports")
     builder.exclude(table, ISTIO_INBOUND, excluded_sources(options), *excluded_ports(options))
 
 

@@ -55,7 +55,7 @@ def excluded_ports(options: Interception, protocol: str) -> Exclusion:
 
 def enter(builder: Builder, options: Interception) -> None:
     """Add the jump to the outbound chain, and the excluded ports."""
-    builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is looked at")
+    builder.append(NAT, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is checked")
     for protocol in ("tcp", "udp"):
         one = excluded_ports(options, protocol)
         paired = protocol == "tcp"

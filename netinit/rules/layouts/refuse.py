@@ -67,7 +67,7 @@ _ITSELF_OUT = _ITSELF_IN.replace(matches=(OutInterface(names=("lo",)),))
 
 def _enter(builder: Builder, chain: str, *hooks: str) -> None:
     for hook in hooks:
-        builder.append(FILTER, hook, TCP, to=Jump(chain=chain), why="TCP over IPv6 is looked at", origin=ORIGIN)
+        builder.append(FILTER, hook, TCP, to=Jump(chain=chain), why="TCP over IPv6 is checked", origin=ORIGIN)
     why = "only what begins a connection is refused"
     builder.append(FILTER, chain, BARE_SYN.replace(negated=True), to=Return(), why=why, origin=ORIGIN)
 
@@ -156,7 +156,7 @@ def reject_quic(builder: Builder, options: Interception, families: tuple[Family,
     if lists_port(options.exclude_outbound_ports, outbound.HTTPS) or not families:
         return ()
     builder, origin, why = builder.within(families), "reject_quic", "their TCP is not captured either"
-    builder.append(FILTER, OUTPUT, outbound.QUIC, to=Jump(chain=ISTIO_QUIC), why="QUIC is looked at", origin=origin)
+    builder.append(FILTER, OUTPUT, outbound.QUIC, to=Jump(chain=ISTIO_QUIC), why="QUIC is checked", origin=origin)
     own = Exclusion(matches=(OutInterface(names=("lo", *options.exclude_interfaces)),), origin=origin, why=why)
     excluded = [own, *outbound_exclusions(options, outbound.HTTPS)]
     builder.exclude(FILTER, ISTIO_QUIC, *[one.replace(origin=origin, why=why) for one in excluded])

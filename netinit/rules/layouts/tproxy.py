@@ -41,7 +41,7 @@ def define_chains(builder: Builder, options: Interception, port: int, origin: st
     """Add the chains that deliver connections to a transparent socket."""
     why = "the policy route delivers marked packets here"
     builder.append(MANGLE, ISTIO_DIVERT, to=SetMark(value=options.tproxy_mark), why=why, origin="tproxy_mark")
-    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="nothing else is to happen to them", origin=ORIGIN)
+    builder.append(MANGLE, ISTIO_DIVERT, to=Accept(), why="no further rule applies to them", origin=ORIGIN)
     proxy = Tproxy(port=port, mark=options.tproxy_mark, closes=not options.istio_exact)
     why = "new connections go to the proxy, both addresses kept"
     builder.append(MANGLE, ISTIO_TPROXY, not_to_loopback(options), TCP, to=proxy, why=why, origin=origin)

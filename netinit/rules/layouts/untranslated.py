@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ORIGIN = "istio_exact"
-LOOK_AGAIN = "connections that nat has not redirected are looked at again"
+LOOK_AGAIN = "connections that nat has not redirected are checked again"
 TO_DROP = Jump(chain=model.ISTIO_DROP)
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, model.ISTIO_PRERT))  # the chains of these rules, in the filter table
@@ -57,7 +57,7 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
     if options.istio_exact:
         return
     if options.traits.has_passthrough:
-        why = "the proxy alone speaks from this address, through lo"
+        why = "only the proxy sends from this address, through lo"
         builder.append(FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN)
     refuse(builder)
     if builder.rules_of(NAT, PREROUTING) or builder.rules_of(model.MANGLE, PREROUTING):
@@ -84,7 +84,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
     for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
         matches = (ON_LOOPBACK, *proxy, BARE_SYN, foreign)
-        why = "the proxy alone uses other addresses than the pod's own over lo"
+        why = "only the proxy uses addresses other than the pod's over lo"
         builder.append(FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN)
 
 

@@ -115,7 +115,7 @@ def plan_steps(table: Table) -> Steps:
     for chain in table.chains:
         steps: list[NftStep] = []
         for rule in chain.all_rules:
-            limited = rule.target.nft_spells_family or not entering[chain.name] <= set(rule.families)
+            limited = rule.target.nft_lists_family or not entering[chain.name] <= set(rule.families)
             matches = [match for match in rule.matches if not match.nft_chain]
             conditions = _order_conditions(matches, rule.families[0] if limited else None)
             last = next((match for match in rule.matches if match.nft_chain), None)

@@ -103,7 +103,7 @@ def _read_network(
         return []
     length = bits.bit_count()
     if bits != (1 << family.bits) - (1 << family.bits - length):
-        return [UnknownMatch(text=f"{kind.option} under a mask that is no prefix")]
+        return [UnknownMatch(text=f"{kind.option} under a mask that is not a prefix")]
     network = Network((family.version, int.from_bytes(address, "big") & bits, length))
     return [kind(networks=(network,), negated=negated)]
 

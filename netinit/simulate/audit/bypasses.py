@@ -25,7 +25,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
-MARTIAN = "the kernel takes packets from or to loopback addresses from lo alone (unless route_localnet is set)"
+MARTIAN = "the kernel takes packets from or to loopback addresses only from lo (unless route_localnet is set)"
 ADD = "add them to {option}, or capture all with '*'"
 
 
@@ -144,7 +144,7 @@ def _sort(subject: PodRules, part: Part, captured: Region) -> Iterator[Piece]:
 
 def _cause(part: Part) -> RuleHit | None:
     """The deciding rule, or else the last rule that prevents connection tracking."""
-    untracking = [passage for passage in part.path if isinstance(passage.met.target, Untrack)]
+    untracking = [hit for hit in part.path if isinstance(hit.matched.target, Untrack)]
     return part.cause or (untracking[-1] if untracking else None)
 
 
@@ -195,7 +195,7 @@ def _kind_of(subject: PodRules, cause: RuleHit, option: str) -> TrafficKind:
     """The kind of traffic that a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
-    if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.met.matches):
+    if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.matched.matches):
         return kinds.SHARED_OWNER if _sharing(subject, option) else kinds.PROXY
     return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
 
@@ -208,8 +208,8 @@ def _sharing(subject: PodRules, option: str) -> list[str]:
 def _uncaptured(subject: PodRules, part: Part, streams: Region) -> Iterator[Piece]:
     """Classify the first TCP packets of connections that no rule decides."""
     space = streams.space
-    others_on = any(subject.has_rules(family) for family in subject.hosts if family is not space.family)
-    if others_on and not subject.has_rules(space.family):
+    has_other_family = any(subject.has_rules(family) for family in subject.hosts if family is not space.family)
+    if has_other_family and not subject.has_rules(space.family):
         yield Piece(kinds.IPV6, streams, part, option="ipv6")
         return
     options = subject.options_of(part)
@@ -267,7 +267,7 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
 
 
 def _because(piece: Piece) -> str:
-    """The cause of one piece; empty if there is none to tell."""
+    """The cause of one piece; empty if there is none."""
     rule = piece.cause.rules[0] if piece.cause else None
     if rule and rule.purpose:
         return rule.purpose + (f" ({piece.label})" if piece.label else "")

@@ -24,28 +24,28 @@ class TrafficKind:
 
 
 FOREIGN = TrafficKind(
-    "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or have it stand behind netinit's"
+    "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or move it after netinit's"
 )
 UNKNOWN = TrafficKind(
-    "unknown", NOT_KNOWN, "the verdict is unknown", "look at the rule: it matches or does something that netinit does not know"
+    "unknown", NOT_KNOWN, "the verdict is unknown", "check the rule: it matches or does something that netinit does not know"
 )
 IPV6 = TrafficKind(
-    "ipv6", CONFIGURATION, "IPv6 that is not captured: it goes past the proxy and mTLS",
-    "take the pod's IPv6 addresses away", "no rule captures IPv6",
+    "ipv6", CONFIGURATION, "IPv6 that is not captured: it bypasses the proxy and mTLS",
+    "remove the pod's IPv6 addresses", "no rule captures IPv6",
 )
 UNTRANSLATED = TrafficKind(
-    "untranslated", CONFIGURATION, "TCP connections that nat is not asked about",
+    "untranslated", CONFIGURATION, "TCP connections for which nat is skipped",
     reason="they begin on a conntrack entry that another connection left behind",
 )  # fmt: skip
 UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
 GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
-USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "take them out of {option}")
-INTERFACE = TrafficKind("interface", CONFIGURATION, "interfaces whose traffic is excluded", "take them out of {option}")
-NETWORK = TrafficKind("network", CONFIGURATION, "networks that are excluded", "take them out of {option}")
+USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "remove them from {option}")
+INTERFACE = TrafficKind("interface", CONFIGURATION, "interfaces whose traffic is excluded", "remove them from {option}")
+NETWORK = TrafficKind("network", CONFIGURATION, "networks that are excluded", "remove them from {option}")
 METADATA = TrafficKind("metadata", CONFIGURATION, "the cloud's metadata service, which is excluded", "leave {option} out")
-SOURCE = TrafficKind("source", CONFIGURATION, "networks whose inbound connections are excluded", "take them out of {option}")
-PORT = TrafficKind("port", CONFIGURATION, "outbound ports that are excluded", "take them out of {option}")
-INBOUND_PORT = TrafficKind("inbound-port", CONFIGURATION, "inbound ports that are excluded", "take them out of {option}")
+SOURCE = TrafficKind("source", CONFIGURATION, "networks whose inbound connections are excluded", "remove them from {option}")
+PORT = TrafficKind("port", CONFIGURATION, "outbound ports that are excluded", "remove them from {option}")
+INBOUND_PORT = TrafficKind("inbound-port", CONFIGURATION, "inbound ports that are excluded", "remove them from {option}")
 MARK = TrafficKind(
     "mark", CONFIGURATION, "packets with the proxy's mark", "give no container NET_ADMIN or NET_RAW: setting a mark takes one of them"
 )
@@ -62,7 +62,7 @@ NOT_TCP = TrafficKind(
 )  # fmt: skip
 LOST = TrafficKind(
     "no-connection", DESIGN, "packets that belong to no connection",
-    reason="NAT is not asked for packets that connection tracking knows nothing of",
+    reason="NAT is skipped for packets that connection tracking does not know",
 )
 PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the node sends them, from {option}")
 TUNNEL_PORT = TrafficKind(

@@ -93,9 +93,9 @@ def _few(here: list[str], others: list[str]) -> str:
 def _destination(region: Region, values: tuple[Interval, ...], whole: Region) -> str:
     space = region.space
     own, outbound = local(space, Dim.DESTINATION), space.direction != INBOUND
-    heard = within(space, Dim.DESTINATION, intervals_of(space.around.heard))
-    if not outbound and region & own and region & heard:
-        own |= heard
+    group_addresses = within(space, Dim.DESTINATION, intervals_of(space.around.group_addresses))
+    if not outbound and region & own and region & group_addresses:
+        own |= group_addresses
     if region & own:
         text = _format_addresses(space, values) if own - whole or region - own else ""
         return f"to {text}" if text else ""

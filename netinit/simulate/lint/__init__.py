@@ -31,14 +31,14 @@ def lint(
     HBONE port, None if unknown. `proved`: also find options without effect by comparing all packets, in about 0.1
     s.
     """
-    made = plan or plan_for(options)
-    rulesets = {family: load_plan(made, family) for family in made.families}
+    plan = plan or plan_for(options)
+    rulesets = {family: load_plan(plan, family) for family in plan.families}
     found = [
-        *inspect_options(options, made, given),
+        *inspect_options(options, plan, given),
         *(inspect_tunnel(options) if has_tunnel is False else ()),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
-        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in made.warnings],
+        *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in plan.warnings],
     ]
     if proved:
         from netinit.simulate.lint.effect_proof import find_without_effect  # imports the symbolic engine
@@ -53,7 +53,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
-        message = "--istio-local-outbound-ports-exclude 53 stands before it, so no query is captured"
+        message = "--istio-local-outbound-ports-exclude 53 comes before it, so no query is captured"
         yield Finding(WARNING, SHADOWED, "--redirect-dns", message)
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
@@ -68,7 +68,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
         for server, protocol in product(servers, ("udp", "tcp")):
             for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
-                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and go round for ever"
+                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and loop forever"
                     yield Finding(ERROR, "dns-loop", "--redirect-dns", message)
 
 
@@ -78,7 +78,7 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
         hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and goes round for ever"
+                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and loops forever"
                 yield Finding(ERROR, "loop", "--proxy-uid", message)
 
 

@@ -161,8 +161,8 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
         whole = prover.divide(prover.options, found.region.space)
         if any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region):  # not merely repeated
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
-        instead = f", or leave {other.label} out to capture these alone" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
-        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} beside {other.label}; leave it out{instead}")
+        instead = f", or leave {other.label} out to capture only these" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} with {other.label}; leave it out{instead}")
     for other, label, changes in _switches(prover.options):
         changed = replace(prover.options, changes) if other is not flag else None
         if changed and not prover.are_same(changed, with_value(changed, flag, left)):

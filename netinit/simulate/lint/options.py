@@ -35,7 +35,7 @@ def without_effect(option: str, message: str) -> Finding:
 HTTPS = 443
 
 
-def inspect_options(options: Options, made: Plan, given: Options | None) -> Iterator[Finding]:
+def inspect_options(options: Options, plan: Plan, given: Options | None) -> Iterator[Finding]:
     """Find problems in a combination of options; `given` are those before they were settled for a pod."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
@@ -43,7 +43,7 @@ def inspect_options(options: Options, made: Plan, given: Options | None) -> Iter
     if options.traits.proxy_mark:
         return
     yield from _captures_nothing(options)
-    yield from _family_without_rules(options, made)
+    yield from _family_without_rules(options, plan)
     yield from _captured_health(options)
     yield from _of_virtual_machines(options)
     yield from _escaping_proxy(options)
@@ -87,10 +87,10 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
         yield without_effect("--istio-inbound-interception-mode", message)
 
 
-def _family_without_rules(options: Options, made: Plan) -> Iterator[Finding]:
+def _family_without_rules(options: Options, plan: Plan) -> Iterator[Finding]:
     """An address family that is enabled but has no rules."""
     included = options.outbound_cidrs
-    if IPV6 not in made.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
+    if IPV6 not in plan.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
         return
     for family in FAMILIES if not options.outbound_ports else ():
         if all(getattr(network, "family", None) is not family for network in included):
@@ -106,7 +106,7 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
     """
     for name in options.virtual_interfaces:
         if name in options.exclude_interfaces:
-            message = f"{name} is among --kube-virt-interfaces too, whose rules stand first: it is captured; name it in one of them"
+            message = f"{name} is among --kube-virt-interfaces too, whose rules come first: it is captured; name it in one of them"
             yield Finding(WARNING, CONTRADICTION, "--istio-exclude-interfaces", message)
     captured = options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces
     if captured and options.traits.tproxy_by_socket:
@@ -133,7 +133,7 @@ def inspect_tunnel(options: Options) -> Iterator[Finding]:
         yield Finding(
             WARNING, "open-tunnel", "--inbound-tunnel-port",
             f"{port} is left to the proxy's tunnel (HBONE), which nothing in the pod's environment enables: an application that"
-            " listens there is reached past the proxy; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true",
+            " listens there is reached directly; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true",
         )  # fmt: skip
 
 
@@ -143,8 +143,8 @@ def _captured_health(options: Options) -> Iterator[Finding]:
     if options.inbound_mode == NONE:
         return
     if options.inbound_ports == ALL:  # a proxy need not open all of them: excluding one shows that the user considered them
-        thought_of = any(lists_port(options.exclude_inbound_ports, port) for port in served)
-        captured = [] if thought_of else list(served)
+        is_considered = any(lists_port(options.exclude_inbound_ports, port) for port in served)
+        captured = [] if is_considered else list(served)
     else:
         captured = [port for port in served if lists_port(_listed(options.inbound_ports), port)]
     if captured:

@@ -190,8 +190,8 @@ class Walker:
         if doubt := group.region & (choice.possible - choice.certain):
             self._doubt(place, run, group, doubt, results)
         if taken := group.region & choice.certain:
-            met = self._meeting(place, run)
-            self._act(place, met, Part(taken, PASSED, condition, (*path, met)), results)
+            hit = self._meeting(place, run)
+            self._act(place, hit, Part(taken, PASSED, condition, (*path, hit)), results)
         return results
 
     def _meeting(self, place: _ChainFrame, rules: Run, *, doubtful: bool = False) -> RuleHit:
@@ -202,29 +202,29 @@ class Walker:
 
     def _doubt(self, place: _ChainFrame, rules: Run, group: Part, doubt: Region, results: Results) -> None:
         """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
-        met = self._meeting(place, rules, doubtful=True)
-        unknown = [match.describe() for match in doubtful(self._space, group.condition, met.met, doubt)]
-        reason = f"{met}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
-        undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, met), reason, by_rule=True)
+        hit = self._meeting(place, rules, doubtful=True)
+        unknown = [match.describe() for match in doubtful(self._space, group.condition, hit.matched, doubt)]
+        reason = f"{hit}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
+        undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, hit), reason, by_rule=True)
         if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
             self.ended.append(undecided)
             results[GO_ON][group.condition, group.path] -= doubt
             return
         self.doubts.append(undecided)
         # The rule is not on the path, so that packets let go and packets not matched merge again.
-        path = group.path if isinstance(met.met.target, Accept | Return) else (*group.path, met)
-        self._act(place, met, Part(doubt, PASSED, group.condition, path), results)
+        path = group.path if isinstance(hit.matched.target, Accept | Return) else (*group.path, hit)
+        self._act(place, hit, Part(doubt, PASSED, group.condition, path), results)
 
-    def _act(self, place: _ChainFrame, met: RuleHit, group: Part, results: Results) -> None:
+    def _act(self, place: _ChainFrame, hit: RuleHit, group: Part, results: Results) -> None:
         """Apply a target to the packets that its rules take, and add to `results`."""
         actor = TargetEffects(self._space.around, group.condition, place.hooked.effect, self._is_proxy)
-        verdict = met.met.target.act(actor)
+        verdict = hit.matched.target.act(actor)
         # Nothing depends on the addresses that sources are translated to; distinguishing them would split packets further.
         now = actor.now if actor.now.source is KEPT else actor.now.replace(source=None)
         if actor.called:
             join_groups(results[verdict], self._call(place, actor.called, group, results))
         elif actor.fate:
-            reason = f"{met}: netinit does not know the target" if actor.fate == UNKNOWN else str(met)
+            reason = f"{hit}: netinit does not know the target" if actor.fate == UNKNOWN else str(hit)
             self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
         else:
             join_groups(results[verdict], {(now, group.path): group.region})

@@ -107,12 +107,12 @@ class _PacketSets:
             return
         yield local.certain, condition, DELIVERED
         yield local.possible - local.certain, condition, UNKNOWN
-        heard = nothing(self._space)
+        group_addresses = nothing(self._space)
         if condition.destination is KEPT:  # a broadcast address or multicast group
-            heard = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.heard))
-            heard -= packets.of_protocol("tcp").certain | local.possible
-        yield heard, condition, DELIVERED
-        rest = self._everything - local.possible - heard
+            group_addresses = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.group_addresses))
+            group_addresses -= packets.of_protocol("tcp").certain | local.possible
+        yield group_addresses, condition, DELIVERED
+        rest = self._everything - local.possible - group_addresses
         routed = self._routed_here(condition)
         yield rest & routed, condition.replace(policy_routed=True), DELIVERED
         yield rest - routed, condition, FORWARDED
@@ -226,7 +226,7 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
                 found.append(replace(one, region=one.region & here - vague, condition=known))
                 found.append(replace(one, region=here & vague, condition=known.replace(has_vague_marks=True)))
             left -= one.region
-    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].met.target, Accept | Return)):
+    for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].matched.target, Accept | Return)):
         here = one.region & disputed
         found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
         disputed -= one.region

@@ -104,26 +104,26 @@ class Region:
                 found += [side for sides in self.exits(dimension, node).values() for side in sides]
         return tuple(found)
 
-    def pick(self, wishes: Mapping[str, tuple[int, ...]]) -> Point:
-        """One member: in each dimension but marks the first feasible wish, or else the lowest coordinate."""
+    def pick(self, preferred: Mapping[str, tuple[int, ...]]) -> Point:
+        """One member: in each dimension but marks the first feasible coordinate, or else the lowest coordinate."""
         point: Point = {}
         node = self.node
         for dimension in self.space.dimensions:
             value = 0
             for level in range(dimension.level, dimension.level + dimension.levels):  # one, or for a mark each bit
-                coordinate, node = self._step(level, node, wishes.get(dimension.name, ()))
+                coordinate, node = self._step(level, node, preferred.get(dimension.name, ()))
                 value = value << 1 | coordinate
             point[dimension.name] = value
         return point
 
-    def _step(self, level: int, node: int, wishes: tuple[int, ...]) -> tuple[int, int]:
+    def _step(self, level: int, node: int, preferred: tuple[int, ...]) -> tuple[int, int]:
         """A feasible coordinate of one level, and its successor."""
         diagram = self.space.diagram
         if diagram.level(node) != level:
-            return (wishes[0] if wishes else 0), node
-        for wish in wishes:
-            if to := diagram.follow(node, wish):
-                return wish, to
+            return (preferred[0] if preferred else 0), node
+        for coordinate in preferred:
+            if to := diagram.follow(node, coordinate):
+                return coordinate, to
         return next((first, to) for (first, _), to in diagram.branches(node) if to != NOTHING)
 
 

@@ -199,7 +199,7 @@ def test_when_one_family_fails_the_other_is_put_back(kernel, failing):
     with pytest.raises(LockedError, match=f"^{failing.name}: held by a test$"):
         backend.commit(change)
     assert backend.observe().describe() != before
-    backend.put_back(change)
+    backend.roll_back(change)
 
     after = backend.observe().describe()
     assert {family: without_empty_tables(text) for family, text in after.items()} == before

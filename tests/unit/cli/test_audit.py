@@ -58,7 +58,7 @@ def test_a_finding_says_who_passes_by_and_what_closes_it(run):
     done = run(["netinit", "audit", *SIDECAR, "-x", "10.0.0.0/8", "--format", "sarif"])
     texts = {one["ruleId"]: one["message"]["text"] for one in json.loads(done.out)["runs"][0]["results"]}
     assert "10.0.0.0/8" in texts["NI209"]
-    assert texts["NI209"].endswith("; take them out of --istio-service-exclude-cidr")
+    assert texts["NI209"].endswith("; remove them from --istio-service-exclude-cidr")
 
 
 @pytest.mark.parametrize("more", [[], *choose([], [["--full"]]), ["--full", "-m", "TPROXY", "--redirect-dns", "--dns-servers", "9.9.9.9"]])

@@ -62,7 +62,7 @@ def test_a_command_that_the_installation_lacks_is_not_offered(monkeypatch):
 
 @pytest.mark.parametrize("number", ["", "x", "-1"])
 def test_a_number_that_is_none_is_an_error(number, capsys):
-    with pytest.raises(NetinitError, match="COMP_CWORD: is no number"):
+    with pytest.raises(NetinitError, match="COMP_CWORD: is not a number"):
         complete("bash_complete", {"COMP_WORDS": "netinit", "COMP_CWORD": number}, ())
     assert start.run(["netinit"], {"_NETINIT_COMPLETE": "bash_complete", "COMP_CWORD": number}) == 1
     assert "COMP_CWORD" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_a_bad_value_is_an_error_and_nothing_is_printed(run):
     done = run("netinit convert --from linkerd -- -p 4143 -o 4140 --proxy-uid root --nets x")
     assert (done.code, done.out) == (2, "")
     assert done.errors == [
-        "netinit: linkerd: '--nets' is no flag of Linkerd; did you mean --netns?",
+        "netinit: linkerd: '--nets' is not a flag of Linkerd; did you mean --netns?",
         "netinit: linkerd: --proxy-uid: 'root' is not a user or group id: use a decimal number from 0 to 4294967294",
     ]
 
@@ -117,7 +117,7 @@ def test_a_later_file_goes_before_an_earlier_one(run, tmp_path):
         (None, "cannot be read: No such file or directory"),
         ("a: [", "is not YAML"),
         ("redirect: {}\nredirect: {}\n", "redirect"),
-        ("redirect: {dsn: {port: 5}}", "'redirect.dsn.port' is no key of it; did you mean redirect.dns.port?"),
+        ("redirect: {dsn: {port: 5}}", "'redirect.dsn.port' is not a key of it; did you mean redirect.dns.port?"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error(run, tmp_path, monkeypatch, text, told):

@@ -63,7 +63,7 @@ def test_a_program_is_not_started_where_no_pod_can_be_made_for_it(run, tmp_path,
     monkeypatch.setattr("netinit.lab.pod.find_obstacle", lambda: "that needs root")
     done = run(ask(program))
     assert done.code == 1
-    assert "no pod can be made for the program to run in: that needs root; or give a file of its rules" in done.err
+    assert "cannot create a pod to run the program in: that needs root; or give a file of its rules" in done.err
     assert not (tmp_path / "started").exists()
 
 
@@ -77,7 +77,7 @@ def test_the_object_has_the_proof(run):
 
 @pytest.mark.parametrize(
     ("named", "problem"),
-    [("not-there", "--verify: 'not-there' is no file"), (__file__, "holds no rules as iptables-save prints them, and is no program")],
+    [("not-there", "--verify: 'not-there' is not a file"), (__file__, "holds no rules as iptables-save prints them, and is not an executable program")],
 )
 def test_what_is_neither_rules_nor_a_program_is_an_error(run, named, problem):
     done = run(ask(named))

@@ -113,10 +113,10 @@ def test_a_bypass_that_is_accepted_does_not_fail(run, pod):
 @pytest.mark.parametrize(
     ("words", "text", "complaint"),
     [
-        ("--ignore NI999", "", "--ignore: 'NI999' is no code of a finding"),
+        ("--ignore NI999", "", "--ignore: 'NI999' is not a finding's code"),
         ("--ignore-file {}", "NI102:", "--ignore-file: 'NI102' has no reason"),
-        ("--ignore-file {}", "[NI102]", "is no mapping; write `CODE: reason`"),
-        ("--ignore-file {}", "all: of them", "'all' is no code of a finding"),
+        ("--ignore-file {}", "[NI102]", "is not a mapping; write `CODE: reason`"),
+        ("--ignore-file {}", "all: of them", "'all' is not a finding's code"),
     ],
 )
 def test_nothing_is_accepted_without_a_code_and_a_reason(run, pod, tmp_path, words, text, complaint):

@@ -94,13 +94,13 @@ def test_a_note_about_pasted_flags_is_one(run):
     ("draw --from 1.2.3.4 --to-port 80 --gid 7", "--gid: a connection that comes in has no sender"),
     ("trace inbound --to-port 80 --uid 7", "--uid: a connection that comes in has no sender"),
     ("explain --to 1.2.3.4:80 --live --pod-ip 1.2.3.4", "--pod-ip: live rules are asked"),
-    ("draw --uid 7", "--uid: is about a connection"),
-    ("draw --to-port 7", "--to-port: is about a connection"),
-    ("draw inbound", "inbound: is about a connection"),
+    ("draw --uid 7", "--uid: needs a connection"),
+    ("draw --to-port 7", "--to-port: needs a connection"),
+    ("draw inbound", "inbound: needs a connection"),
     ("lint -b 80 --minimal --json", "--minimal: prints options and no findings"),
     ("lint -b 80 --json --format sarif", "--json: contradicts --format sarif"),
     ("audit -b 80 --json --format html", "--json: contradicts --format html"),
-    ("audit -b 80 --full --format junit", "--full: --format junit lists findings alone"),
+    ("audit -b 80 --full --format junit", "--full: --format junit lists only findings"),
 ])  # fmt: skip
 def test_an_option_that_another_one_leaves_without_a_meaning_is_an_error(line, complaint, run):
     done = run(f"netinit {line}")

@@ -97,7 +97,7 @@ def test_a_notice_says_why_and_a_renamed_variable_keeps_its_meaning(run):
     _, _, notices, _ = run(["-f", "-b", "80", "--log_caller", "default"], {"RESTORE_FORMAT": "true"})
     assert notices[:2] == (
         "-f: has no effect here: rules are always committed at once",
-        "--log_caller: has no effect here: events are lines on stderr; --log_output_level and --log_as_json say which and how",
+        "--log_caller: has no effect here: events are lines on stderr; --log_output_level and --log_as_json select them",
     )
     assert notices[2].startswith("RESTORE_FORMAT: has no effect here")
     assert run([], {"DNS_AGENT": "ALL"})[1].redirect_dns

@@ -70,14 +70,14 @@ def test_without_an_agent_an_ephemeral_container_reads_the_rules_and_the_answer_
     assert done.code == 0, done
     assert "as planned: 37 rules" in done.out
     assert "read by the ephemeral container netinit-" in done.out
-    assert "stays listed until the pod is gone" in done.out
+    assert "stays listed until the pod is deleted" in done.out
     assert "note: kubectl get pods -A -l app.kubernetes.io/name=netinit-node: Error from server (Forbidden)" in done.out
 
 
 def test_without_any_right_the_manifest_answers_and_says_so(kubectl):
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", {"words": POD, "file": "pod-web.json"})
     assert done.code == 0, done
-    assert "the pod's manifest alone: what the rules should be; the live ones were not read" in done.out
+    assert "only the pod's manifest: what the rules should be; the live ones were not read" in done.out
     assert "captured: goes to the proxy on 15001, original destination 203.0.113.7:443" in done.out
     assert "note: kubectl debug: Error from server (Forbidden)" in done.out
 
@@ -87,7 +87,7 @@ def test_what_a_manifest_cannot_answer_is_an_error_with_every_reason(kubectl):
     assert done.code == 1
     assert "node agent" in done.err or "netinit-node" in done.err
     assert "kubectl debug" in done.err
-    assert "verify is about what is there, which a manifest does not show" in done.err
+    assert "verify needs the live state, which a manifest does not show" in done.err
 
 
 @pytest.mark.usefixtures("within")
@@ -133,7 +133,7 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert done.code == 0, done
     heads = [line.partition(":")[0] for line in done.out.splitlines() if line.startswith("shop/")]
     assert heads == ["shop/web-6d4cf56db6-zzv5m", f"shop/{WEB}", "shop/web-6d4cf56db6-7hq4t"]
-    assert "7hq4t: the pod's manifest alone: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
+    assert "7hq4t: only the pod's manifest: what the rules should be; the live ones were not read: the same as of web-6d4cf56db6-2xk9p" in done.out
     assert done.out.splitlines()[-1] == "3 pods: 2 different answers"
     assert "    direct" in done.out.partition("2xk9p")[0]
 
@@ -146,7 +146,7 @@ def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubect
     check_schema(json.loads(done.out), "kubectl")
     pods = json.loads(done.out)["pods"]
     assert [pod["name"] for pod in pods] == ["web-6d4cf56db6-zzv5m", WEB, "web-6d4cf56db6-7hq4t"], "those that differ first"
-    assert {pod["source"] for pod in pods} == {"the pod's manifest alone: what the rules should be; the live ones were not read"}
+    assert {pod["source"] for pod in pods} == {"only the pod's manifest: what the rules should be; the live ones were not read"}
     first = pods[0]["answers"]
     assert [(one["to"], one["of"]) for one in first] == [
         ("10.96.14.3:5432", "service db.shop, its ClusterIP"), ("10.244.3.4:6432", "service db.shop, endpoint 1 of 1"),
@@ -228,7 +228,7 @@ def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kube
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)
     assert done.code == 0, done.err
     assert "gave no answer that can be read" in done.out
-    assert "the pod's manifest alone" in done.out
+    assert "only the pod's manifest" in done.out
 
 
 @pytest.mark.parametrize("name", ["--all", "a b", "\x1b[2J", "x;rm", "", 5, None, ["a"]])
@@ -239,7 +239,7 @@ def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
     done = kubectl("verify deploy/web -n shop", *answers, files={"hostile.json": tree})
     if name == 5:
         return
-    assert (done.code, "is no name of a pod" in done.err) == (1, True), done.err
+    assert (done.code, "is not a name of a pod" in done.err) == (1, True), done.err
     assert [words[:2] for words in kubectl.calls] == [["get", "deployment"], ["get", "pods"]]
 
 
@@ -289,7 +289,7 @@ def test_a_selector_is_written_as_kubectl_reads_it_and_may_have_empty_values():
     ]  # fmt: skip
     selector = {"matchLabels": {"app": ""}, "matchExpressions": expressions}
     assert write_selector({"spec": {"selector": selector}}) == "app=,tier in (a,),zone notin (b),x,!y"
-    with pytest.raises(ParseError, match='"a b" is no label'):
+    with pytest.raises(ParseError, match='"a b" is not a label'):
         write_selector({"spec": {"selector": {"matchLabels": {"app": "a b"}}}})
 
 

@@ -60,7 +60,7 @@ def test_an_ephemeral_container_s_log_has_the_notes_beside_the_answer(kubectl):
 def test_who_cannot_be_asked_has_to_say_yes_beforehand(kubectl):
     done = kubectl(f"fix {WEB} -n shop", WEB_POD, *AGENTS, BAD)
     assert (done.code, asked(kubectl, "apply")) == (2, [])
-    assert "--yes: there is no terminal to ask on" in done.err
+    assert "--yes: there is no terminal to confirm on" in done.err
 
 
 def test_a_failed_change_is_an_error_with_its_reason(kubectl):
@@ -113,7 +113,7 @@ def test_a_report_without_any_right_says_what_could_not_be_read(kubectl):
     done = kubectl(f"report {WEB} -n shop", WEB_POD)
     assert done.code == 0, done
     assert "node: not read: kubectl get node NODE" in done.out
-    assert "verify is about what is there, which a manifest does not show" in done.out
+    assert "verify needs the live state, which a manifest does not show" in done.out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from netinit.base.errors import BackendUnavailableError
 from netinit.cli.kubectl import program as kubectl_program
-from netinit.cli.kubectl.program import Followed
+from netinit.cli.kubectl.program import StreamingProgram
 from netinit.kernel import run
 
 SLEEP, SHELL = run.find("sleep"), run.find("sh")
@@ -19,28 +19,28 @@ SLEEP, SHELL = run.find("sleep"), run.find("sh")
 def _nothing_is_left():
     before = {path.name for path in Path("/proc/self/fd").iterdir()}
     yield
-    assert run._at_work == set()
+    assert run._running == set()
     assert {path.name for path in Path("/proc/self/fd").iterdir()} == before
 
 
 def test_lines_are_read_as_they_come_and_its_input_ends_it():
-    with Followed(SHELL, ("-c", "echo first; read word; echo last"), {}) as program:
+    with StreamingProgram(SHELL, ("-c", "echo first; read word; echo last"), {}) as program:
         lines = program.lines()
         assert next(lines) == "first"
-        program.ask_to_end()
+        program.request_end()
         assert list(lines) == ["last"]
     assert (program.status, program.errors) == (0, "")
 
 
 def test_one_that_has_ended_already_has_its_own_status_and_errors():
-    with Followed(SHELL, ("-c", "echo broken >&2; exit 7"), {}) as program:
+    with StreamingProgram(SHELL, ("-c", "echo broken >&2; exit 7"), {}) as program:
         assert list(program.lines()) == []
     assert (program.status, program.errors) == (7, "broken")
 
 
 def test_one_that_does_not_end_is_killed(monkeypatch):
     monkeypatch.setattr(kubectl_program, "_ENDING", 0.05)
-    with Followed(SLEEP, ("60",), {}) as program:
+    with StreamingProgram(SLEEP, ("60",), {}) as program:
         pid = program._running.pid
     assert program.status == -9
     with pytest.raises(ProcessLookupError):
@@ -49,4 +49,4 @@ def test_one_that_does_not_end_is_killed(monkeypatch):
 
 def test_one_that_cannot_be_started_is_an_error_that_names_it():
     with pytest.raises(BackendUnavailableError, match="/nowhere/nft cannot be started: No such file or directory"):
-        Followed("/nowhere/nft", (), {})
+        StreamingProgram("/nowhere/nft", (), {})

@@ -51,7 +51,7 @@ def test_the_form_of_nft_is_a_script_with_both_families(run):
     assert "table inet istio-proxy-nat" in done.out
     refused = run(f"netinit render {FLAGS} --format nft --family ipv4")
     assert (refused.code, refused.out) == (2, "")
-    assert "--family: 'ipv4' does not go with --format nft" in refused.err
+    assert "--family: 'ipv4' contradicts --format nft" in refused.err
 
 
 def test_what_render_prints_can_be_loaded_as_it_is(run):
@@ -101,7 +101,7 @@ def test_format_without_dry_run_is_refused_before_anything_is_done(run, applied)
     for option in ("--format json", "--family ipv4"):
         done = run(f"netinit apply -b 80 {option}")
         assert (done.code, applied) == (2, [])
-        assert done.errors == [f"{option.split()[0]}: goes with --dry-run only"]
+        assert done.errors == [f"{option.split()[0]}: needs --dry-run"]
 
 
 @pytest.mark.netns

@@ -315,7 +315,7 @@ def test_a_dry_run_for_a_namespace_that_cannot_be_entered_says_what_to_do(readab
     command = [*readable, *NOBODY, "--inh-caps=-all", sys.executable, "-I", "-S", MAIN, "-n", "-b", "80", "--pid", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith("; with --ipv6 on, off or reject it need not be looked into\n")
+    assert done.stderr.endswith("; with --ipv6 on, off or reject it need not be read\n")
     done = subprocess.run([*command, "--ipv6", "off"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

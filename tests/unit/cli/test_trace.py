@@ -43,9 +43,9 @@ def test_a_path_as_predicted_is_printed_rule_by_rule_without_remarks():
 def test_a_rule_that_was_not_predicted_and_one_that_was_not_met_say_so_behind_the_rule():
     printed = render(lambda met: [met[0], replace(met[1], rule=replace(met[1].rule, number=3)), *met[1:]])
     assert printed[1].startswith("NOT as predicted: ")
-    assert len(marked(printed, "  <- met, and not predicted")) == 1
+    assert len(marked(printed, "  <- hit, and not predicted")) == 1
     printed = render(lambda met: [met[0], *met[2:]])
-    assert len(marked(printed, "  <- predicted, and not met")) == 1
+    assert len(marked(printed, "  <- predicted, and not hit")) == 1
 
 
 def test_a_foreign_rule_is_shown_with_what_it_did():

@@ -43,11 +43,11 @@ def test_no_difference_is_said_in_a_line():
 @pytest.mark.parametrize(
     ("outcomes", "differences", "verdict"),
     [
-        ([True, True], (), "as planned: 2 packets went as they must; the rules are as planned\n"),
+        ([True, True], (), "as planned: 2 packets went as expected; the rules are as planned\n"),
         ([True, False, None], (), "NOT as planned: 1 of 2 packets went elsewhere; the rules are as planned\n"),
-        ([True], (MISSING,), "NOT as planned: the rules differ from the plan; 1 packets went as they must\n"),
+        ([True], (MISSING,), "NOT as planned: the rules differ from the plan; 1 packets went as expected\n"),
         ([False], (MISSING,), "NOT as planned: 1 of 1 packets went elsewhere; the rules differ from the plan\n"),
-        ([True], None, "as planned: 1 packets went as they must; the rules could not be compared\n"),
+        ([True], None, "as planned: 1 packets went as expected; the rules could not be compared\n"),
         ([None], (), "not proven: no packet could be judged; the rules are as planned\n"),
     ],
 )

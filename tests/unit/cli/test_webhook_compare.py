@@ -114,7 +114,7 @@ def test_people_get_the_groups_and_a_sum(run, servers, pods):
         ([], "--url: give the URL of one webhook, to compare it with this netinit, or of two"),
         (["--url", "http://x/inject"], "--url: 'http://x/inject' must begin with https://, as webhooks are served"),
         (["--url", "https://x", "--ca", "a", "--ca", "b"], "--ca: is given 2 times for 1 --url; give one for each, or one for both"),
-        (["--url", "https://x", "--namespace-labels", "a=b"], "--namespace-labels: goes with check-inject"),
+        (["--url", "https://x", "--namespace-labels", "a=b"], "--namespace-labels: belongs to check-inject"),
     ],
 )
 def test_wrong_options(run, pods, words, message):
@@ -194,8 +194,8 @@ def test_a_refusal_on_one_side_and_no_answer_are_differences():
     ("body", "message"),
     [
         (b"no", "not JSON"),
-        (b"[]", "no AdmissionReview"),
-        (b'{"kind": "AdmissionReview", "response": {"uid": "other", "allowed": true}}', "no AdmissionReview"),
+        (b"[]", "not an AdmissionReview"),
+        (b'{"kind": "AdmissionReview", "response": {"uid": "other", "allowed": true}}', "not an AdmissionReview"),
         (b'{"kind": "AdmissionReview", "response": {"uid": "c0ffee", "allowed": true, "patch": "W10="}}', "patchType"),
         (b'{"kind": "AdmissionReview", "response": {"uid": "c0ffee", "allowed": true, "patch": "!", "patchType": "JSONPatch"}}', "patch"),
         (

@@ -80,7 +80,7 @@ def test_aliases_are_copies():
 def test_the_last_of_two_keys_counts_and_both_are_reported():
     assert load_reporting("a: 1\nb: 2\na: 3") == (
         {"a": 3, "b": 2},
-        ("line 3, column 4: the key 'a' stands twice in one mapping",),
+        ("line 3, column 4: the key 'a' occurs twice in one mapping",),
     )
 
 

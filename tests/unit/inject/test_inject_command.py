@@ -502,7 +502,7 @@ def test_a_name_that_no_workload_has_is_an_error_and_writes_nothing(words):
 def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostNetwork: true, containers: [{name: c}], initContainers: [{name: istio-init, args: [-b, '*']}]}\n"
     said = run(inject.command, "-f", "-", stdin=pod).stderr
-    assert 'warning: Pod "p": hostNetwork: true: init container "istio-init" is about the node' in said
+    assert 'warning: Pod "p": hostNetwork: true: init container "istio-init" is for the node' in said
     for found in (*explained(stdin=pod), *verdicts("-f", "-", stdin=pod)):
         assert any("the whole node" in finding for finding in found["findings"])
     harmless = pod.replace(", initContainers: [{name: istio-init, args: [-b, '*']}]", "")
@@ -527,7 +527,7 @@ def test_an_image_that_no_registry_has_is_named_where_it_is_used():
     assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""
     assert run(inject.command, "-f", "-", stdin="kind: ConfigMap\n").stderr == ""
     refused = run(inject.command, "-f", "-", "--image", "", stdin=POD)
-    assert "--image: '' is no reference of an image" in str(refused.exception)
+    assert "--image: '' is not an image reference" in str(refused.exception)
 
 
 def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
@@ -551,7 +551,7 @@ def test_what_the_proxy_will_miss_is_warned_about():
 def test_bad_namespace_labels_are_a_clear_error(labels):
     result = run(check.command, "-f", "-", "--namespace-labels", labels, stdin=POD)
     assert isinstance(result.exception, OptionError)
-    assert "is no label" in str(result.exception)
+    assert "is not a label" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_blanks_around_lists_are_no_error(key, value):
 
 
 def test_an_empty_name_in_a_list_of_interfaces_is_one():
-    with pytest.raises(InjectionError, match="' ' is no interface name"):
+    with pytest.raises(InjectionError, match="' ' is not an interface name"):
         validate({"traffic.sidecar.istio.io/excludeInterfaces": "a, ,b"})
 
 

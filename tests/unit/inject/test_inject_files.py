@@ -110,7 +110,7 @@ def test_what_is_no_regular_file_is_never_opened(tmp_path, kind):
     else:
         os.mkfifo(tmp_path / "pipe")
         path.symlink_to("pipe")
-    refused(ParseError, r"x.yaml: cannot be read: no regular file; take it out of the folder", "-f", tmp_path)
+    refused(ParseError, r"x.yaml: cannot be read: no regular file; move it out of the folder", "-f", tmp_path)
 
 
 def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):

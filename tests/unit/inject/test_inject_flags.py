@@ -53,9 +53,9 @@ def test_the_flag_wins_over_the_variable_and_an_empty_variable_counts_as_unset()
     [
         ([], {}, ["-f: no manifest is given; name a file, a folder, or - for stdin"]),
         (["-f", "-", "-f", "-"], {}, ["-: stdin can be read for one option only"]),
-        (["-f", "a", "--json"], {}, ["--json: goes with --explain; manifests are written in the format in which they came"]),
-        (["-f", "a", "--namespace-labels="], {}, ["--namespace-labels: goes with check-inject; this command asks no webhook"]),
-        (["-f", "a", "--image=a b"], {}, ["--image: 'a b' is no reference of an image; write REGISTRY/PATH:TAG"]),
+        (["-f", "a", "--json"], {}, ["--json: needs --explain; manifests keep their format"]),
+        (["-f", "a", "--namespace-labels="], {}, ["--namespace-labels: belongs to check-inject; this command asks no webhook"]),
+        (["-f", "a", "--image=a b"], {}, ["--image: 'a b' is not an image reference; write REGISTRY/PATH:TAG"]),
         (["-f"], {}, ["-f: the value is missing (FILE|DIR|-)"]),
         (["-f", "-R"], {}, ["-f: '-R' looks like a flag; an empty value is written -f=''"]),
         (

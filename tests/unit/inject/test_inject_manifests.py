@@ -11,7 +11,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
-from netinit.inject.manifests import Joined, split, workloads
+from netinit.inject.manifests import StreamWriter, split, workloads
 from streams import inject_stream
 from sweeps import choose, together
 
@@ -69,7 +69,7 @@ def test_a_json_document_stays_json():
 
 def test_files_are_joined_by_separators_where_they_bring_none():
     written: list[str] = []
-    joined = Joined(written.append)
+    joined = StreamWriter(written.append)
     for stream in ("a: 1", "b: 2\n", "---\nc: 3\n---\n", "d: 4", "", "\n"):
         joined.begin()
         for line in stream.splitlines(keepends=True):
@@ -158,7 +158,7 @@ def test_every_problem_is_told_with_its_document_and_object():
 
 def test_a_key_that_stands_twice_is_an_error_where_one_would_be_lost():
     twice = POD + "metadata: {name: q}\n"
-    with pytest.raises(InjectionError, match=r"document 1: line 5.*'metadata' stands twice.*remove one"):
+    with pytest.raises(InjectionError, match=r"document 1: line 5.*'metadata' occurs twice.*remove one"):
         inject_stream(twice, CONFIG)
     harmless = "kind: ConfigMap\ndata: {a: 1, a: 2}\n"
     assert inject_stream(harmless, CONFIG).text == harmless

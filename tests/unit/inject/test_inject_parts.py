@@ -193,12 +193,12 @@ def test_a_scrape_port_of_the_proxy_is_an_error(key, port):
 @together("key", ["prometheus.io/port", "prometheus.istio.io/scrape-targets"])
 @pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "8_0", "99999999999999999999999", "\u0663"])
 def test_a_scrape_port_that_is_none_is_an_error(key, port):
-    with pytest.raises(InjectionError, match="is no port from 1 to 65535"):
+    with pytest.raises(InjectionError, match="is not a port from 1 to 65535"):
         merge_metrics(probed(), {key: port}, 15020, enabled=True)
 
 
 def test_a_blank_belongs_to_the_port_of_an_annotation_but_not_to_that_of_a_target():
-    with pytest.raises(InjectionError, match="' 8080' is no port"):
+    with pytest.raises(InjectionError, match="' 8080' is not a port"):
         merge_metrics(probed(), {"prometheus.io/port": " 8080"}, 15020, enabled=True)
     merge_metrics(probed(), {"prometheus.istio.io/scrape-targets": " 8080 : /m "}, 15020, enabled=True)
 

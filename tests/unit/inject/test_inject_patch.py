@@ -100,10 +100,10 @@ def test_nothing_is_added_where_no_place_is(path):
 @together(
     ("operations", "message"),
     [
-        ({}, "must be a list"), ("x", "must be a list"), (None, "must be a list"), ([5], "must be an object"), ([{}], "None is none of add"),
-        ([{"op": "move", "from": "/a", "path": "/b"}], "'move' is none of"), ([{"op": ["add"], "path": "/b", "value": 1}], "is none of"),
-        ([{"op": "add", "path": "/b"}], "it has no value"), ([{"op": "add", "value": 1}], "None is no JSON pointer"), ([{"op": "remove", "path": 5}], "5 is no JSON pointer"),
-        ([{"op": "remove", "path": "a"}], "'a' is no JSON pointer"), ([{"op": "remove", "path": "/~"}], "is no JSON pointer"), ([{"op": "remove", "path": "/~2"}], "is no JSON pointer"),
+        ({}, "must be a list"), ("x", "must be a list"), (None, "must be a list"), ([5], "must be an object"), ([{}], "None is not one of add"),
+        ([{"op": "move", "from": "/a", "path": "/b"}], "'move' is not one of"), ([{"op": ["add"], "path": "/b", "value": 1}], "is not one of"),
+        ([{"op": "add", "path": "/b"}], "it has no value"), ([{"op": "add", "value": 1}], "None is not a JSON pointer"), ([{"op": "remove", "path": 5}], "5 is not a JSON pointer"),
+        ([{"op": "remove", "path": "a"}], "'a' is not a JSON pointer"), ([{"op": "remove", "path": "/~"}], "is not a JSON pointer"), ([{"op": "remove", "path": "/~2"}], "is not a JSON pointer"),
         ([{"op": "remove", "path": ""}], "nothing would be left"), ([{"op": "remove", "path": "/x" + "y" * 500_000}], "there is no such place"),
     ],
 )  # fmt: skip

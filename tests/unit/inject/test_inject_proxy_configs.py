@@ -77,7 +77,7 @@ def test_a_revisions_resources_are_those_of_its_label_and_those_without(revision
 
 @pytest.mark.parametrize(("spec", "said"), [
     ({"concurrency": "many"}, "ProxyConfig shop/one: concurrency"), ({"environmentVariables": {"A": 1}}, "ProxyConfig shop/one: proxyMetadata"),
-    ({"enviromentVariables": {}}, "spec.enviromentVariables is no field of it; it has selector, concurrency, environmentVariables, image"),
+    ({"enviromentVariables": {}}, "spec.enviromentVariables is not one of its fields; it has selector, concurrency, environmentVariables, image"),
     ({"selector": {"matchLabels": {"a": 1}}}, "must be matchLabels with a text for each label"), ({"selector": []}, "must be matchLabels"),
 ])  # fmt: skip
 def test_what_the_api_server_refuses_is_refused_with_the_resources_name(spec, said):

@@ -65,8 +65,8 @@ def test_who_looks_at_a_pod_is_told_of_a_debug_container(here):
     ("number", "uid", "marks", "help_text"),
     [
         (errno.EACCES, 1000, (), "other users' namespaces are root's to enter: run it as root (sudo)"),
-        (errno.EPERM, 0, ("/.dockerenv",), "are root's to enter: it wants root with SYS_PTRACE and SYS_ADMIN on the node"),
-        (errno.ENOENT, 0, (), "--pid wants a running process, --netns a namespace's path or name"),
+        (errno.EPERM, 0, ("/.dockerenv",), "are root's to enter: it needs root with SYS_PTRACE and SYS_ADMIN on the node"),
+        (errno.ENOENT, 0, (), "--pid needs a running process, --netns a namespace's path or name"),
     ],
 )
 def test_a_namespace_that_cannot_be_opened_says_who_can(here, monkeypatch, number, uid, marks, help_text):

@@ -57,7 +57,7 @@ def test_a_fault_comes_back_as_one_line_with_its_kind():
 
 
 def test_a_child_that_is_late_or_killed_is_an_error_that_says_what_was_not_done():
-    with pytest.raises(NetinitError, match=r"^the job: it was not done within 0 s and was stopped"):
+    with pytest.raises(NetinitError, match=r"^the job: it did not finish within 0 s and was stopped"):
         ask(lambda: time.sleep(60), seconds=0.1)
     with pytest.raises(NetinitError, match=r"^the job: the process that did it was killed by signal 9$"):
         ask(lambda: os.kill(os.getpid(), 9))
@@ -120,7 +120,7 @@ def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_look
 def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
     monkeypatch.setattr(run.posix, "pidfd_open", lambda _: fail(OSError(38, "Function not implemented")))
     assert ask(lambda: 7) == 7
-    with pytest.raises(NetinitError, match="was not done within 0 s"):
+    with pytest.raises(NetinitError, match="did not finish within 0 s"):
         ask(lambda: time.sleep(60), seconds=0.1)
     assert run.finish(run.start("/bin/echo", ["hello"])).output == "hello\n"
 
@@ -191,22 +191,22 @@ def hearing():
         assert [signal.signal(number, handler) for number, handler in zip(REQUESTS, before, strict=True)] == list(usual)
 
 
-def ask_to_the_end(action):
+def ask_with_signals(action):
     with hearing() as signals:
-        return children.ask_to_the_end(action, signals, seconds=20, what="the job", kept=()), signals
+        return children.ask_with_signals(action, signals, seconds=20, what="the job", kept=()), signals
 
 
 def await_request(own):
     for _ in range(2000):
-        if own.heard:
+        if own.pending:
             return own.take()
         time.sleep(0.005)
     raise AssertionError("no signal came")
 
 
 def test_a_child_that_nobody_disturbs_does_its_work():
-    answer, signals = ask_to_the_end(lambda own: (os.getpid() != PARENT, own.heard))
-    assert (answer, signals.heard) == ((True, 0), 0)
+    answer, signals = ask_with_signals(lambda own: (os.getpid() != PARENT, own.pending))
+    assert (answer, signals.pending) == ((True, 0), 0)
 
 
 PARENT = os.getpid()
@@ -219,7 +219,7 @@ def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
         raise ended_by(await_request(own), AS_BEFORE)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
-        ask_to_the_end(work)
+        ask_with_signals(work)
     assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
 
 
@@ -230,7 +230,7 @@ def test_what_a_child_says_of_what_it_has_left_is_told():
         raise ApplyError("ended by SIGINT; a rule is left")
 
     with pytest.raises(ApplyError, match=r"^ended by SIGINT; a rule is left$"):
-        ask_to_the_end(work)
+        ask_with_signals(work)
 
 
 def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
@@ -238,8 +238,8 @@ def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
         os.kill(PARENT, signal.SIGTERM)
         return await_request(own)
 
-    answer, signals = ask_to_the_end(work)
-    assert (answer, signals.heard) == (signal.SIGTERM, signal.SIGTERM)
+    answer, signals = ask_with_signals(work)
+    assert (answer, signals.pending) == (signal.SIGTERM, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", REQUESTS)
@@ -251,7 +251,7 @@ def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number
         time.sleep(20)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
-        ask_to_the_end(work)
+        ask_with_signals(work)
     assert str(raised.value) == f"ended by {number.name}; everything is as it was before"
 
 
@@ -262,7 +262,7 @@ def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(ChildLostError, match="was killed by signal 9"):
-        ask_to_the_end(work)
+        ask_with_signals(work)
 
 
 def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
@@ -270,14 +270,14 @@ def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
         signals.listen()
         os.kill(PARENT, signal.SIGTERM)
         with pytest.raises(ApplyError, match="ended by SIGTERM"):
-            children.ask_to_the_end(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
+            children.ask_with_signals(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
 
 
 _CHILD = "from netinit.kernel import children; print('it', children.start(lambda answer: 'lives', seconds=20, what='a child').receive())"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's groups and capabilities can be chosen")
-@pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be given up")])
+@pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be dropped")])
 def test_in_a_container_without_setgid_the_own_group_may_be_among_the_others_and_no_further_one(groups, said):
     confined = ["setpriv", "--regid=0", f"--groups={groups}", "--bounding-set=-setgid", "--inh-caps=-setgid"]
     done = subprocess.run([*confined, sys.executable, "-c", _CHILD], capture_output=True, text=True, check=False)

@@ -22,7 +22,7 @@ def count_descriptors():
 
 
 def fail_inside(seen):
-    with namespaces.Visit():
+    with namespaces.NamespaceSwitch():
         seen.append(OWN.stat().st_ino)
         raise ZeroDivisionError
 
@@ -31,7 +31,7 @@ def fail_inside(seen):
 def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(path):
     before, here = count_descriptors(), OWN.stat().st_ino
     other = os.open(path, os.O_RDONLY)
-    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.Visit(other):
+    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.NamespaceSwitch(other):
         pass
     os.close(other)
     assert count_descriptors() == before

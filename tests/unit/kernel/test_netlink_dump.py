@@ -7,10 +7,10 @@ from errno import ENOENT, EPERM
 
 import pytest
 
-from netinit.backends import held_rules
+from netinit.backends import encoded_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.base.netlink_attributes import HeldChain
+from netinit.base.netlink_attributes import NftChain
 from netinit.base.snapshot import NftObject, NftSet
 from netinit.kernel import conntrack
 from netinit.kernel.netlink import (
@@ -104,39 +104,39 @@ def test_a_refusal_is_the_error_of_its_number_and_an_entry_to_delete_may_be_gone
 def kernel(monkeypatch):
     """What the kernel lists: chains, and messages with rules."""
     listed = {"chains": [], "rules": []}
-    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", lambda: 1)
-    monkeypatch.setattr(held_rules.netlink, "list_nft_rules", lambda _: listed["rules"])
-    monkeypatch.setattr(held_rules.netlink, "list_nft_chains", lambda: tuple(listed["chains"]))
+    monkeypatch.setattr(encoded_rules.netlink, "read_nft_generation", lambda: 1)
+    monkeypatch.setattr(encoded_rules.netlink, "list_nft_rules", lambda _: listed["rules"])
+    monkeypatch.setattr(encoded_rules.netlink, "list_nft_chains", lambda: tuple(listed["chains"]))
     return listed
 
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(kernel):
-    kernel["chains"] = [HeldChain(family=2, table="nat", name=name, uses=held_rules.MAX_RULES // 2) for name in ("A", "B")]
-    assert [one.size for one in held_rules.read_nft((IPV4,))] == [0]
-    kernel["chains"].append(HeldChain(family=2, table="raw", name="C", uses=1))
+    kernel["chains"] = [NftChain(family=2, table="nat", name=name, uses=encoded_rules.MAX_RULES // 2) for name in ("A", "B")]
+    assert [one.size for one in encoded_rules.read_nft((IPV4,))] == [0]
+    kernel["chains"].append(NftChain(family=2, table="raw", name="C", uses=1))
     with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that are not needed"):
-        held_rules.read_nft((IPV4,))
+        encoded_rules.read_nft((IPV4,))
 
 
 def test_a_rule_that_is_not_understood_is_an_error_where_rules_are_decoded(kernel):
-    kernel["chains"] = [HeldChain(family=2, table="nat", name="A", uses=1)]
+    kernel["chains"] = [NftChain(family=2, table="nat", name="A", uses=1)]
     kernel["rules"] = [b"\2\0\0\0" + attribute(1, b"nat\0") + attribute(2, b"A\0") + attribute(2, b"A\0")]
-    (held,) = held_rules.read_nft((IPV4,))
+    (held,) = encoded_rules.read_nft((IPV4,))
     assert held.size == 1
     with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
         held.decode()
     kernel["rules"] = [kernel["rules"][0][:-8]]
-    assert [*held_rules.read_nft((IPV4,))[0].decode()["nat"].rules] == ["A"]
+    assert [*encoded_rules.read_nft((IPV4,))[0].decode()["nat"].rules] == ["A"]
 
 
 def test_rules_are_read_again_while_they_change(kernel, monkeypatch):
     generations = iter((1, 2, 2))
-    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", lambda: next(generations))
-    assert held_rules.read_nft((IPV4,))[0].size == 0
+    monkeypatch.setattr(encoded_rules.netlink, "read_nft_generation", lambda: next(generations))
+    assert encoded_rules.read_nft((IPV4,))[0].size == 0
     assert next(generations, None) is None
-    monkeypatch.setattr(held_rules.netlink, "read_nft_generation", iter(range(100)).__next__)
+    monkeypatch.setattr(encoded_rules.netlink, "read_nft_generation", iter(range(100)).__next__)
     with pytest.raises(OSError, match="changes all the time"):
-        held_rules.read_nft((IPV4,))
+        encoded_rules.read_nft((IPV4,))
 
 
 def test_an_answer_larger_than_the_buffer_is_asked_for_again_with_more_room():
@@ -160,10 +160,10 @@ TEXT, HOOK = attribute(1, b"t\0"), attribute(1, b"\0\0\0\3") + attribute(2, b"\x
 @pytest.mark.parametrize(
     ("kind", "attributes", "found"),
     [
-        (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0"), HeldChain(family=2, table="t", name="c")),
+        (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0"), NftChain(family=2, table="t", name="c")),
         (
             NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0") + attribute(4, HOOK + attribute(3, b"lo\0")) + attribute(5, bytes(4)) + attribute(7, b"route\0"),
-            HeldChain(family=2, table="t", name="c", kind="route", hook=3, priority=-150, policy=0, devices=("lo",)),
+            NftChain(family=2, table="t", name="c", kind="route", hook=3, priority=-150, policy=0, devices=("lo",)),
         ),
         (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0") + attribute(4, HOOK), "a chain of ip: the kernel's message is not understood: a base chain has no type"),
         (

@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path, changes, context, sai
         of_kubeconfig(write(tmp_path / "config", **changes), context)
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "is not YAML"), ("- 1", "is no kubeconfig"), ("\x00", "is not YAML")])
+@pytest.mark.parametrize(("text", "said"), [("{", "is not YAML"), ("- 1", "is not a kubeconfig"), ("\x00", "is not YAML")])
 def test_a_file_that_is_no_kubeconfig_is_told(tmp_path, text, said):
     (tmp_path / "config").write_text(text)
     with pytest.raises(ConfigError, match=said):

@@ -172,7 +172,7 @@ def test_an_event_says_what_happened_when_in_utc_and_to_whom(monkeypatch):
         ),
         (400, {"message": "no such field"}, "400 no such field"),
         (500, b"<html>\x1b[2J", "500 <html>"),
-        (200, b"[1]", "is no object"),
+        (200, b"[1]", "is not an object"),
         (200, b"{", "is not JSON"),
         (404, {"message": "x\ny" * 1000}, "404 x"),
     ],

@@ -139,7 +139,7 @@ def test_a_fault_of_our_own_makes_the_pod_wait(agent):
     agent.pod_cache.pods[("shop", "web")] = None
     code, tree = ask(agent)
     assert (code, tree["code"]) == (1, 11)
-    assert tree["msg"] == "netinit: internal error; the agent's log says more"
+    assert tree["msg"] == "netinit: internal error; the agent's log has details"
 
 
 def test_a_list_for_runtimes_without_kubernetes_says_what_is_captured(agent):
@@ -181,7 +181,7 @@ def test_the_process_with_the_rights_takes_only_addresses_into_what_it_programs(
     [None, "done", {"error": ""}, JobResult(judgement=7), JobResult(error=None), JobResult(differences=("a", 1)), JobResult(warnings=["a"])],
 )
 def test_an_answer_that_is_no_result_is_refused(answer):
-    with pytest.raises(ParseError, match="this is no result"):
+    with pytest.raises(ParseError, match="this is not a result"):
         pass_on(answer)
 
 
@@ -193,16 +193,16 @@ HELP = {
     "netinit_node_request_seconds": "From a request's first byte to its answer.",
     "netinit_node_requests_in_flight": "Requests being answered.",
     "netinit_node_pods": "Pods of the last sweep by what was found.",
-    "netinit_node_host_probes": "Addresses of ambient pods by what becomes of probes.",
+    "netinit_node_host_probes": "Addresses of ambient pods by the state of their probes.",
     "netinit_node_sweep_seconds": "How long the last sweep took.",
     "netinit_node_drift_total": "Pods found with other rules than planned.",
     "netinit_node_watched_pods": "Pods whose changes wake the agent.",
-    "netinit_node_looks_total": "Looks at a pod because something in it has changed.",
-    "netinit_node_connection_looks_total": "Looks at the open connections of a pod.",
-    "netinit_node_bypassing_total": "Looks that found open connections past the proxy.",
-    "netinit_node_notifications_dropped_total": "Sockets without room for all that changed.",
+    "netinit_node_looks_total": "Checks of a pod because something in it has changed.",
+    "netinit_node_connection_looks_total": "Checks of the open connections of a pod.",
+    "netinit_node_bypassing_total": "Checks that found open connections that bypass the proxy.",
+    "netinit_node_notifications_dropped_total": "Sockets whose buffer overflowed.",
     "netinit_node_drift_seconds": "From a change to its report and repair.",
-    "netinit_node_api_error": "1 while the API cannot be asked.",
+    "netinit_node_api_error": "1 while the API is unreachable.",
 }
 
 

@@ -170,7 +170,7 @@ def test_a_list_made_of_a_single_plugin_that_somebody_changed_since_stays_a_list
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"), ('{"name": "x"', "not JSON"), ("[]", "no object"), (json.dumps({**LIST, "cniVersion": "0.2.0"}), "cniVersion"),
+        ("", "not JSON"), ('{"name": "x"', "not JSON"), ("[]", "not a JSON object"), (json.dumps({**LIST, "cniVersion": "0.2.0"}), "cniVersion"),
         (json.dumps({key: value for key, value in LIST.items() if key != "cniVersion"}), "cniVersion"), (json.dumps({**LIST, "plugins": {}}), "no list of plugins"),
         (json.dumps({**LIST, "plugins": []}), "no plugin that makes a network"), (json.dumps({**LIST, "plugins": ["x"]}), "no list"),
         (json.dumps({**LIST, "name": ""}), "no name"), (json.dumps({**LIST, "plugins": [ENTRY]}), "no plugin that makes a network"), ("[" * 100_000, "not JSON"),
@@ -361,7 +361,7 @@ def test_a_full_disk_and_a_read_only_folder_are_told_and_nothing_is_destroyed(pl
     before = everything(place)
     said = run_mounted(place, "mkdir ../full; mount -t tmpfs -o size=16k tmpfs ../full; cp -p * ../full/; mount --move ../full .; cd .;"
                        " dd if=/dev/zero of=fill bs=1k 2>/dev/null || true")  # fmt: skip
-    assert "the disk is full; what was there stays" in said
+    assert "the disk is full; the old file stays" in said
     said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .")
     assert "it is read-only" in said
     said = run_mounted(place, "mount --bind . .; mount -o remount,bind,ro .; echo newer >../plugin", "bin")

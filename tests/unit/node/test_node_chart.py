@@ -17,7 +17,7 @@ from netinit.inject.pod import inject_pod
 from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.values import merge_values
 from netinit.node.settings import AgentSettings
-from netinit.options.declare import take_flags
+from netinit.options.declare import extract_flags
 from netinit.webhook.chart import set_value
 from netinit.webhook.settings import ServeSettings
 from sweeps import together
@@ -60,7 +60,7 @@ def test_it_is_not_there_unless_it_is_wanted():
 def test_the_containers_flags_are_those_of_the_agent(given):
     words = container(*given)["args"]
     assert words[:2] == ["node", "agent"]
-    taken = take_flags(words[2:], AgentSettings.flags)
+    taken = extract_flags(words[2:], AgentSettings.flags)
     settings = AgentSettings.from_texts(taken.texts, {"NODE_NAME": "n", "POD_NAMESPACE": "mesh"}, [*taken.problems, *taken.rest])
     assert settings.daemon_set == daemon_set(*given)["metadata"]["name"]
     assert settings.watch == ("node.watch=false" not in given)
@@ -85,10 +85,10 @@ def test_two_agents_of_an_upgrade_are_probed_under_names_of_their_own_and_nothin
 @pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
 def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_stack, ipv6):
     words = container(*given)["args"]
-    agent = AgentSettings.from_texts(take_flags(words[2:], AgentSettings.flags).texts, {"NODE_NAME": "n"})
+    agent = AgentSettings.from_texts(extract_flags(words[2:], AgentSettings.flags).texts, {"NODE_NAME": "n"})
     (deployment,) = [tree for tree in render_chart(*given) if tree["kind"] == "Deployment"]
     words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    webhook = ServeSettings.from_texts(take_flags(words[2:], ServeSettings.flags).texts, {})
+    webhook = ServeSettings.from_texts(extract_flags(words[2:], ServeSettings.flags).texts, {})
     assert [(one.dual_stack, one.ipv6) for one in (agent, webhook)] == [(dual_stack, ipv6)] * 2
     assert (agent.base.dual_stack, agent.base.ipv6) == (dual_stack, ipv6)
     pod = {"metadata": {}, "spec": {"containers": [{"name": "app", "image": "x"}]}}

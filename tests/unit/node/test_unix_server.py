@@ -123,7 +123,7 @@ def test_a_peer_of_another_user_is_refused(tmp_path, monkeypatch):
             monkeypatch.setattr(unix_server, "_user", 4711)
             return body(await ask(tmp_path / "s", request()))
 
-    assert "user 4711 alone" in asyncio.run(story())["msg"]
+    assert "only requests from user 4711" in asyncio.run(story())["msg"]
 
 
 def test_more_than_so_many_requests_are_told_to_come_again(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from netinit.base.errors import OptionError
 from netinit.options import FLAGS
-from netinit.options.declare import parse_flags, take_flags
+from netinit.options.declare import extract_flags, parse_flags
 from sweeps import together
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_flag_is_named(words, named):
 
 
 def test_flags_can_be_taken_out_of_a_line_that_holds_other_words():
-    taken = take_flags(["pod.yaml", "--to", "10.0.0.1:443", "-p", "1", "--json", "--", "-n"], FLAGS)
+    taken = extract_flags(["pod.yaml", "--to", "10.0.0.1:443", "-p", "1", "--json", "--", "-n"], FLAGS)
     assert taken.texts == {"outbound_port": ("1", "-p")}
     assert taken.rest == ("pod.yaml", "--to", "10.0.0.1:443", "--json", "--", "-n")
     assert taken.problems == ()

@@ -67,28 +67,28 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
 @together(
     ("peer", "args", "problems"),
     [
-        ("linkerd", "-p 4143 -o 4140 --inbound-port-to-ignore 5", ["'--inbound-port-to-ignore' is no flag of Linkerd; did you mean --inbound-ports-to-ignore?"]),
+        ("linkerd", "-p 4143 -o 4140 --inbound-port-to-ignore 5", ["'--inbound-port-to-ignore' is not a flag of Linkerd; did you mean --inbound-ports-to-ignore?"]),
         ("linkerd", "-o 4140", ["--incoming-proxy-port: is missing, and Linkerd does not start without it; give it"]),
         ("linkerd", "-p 4143 -o x", ["-o: 'x' is not a port: use a decimal number from 1 to 65535"]),
         ("linkerd", "-p 4143 -o 4140 --subnets-to-ignore 10.0.0.0/99", ["--subnets-to-ignore: '10.0.0.0/99' has a prefix length that is not a number from 0 to 32"]),
-        ("linkerd", "-p 4143 -o 4140 --inbound-ports-to-ignore 30-20", ["--inbound-ports-to-ignore: '30-20' is an empty range of ports: its first is not the lower; write 20-30"]),
+        ("linkerd", "-p 4143 -o 4140 --inbound-ports-to-ignore 30-20", ["--inbound-ports-to-ignore: '30-20' is an empty range of ports: the first is higher than the last; write 20-30"]),
         ("linkerd", "-p 4143 -o 4140 --iptables-mode foo", ["--iptables-mode: 'foo' is not one of legacy, nft, plain"]),
         ("linkerd", "-p 4143 -o 4140 --ipv6 false", ["'false' is not an option; a switch and its value are one word, --switch=false"]),
-        ("linkerd", "-p 4143 -o 4140 pod", ["'pod' is not an option; a command line of the peer is meant, without the program's other words"]),
-        ("linkerd", "FOO=1 proxy-init -p 4143 -o 4140", ["'FOO' is no variable of Linkerd"]),
-        ("kuma", "--redirect-dns --redirect-all-dns-traffic", ["--redirect-dns: Kuma refuses it beside --redirect-all-dns-traffic; give one of the two"]),
+        ("linkerd", "-p 4143 -o 4140 pod", ["'pod' is not an option; give the peer's command line, without other words"]),
+        ("linkerd", "FOO=1 proxy-init -p 4143 -o 4140", ["'FOO' is not a variable of Linkerd"]),
+        ("kuma", "--redirect-dns --redirect-all-dns-traffic", ["--redirect-dns: Kuma refuses it with --redirect-all-dns-traffic; give one of the two"]),
         ("kuma", "--exclude-outbound-ports-for-uids tcp:22:*", ["--exclude-outbound-ports-for-uids: 'tcp:22:*' means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude"]),
         ("kuma", "--vnet docker0", ["--vnet: 'docker0' is not interface:CIDR, such as docker0:172.17.0.0/16"]),
         ("kuma", "--exclude-inbound-ips pod", ["--exclude-inbound-ips: 'pod' is not an IPv4 network"]),
         ("kuma", "--exclude-outbound-tcp-ports-for-uids tcp:22:5", ["--exclude-outbound-tcp-ports-for-uids: 'tcp:22:5' has more than two parts: write ports:users, such as 22,80:1000-2000"]),
         ("kuma", "--kuma-dp-user nobody-of-this-name", ["--kuma-dp-user: 'nobody-of-this-name' is not a user here: pass a number"]),
-        ("kuma", "KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PROT=5", ["'KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PROT' is no variable of Kuma; did you mean KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PORT?"]),
+        ("kuma", "KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PROT=5", ["'KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PROT' is not a variable of Kuma; did you mean KUMA_TRANSPARENT_PROXY_REDIRECT_INBOUND_PORT?"]),
         ("consul", "-proxy-id web", ["-proxy-uid: is missing, and Consul does not start without it; give it"]),
         ("consul", "-proxy-uid 5", ["-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it"]),
-        ("consul", "-proxy-uid 5 -proxy-id web -proxy-inbound-port 20000", ["-proxy-id: Consul refuses it beside -proxy-inbound-port; give one of the two"]),
-        ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-port ssh", ["-exclude-inbound-port: 'ssh' is no number: names of services are not looked up here; write the port"]),
-        ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-prot 22", ["'-exclude-inbound-prot' is no flag of Consul; did you mean -exclude-inbound-port?"]),
-        ("istio", "-p 15001 --exclude-cloud-metadata", ["'--exclude-cloud-metadata' is no flag of Istio; the flags of Istio are in docs/meshes.md"]),
+        ("consul", "-proxy-uid 5 -proxy-id web -proxy-inbound-port 20000", ["-proxy-id: Consul refuses it with -proxy-inbound-port; give one of the two"]),
+        ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-port ssh", ["-exclude-inbound-port: 'ssh' is not a number: service names are not looked up; write the port"]),
+        ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-prot 22", ["'-exclude-inbound-prot' is not a flag of Consul; did you mean -exclude-inbound-port?"]),
+        ("istio", "-p 15001 --exclude-cloud-metadata", ["'--exclude-cloud-metadata' is not a flag of Istio; the flags of Istio are in docs/meshes.md"]),
         ("istio", "-p 15001 -b 80,x -i 10.0.0.0", ["-b: '80,x' holds 'x', which is not a port or a range of ports: use a decimal number from 1 to 65535, or two with a dash, such as 8000-8100", "-i: '10.0.0.0' has no prefix length; write it as a CIDR, for example 10.0.0.0/8"]),
         ("istio", "ISTIO_META_DNS_CAPTURE=yes istio-iptables -p 15001", ["environment variable ISTIO_META_DNS_CAPTURE: 'yes' is neither true nor false"]),
         ("istio", "-p 15001 -m TPROXY -t 1338", ["--istio-inbound-tproxy-mark: '1338' marks the proxy's own connections in TPROXY mode; use another"]),
@@ -103,13 +103,13 @@ def test_what_is_wrong_is_told_with_the_peer_the_flag_the_value_and_a_remedy(pee
 @pytest.mark.parametrize(
     ("peer", "tree", "problem"),
     [
-        ("kuma", {"redirect": {"inbund": {"port": 5}}}, "file.yaml: 'redirect.inbund.port' is no key of it; did you mean redirect.inbound.port?"),
+        ("kuma", {"redirect": {"inbund": {"port": 5}}}, "file.yaml: 'redirect.inbund.port' is not a key of it; did you mean redirect.inbound.port?"),
         ("kuma", {"redirect": {"inbound": {"port": [[5]]}}}, "file.yaml: redirect.inbound.port: is a list: write PORT"),
         ("kuma", {"redirect": {"inbound": {"port": "x"}}}, "file.yaml: redirect.inbound.port: 'x' is not a port: use a decimal number from 1 to 65535"),
         ("kuma", ["redirect"], "file.yaml: holds no options: give the peer's own file, whose keys are kumaDPUser, redirect.inbound.enabled, redirect.inbound.port, …"),
-        ("linkerd", {"linkerd": {"incoming-proxy-port": 4143, "outgoing-proxy-port": 4140, "proxy_uid": 5}}, "file.yaml: 'proxy_uid' is no key of it; did you mean proxy-uid?"),
-        ("consul", {"ProxyUserID": "5", "ProxyInboundPort": 20000, "ExcludeInboundPort": ["5"]}, "file.yaml: 'ExcludeInboundPort' is no key of it; did you mean ExcludeInboundPorts?"),
-        ("istio", {"a": 1}, "file.yaml: 'a' is no key of it"),
+        ("linkerd", {"linkerd": {"incoming-proxy-port": 4143, "outgoing-proxy-port": 4140, "proxy_uid": 5}}, "file.yaml: 'proxy_uid' is not a key of it; did you mean proxy-uid?"),
+        ("consul", {"ProxyUserID": "5", "ProxyInboundPort": 20000, "ExcludeInboundPort": ["5"]}, "file.yaml: 'ExcludeInboundPort' is not a key of it; did you mean ExcludeInboundPorts?"),
+        ("istio", {"a": 1}, "file.yaml: 'a' is not a key of it"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_told_with_its_key(peer, tree, problem):
@@ -124,9 +124,9 @@ def test_wrong_keys_and_wrong_values_of_all_files_are_told_at_once():
     with pytest.raises(OptionError) as caught:
         convert("kuma", line, [("a", {"redirect": {"x": 1, "inbound": {"port": 0}}}), ("b", {"kumaDPUsr": "5", "": {"kumaDPUser": "6"}})])
     assert list(caught.value.problems) == [
-        "kuma: a: 'redirect.x' is no key of it; did you mean redirect.dns.port?",
-        "kuma: b: 'kumaDPUsr' is no key of it; did you mean kumaDPUser?",
-        "kuma: b: '.kumaDPUser' is no key of it; did you mean kumaDPUser?",
+        "kuma: a: 'redirect.x' is not a key of it; did you mean redirect.dns.port?",
+        "kuma: b: 'kumaDPUsr' is not a key of it; did you mean kumaDPUser?",
+        "kuma: b: '.kumaDPUser' is not a key of it; did you mean kumaDPUser?",
         "kuma: a: redirect.inbound.port: '0' is not a port: use a decimal number from 1 to 65535",
     ]
 
@@ -177,4 +177,4 @@ def test_users_and_groups_that_are_left_alone_here_alone_are_mentioned():
 def test_the_user_of_envoy_is_found_by_name():
     assert peers.convert_line("istio", "ENVOY_USER=root istio-iptables -u 5 -p 15001").options.proxy_uids == (5,)
     (remark,) = peers.convert_line("istio", "ENVOY_USER=nobody-of-this-name istio-iptables -p 15001").lacking
-    assert str(remark) == "ENVOY_USER 'nobody-of-this-name': is no user here; name the number that it has in the image with -u"
+    assert str(remark) == "ENVOY_USER 'nobody-of-this-name': is not a user here; give its number in the image with -u"

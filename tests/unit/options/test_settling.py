@@ -48,7 +48,7 @@ def test_ipv6_goes_by_the_first_address_that_is_the_pods_own(addresses, dual_sta
     assert (found.ipv6, len(found.warnings)) == (ipv6, told)
     for warning in found.warnings:
         assert warning == (
-            f"IPv6 is not captured: the pod's first address is IPv4, and {SIX} is here too: TCP over it goes past the proxy and mTLS;"
+            f"IPv6 is not captured: the pod's first address is IPv4, and {SIX} is here too: TCP over it bypasses the proxy and mTLS;"
             " use --dual-stack or --ipv6 on, so that the proxy gets it, or --ipv6 reject, so that nothing does"
         )
 
@@ -58,10 +58,10 @@ def test_ipv6_goes_by_the_first_address_that_is_the_pods_own(addresses, dual_sta
     [
         ({"native_nftables": True}, "inet", "TCP over it is refused unless the proxy listens on IPv6"),
         ({"backend": "nftables"}, "inet", "TCP over it is refused unless the proxy listens on IPv6"),
-        ({"backend": "nftables", "inbound_mode": "TPROXY", "inbound_ports": "*"}, "inet", "inbound TCP over it goes past the proxy and mTLS in TPROXY mode"),
-        ({"backend": "nftables", "layout": "ambient"}, "off", "TCP over it goes past the proxy and mTLS"),
-        ({"backend": "nftables", "layout": "classic"}, "off", "what comes in over it is refused, and outbound TCP goes past the proxy and mTLS"),
-        ({"backend": "iptables-legacy"}, "off", "TCP over it goes past the proxy and mTLS"),
+        ({"backend": "nftables", "inbound_mode": "TPROXY", "inbound_ports": "*"}, "inet", "inbound TCP over it bypasses the proxy and mTLS in TPROXY mode"),
+        ({"backend": "nftables", "layout": "ambient"}, "off", "TCP over it bypasses the proxy and mTLS"),
+        ({"backend": "nftables", "layout": "classic"}, "off", "inbound traffic over it is refused, and outbound TCP bypasses the proxy and mTLS"),
+        ({"backend": "iptables-legacy"}, "off", "TCP over it bypasses the proxy and mTLS"),
     ],
 )
 def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_the_backend(options, ipv6, told):

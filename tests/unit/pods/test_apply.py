@@ -366,7 +366,7 @@ def test_what_cannot_be_put_back_is_named(machine):
         apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     text = str(failure.value)
     assert text.startswith("IPv4: no memory; IPv6: no memory; ")
-    assert "add -4 rule fwmark 0x100539 lookup 133: putting back what was before failed too: Cannot allocate memory" in text
+    assert "add -4 rule fwmark 0x100539 lookup 133: the rollback failed too: Cannot allocate memory" in text
 
 
 def test_rules_of_others_that_stand_first_are_a_warning(machine):
@@ -470,14 +470,14 @@ def test_a_backend_whose_program_a_signal_ended_makes_no_room_for_the_next(machi
 )
 def test_a_signal_that_came_too_late_ends_what_was_to_follow(more, said):
     signals, log = Signals(), Said()
-    signals.heard = signal.SIGTERM
+    signals.pending = signal.SIGTERM
     if more:
         with pytest.raises(ApplyError) as raised:
             _answer_late_signal(asked(NFT, *more), log, signals)
         log.info(str(raised.value))
     else:
         _answer_late_signal(asked(NFT), log, signals)
-    assert (log.lines, signals.heard) == ([said], 0)
+    assert (log.lines, signals.pending) == ([said], 0)
 
 
 def test_no_signal_is_not_spoken_of():

@@ -9,8 +9,8 @@ from netinit.base.records import Record
 from netinit.base.snapshot import (
     AttachedProgram,
     Device,
-    HeldChain,
     LegacyTable,
+    NftChain,
     NftElement,
     NftObject,
     NftRule,
@@ -28,7 +28,7 @@ from netinit.rules.model import Difference
 ELEMENT = NftElement(key=b"\x0a\0\0\1")
 ROUTE = TableRoute(family=2, table=254, kind=1, destination=(0, 0), hops=(2,))
 FULL = Snapshot(
-    tables=(NftTable(family=2, name="nat"),), chains=(HeldChain(family=2, table="nat", name="OUTPUT"),),
+    tables=(NftTable(family=2, name="nat"),), chains=(NftChain(family=2, table="nat", name="OUTPUT"),),
     rules=(NftRule(family=2, table="nat", chain="OUTPUT", handle=1, expressions=b"e"),),
     sets=(NftSet(family=2, table="nat", name="s", flags=0, key_type=7, key_length=4, elements=(ELEMENT,)),),
     objects=(NftObject(family=2, table="nat", name="c", kind="1"),),

@@ -148,7 +148,7 @@ def test_a_run_that_finds_the_kernel_busy_begins_anew_unless_a_signal_was_heard(
 
         def busy(options, *, signals, heard=heard, calls=calls, **_):
             calls.append(options)
-            signals.heard = heard
+            signals.pending = heard
             raise BusyError("busy")
 
         monkeypatch.setattr(job, "apply", busy)
@@ -182,13 +182,13 @@ def test_an_error_of_looking_says_which_signal_has_ended_the_program(heard, text
     signals = Signals()
 
     def fail(*_, **__):
-        signals.heard = heard
+        signals.pending = heard
         raise ApplyError("no")
 
     monkeypatch.setattr(job, "apply", fail)
     with pytest.raises(ApplyError, match=f"^{text}$"):
         job._program(asked(), Said(), signals, locked=True)
-    assert signals.heard == 0
+    assert signals.pending == 0
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
@@ -250,14 +250,14 @@ def test_why_nothing_works(machine, missing, uid, failures, text, monkeypatch):
     monkeypatch.setattr("netinit.pods.refusals.may_gain", lambda: False)
     monkeypatch.setattr("netinit.pods.refusals.advise", lambda *names: f"give {', '.join(names)}")
     machine.capabilities -= set(missing)
-    error = refusals.nothing_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
+    error = refusals.no_backend_works({name: BackendUnavailableError(text) for name, text in failures.items()}, machine)
     kind = NoBackendError if text.startswith("no backend") else BackendUnavailableError
     assert (type(error), str(error)) == (kind, text)
 
 
 @pytest.mark.parametrize("kind", [BackendUnavailableError, KernelFeatureError])
 def test_nothing_works_knows_whether_modules_would_help(machine, kind):
-    error = refusals.nothing_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
+    error = refusals.no_backend_works({NFT: BackendUnavailableError("no"), LEGACY: kind("load it")}, machine)
     assert error.of_kernel is (kind is KernelFeatureError)
 
 
@@ -331,7 +331,7 @@ def test_what_cannot_be_put_back_names_its_backend(machine):
         return ApplyError("stuck") if len(commits) > 4 else None
 
     machine.fail = fail
-    with pytest.raises(ApplyError, match=f"{LEGACY}: putting back what was before failed too|{NFT}: putting back"):
+    with pytest.raises(ApplyError, match=f"{LEGACY}: the rollback failed too|{NFT}: putting back"):
         job.apply(wanted, machine=machine)
 
 

@@ -54,7 +54,7 @@ def failing(times, error):
 def test_a_run_is_begun_anew_as_often_as_was_asked(error, clock, capsys):
     act, calls = failing(2, error)
     assert retry(act, Options(retries=2, **QUICK), Log("info"), Signals()) == 3
-    assert capsys.readouterr().err.count("begins anew in 0.001 s") == 2
+    assert capsys.readouterr().err.count("retrying in 0.001 s") == 2
 
     act, calls = failing(3, error)
     with pytest.raises(type(error)):
@@ -87,7 +87,7 @@ def test_a_run_waits_for_locks_no_longer_than_what_is_left_of_the_time(clock):
 def test_a_run_that_was_told_to_end_is_not_begun_anew(clock):
     act, calls = failing(99, BusyError("busy"))
     told = Signals()
-    told.heard = signal.SIGTERM
+    told.pending = signal.SIGTERM
     with pytest.raises(BusyError):
         retry(act, Options(retries=9, **QUICK), Log("none"), told)
     assert len(calls) == 1
@@ -108,7 +108,7 @@ def test_a_route_that_the_kernel_has_no_time_for_is_no_refusal(number, kind):
             raise OSError(number, "x")
 
     with pytest.raises(ApplyError) as caught:
-        routes.make_one(routes.RouteChange(thing=LocalRoute(family=2, table=133, protocol=137), add=True), ProgrammerClient())
+        routes.make_one(routes.RouteChange(target=LocalRoute(family=2, table=133, protocol=137), add=True), ProgrammerClient())
     assert type(caught.value) is kind
 
 

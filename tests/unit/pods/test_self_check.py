@@ -86,7 +86,7 @@ def test_programs_are_asked_for_where_capture_is_required(required):
 def test_what_cannot_be_known_is_a_warning_and_with_require_capture_an_error():
     machine = Examined(PermissionError(1, "Operation not permitted"))
     (warning,) = apply(asked(), machine=machine).warnings
-    assert warning == "whether foreign rules take captured traffic away is not known: Operation not permitted"
+    assert warning == "whether foreign rules divert captured traffic is not known: Operation not permitted"
     with pytest.raises(ApplyError, match=r"--require-capture is set, and whether .* is not known: Operation not permitted"):
         apply(asked("--require-capture"), machine=machine)
 

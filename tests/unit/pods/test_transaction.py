@@ -107,8 +107,8 @@ def test_an_error_undoes_all_steps_the_last_first_and_stays_what_it_is(world, er
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
-        (BackendUnavailableError("no program"), BackendUnavailableError, "no program; b: putting back what was before failed too: it is stuck"),
-        (MemoryError(), ApplyError, "MemoryError; b: putting back what was before failed too: it is stuck"),
+        (BackendUnavailableError("no program"), BackendUnavailableError, "no program; b: the rollback failed too: it is stuck"),
+        (MemoryError(), ApplyError, "MemoryError; b: the rollback failed too: it is stuck"),
     ],
 )
 def test_what_cannot_be_undone_is_named_and_the_rest_is_undone(world, error, kind, text):
@@ -129,7 +129,7 @@ def test_all_that_cannot_be_undone_is_named_a_lack_of_descriptors_too(world):
         raise ApplyError("no")
 
     raised = fails(ApplyError, steps)
-    failed = "putting back what was before failed too"
+    failed = "the rollback failed too"
     assert str(raised) == f"no; b: {failed}: it is stuck; a: {failed}: [Errno 24] Too many open files"
 
 
@@ -141,7 +141,7 @@ def test_an_inverse_that_fails_in_an_unforeseen_way_does_not_keep_the_others(wor
         raise ApplyError("no")
 
     raised = fails(ApplyError, steps)
-    failed = "putting back what was before failed too"
+    failed = "the rollback failed too"
     assert str(raised) == f"no; c: {failed}: MemoryError; b: {failed}: embedded null byte"
     assert world.story == ["do a", "do b", "do c", "undo a"]
 
@@ -242,7 +242,7 @@ def test_what_a_signal_leaves_behind_is_named_whatever_signal_it_is(world, numbe
         world.make(run, "b")
 
     raised = fails(ApplyError, steps)
-    assert str(raised) == f"ended by {number.name}; a: putting back what was before failed too: it is stuck"
+    assert str(raised) == f"ended by {number.name}; a: the rollback failed too: it is stuck"
 
 
 def test_undoing_is_patient_with_programs_and_says_which_signal_came_meanwhile(world, monkeypatch):
@@ -285,7 +285,7 @@ def test_the_callers_signals_stay_kept_back_after_a_success(world, heard):
         world.make(run, "a")
         send(signal.SIGTERM)
     send(signal.SIGTERM)
-    assert (world.things, heard, signals.heard) == (["a"], [], signal.SIGTERM)
+    assert (world.things, heard, signals.pending) == (["a"], [], signal.SIGTERM)
     assert signals.patient is False, "programs that are started later are killed by a signal again"
     signals.stop()
     assert (signals.take(), signals.take(), heard) == (signal.SIGTERM, 0, [])
@@ -307,7 +307,7 @@ def test_lasting_signals_are_never_let_go(world, heard):
 
     fails(ApplyError, steps, signals)
     send(signal.SIGTERM)
-    assert (heard, signals.heard) == ([], signal.SIGTERM)
+    assert (heard, signals.pending) == ([], signal.SIGTERM)
     signals._lasting = False
     signals.stop()
 

@@ -8,7 +8,7 @@ import pytest
 
 from core import family_rules
 from netinit.base.net import IPV4, IPV6
-from netinit.base.snapshot import INET, HeldChain, NftRule, Snapshot
+from netinit.base.snapshot import INET, NftChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.ownership import owned_rules, target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
@@ -86,9 +86,9 @@ def test_address_sets_have_their_names(dimensions, flags, words):
 
 def test_a_snapshot_lists_the_tables_of_iptables_and_leaves_out_the_other_family():
     chains = (
-        HeldChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100, policy=0),
-        HeldChain(family=2, table="nat", name="EVIL", kind="nat", hook=3, priority=-150),
-        HeldChain(family=2, table="theirs", name="OUTPUT", kind="nat", hook=3),
+        NftChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100, policy=0),
+        NftChain(family=2, table="nat", name="EVIL", kind="nat", hook=3, priority=-150),
+        NftChain(family=2, table="theirs", name="OUTPUT", kind="nat", hook=3),
     )
     rules = (NftRule(family=2, table="nat", chain="EVIL", handle=4, expressions=b"\x01"), NftRule(family=2, table="theirs", chain="OUTPUT", handle=1, expressions=b""))
     listing = list_snapshot(Snapshot(chains=chains, rules=rules), IPV4, legacy=False)
@@ -100,6 +100,6 @@ def test_a_snapshot_lists_the_tables_of_iptables_and_leaves_out_the_other_family
 def test_a_rule_that_serves_the_other_family_alone_is_listed_and_not_as_one_of_iptables():
     data = encode_rule(Rule(matches=(), target=Accept(), origin=None, families=(IPV6,)), INET, [])
     rule = NftRule(family=2, table="nat", chain="OUTPUT", handle=4, expressions=data)
-    chain = HeldChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100)
+    chain = NftChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100)
     (listed,) = list_snapshot(Snapshot(chains=(chain,), rules=(rule,)), IPV4, legacy=False)["nat"].rules["OUTPUT"]
     assert (str(listed), text_is_complete(listed)) == ("[never]", False)

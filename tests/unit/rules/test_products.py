@@ -14,7 +14,7 @@ from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks, split
 from netinit.base.netlink_attributes import split_attributes
 from netinit.rules.expressions import compat
 from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.foreign_targets import AsWritten, Several, UnknownTarget
+from netinit.rules.foreign_targets import ForeignTarget, Several, UnknownTarget
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination, Port, Protocol, Source
@@ -67,12 +67,12 @@ def joined(rule):
 def as_written_in(rule):
     """Whether a match or target is not understood well enough to be written: nothing writes foreign rules."""
     targets = rule.target.targets if isinstance(rule.target, Several) else (rule.target,)
-    return any(isinstance(one, UnknownMatch | AsWritten) and one.text for one in (*rule.matches, *targets))
+    return any(isinstance(one, UnknownMatch | ForeignTarget) and one.text for one in (*rule.matches, *targets))
 
 
 def writable(rule):
     """The rule, with another target if nothing writes its own."""
-    return rule.replace(target=Accept()) if isinstance(rule.target, AsWritten) and rule.target.text else rule
+    return rule.replace(target=Accept()) if isinstance(rule.target, ForeignTarget) and rule.target.text else rule
 
 
 def unknown_in(rules):
@@ -94,7 +94,7 @@ def test_rules_of_nft_are_the_same_once_they_were_written_and_read_again(recordi
                     continue
                 sets = []
                 written = encode_rule(rule, held.family, sets)
-                again = References(sets={**around.sets, **{(held.family, held.table, one.name): one.held(held.family, held.table) for one in sets}}, devices=around.devices)
+                again = References(sets={**around.sets, **{(held.family, held.table, one.name): one.in_snapshot(held.family, held.table) for one in sets}}, devices=around.devices)
                 read = decode_rule(held.replace(expressions=written, userdata=b""), again).rules
                 assert [joined(one) for one in read] == [joined(rule)], f"{product} {held.table} {held.chain}"
                 count += 1

@@ -98,7 +98,7 @@ def test_every_rendering_tells_the_same_rules(options):
     written = [f"{r['chain']} {r['number']} {r['text']}" if r["inserted"] else f"{r['chain']} {r['text']}" for r in described["rules"]]
     assert written == rules
     routing = len(described["ip_rules"]) + len(described["routes"]) + len(described["addresses"])
-    assert restore.count("# besides: ") == routing
+    assert restore.count("# also: ") == routing
 
 
 def test_a_section_can_be_had_for_one_family():
@@ -108,7 +108,7 @@ def test_a_section_can_be_had_for_one_family():
     assert four.startswith("# IPv4, for iptables-restore --noflush\n*nat\n")
     assert six.startswith("# IPv6, for ip6tables-restore --noflush\n*nat\n")
     assert "127.0.0.6" not in six
-    assert six.endswith("COMMIT\n# besides: ip -6 address add ::6/128 dev lo\n")
+    assert six.endswith("COMMIT\n# also: ip -6 address add ::6/128 dev lo\n")
     assert {rule["family"] for rule in render.describe_plan(made, [IPV6])["rules"]} == {"IPv6"}
 
 
@@ -169,7 +169,7 @@ def test_what_is_no_rule_stands_beside_the_rules_of_its_family():
     six = ["ip -6 address add ::6/128 dev lo", *[command.replace("-4", "-6") for command in four]]
     assert (render.ip_commands(made, IPV4), render.ip_commands(made, IPV6)) == (four, six)
     assert render.render_restore(made, [IPV4]).splitlines()[0] == "# IPv4, for iptables-restore --noflush"
-    assert render.render_restore(made, [IPV4]).splitlines()[-2:] == [f"# besides: {command}" for command in four]
+    assert render.render_restore(made, [IPV4]).splitlines()[-2:] == [f"# also: {command}" for command in four]
     assert render.render_commands(made, [IPV6]).splitlines()[-3:] == six
     assert {line.split()[0] for line in render.render_commands(made, [IPV6]).splitlines()} == {"ip6tables", "ip"}
     assert json.loads(render.render_json(made, [IPV6])) == json.loads(json.dumps(render.describe_plan(made, [IPV6])))

@@ -7,7 +7,7 @@ import pytest
 from core import plan, write_nft
 from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
-from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, HeldChain, NftObject, NftRule, NftSet, NftTable, Snapshot
+from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, NftChain, NftObject, NftRule, NftSet, NftTable, Snapshot
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_chain_hook, format_live
 from netinit.rules.marking_targets import SetMark
@@ -167,7 +167,7 @@ def test_a_chain_at_another_hook_is_missing_there_and_too_much_here():
     hook = HOOKS[NAT, OUTPUT]
     live = table_of(TABLE, {"output": []})
     assert lines(made, live) == []
-    loose = live.replace(chains=(HeldChain(family=INET, table=TABLE, name="output"),))
+    loose = live.replace(chains=(NftChain(family=INET, table=TABLE, name="output"),))
     assert lines(made, loose) == [f"missing: nft {TABLE} output: {hook}", f"extra: nft {TABLE} output: no hook"]
     moved = live.replace(chains=(live.chains[0].replace(priority=7, policy=0),))
     assert lines(made, moved)[1] == f"extra: nft {TABLE} output: type nat hook output priority 7; policy drop;"

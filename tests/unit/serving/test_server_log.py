@@ -11,7 +11,7 @@ import pytest
 
 from netinit.base.logs import SCOPE
 from netinit.serving import event_log
-from netinit.serving.event_log import EventLog, LineLimit, adopt_library_logs
+from netinit.serving.event_log import EventLog, LineLimit, forward_library_logs
 
 
 def test_lines_beyond_the_limit_are_counted_and_reported_in_the_next_minute():
@@ -47,7 +47,7 @@ def root_logger():
 
 def test_libraries_cannot_fill_the_log(root_logger):
     stream = io.StringIO()
-    adopt_library_logs(EventLog(stream=stream))
+    forward_library_logs(EventLog(stream=stream))
     for _ in range(1000):
         logging.getLogger("asyncio").error("socket.accept() out of system resource")
     assert 0 < len(stream.getvalue().splitlines()) <= 20
@@ -56,7 +56,7 @@ def test_libraries_cannot_fill_the_log(root_logger):
 def test_how_many_lines_of_libraries_were_left_out_is_said_later(root_logger, monkeypatch):
     now, stream = [0.0], io.StringIO()
     monkeypatch.setattr(event_log, "LineLimit", functools.partial(LineLimit, clock=lambda: now[0]))
-    adopt_library_logs(EventLog(stream=stream))
+    forward_library_logs(EventLog(stream=stream))
     for _ in range(100):
         logging.getLogger("asyncio").error("socket.accept() out of system resource")
     written = len(stream.getvalue().splitlines())

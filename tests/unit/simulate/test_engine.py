@@ -539,15 +539,15 @@ def test_the_path_of_a_captured_connection():
         "OUTPUT nat OUTPUT: redirect it to port 1",
         "OUTPUT: it leaves through lo: the destination is this host's own",
         "POSTROUTING: it comes in again through lo",
-        "PREROUTING nat: NAT is not asked: its destination was decided before",
-        "INPUT nat: NAT is not asked: its source was decided before",
+        "PREROUTING nat: NAT is skipped: its destination was decided before",
+        "INPUT nat: NAT is skipped: its source was decided before",
     ]
 
 
 def test_the_path_of_a_packet_of_no_connection():
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(flags=("SYN", "ACK"))
     trace = simulate(packet, rules("mangle PREROUTING -m conntrack --ctstate NEW\nnat PREROUTING -p udp -j ACCEPT"), POD)
-    nowhere = "nat: NAT is not asked: the packet belongs to no tracked connection"
+    nowhere = "nat: NAT is skipped: the packet belongs to no tracked connection"
     assert path(trace) == [
         "PREROUTING connection tracking: its connection is not known: INVALID",
         "PREROUTING mangle PREROUTING: does not hold",
@@ -579,7 +579,7 @@ def test_the_path_names_the_zone_the_new_mark_and_the_way_out():
     text = "raw OUTPUT -j CT --zone 3\nmangle OUTPUT -j MARK --set-mark 7\nmangle PREROUTING -m conntrack --ctstate NEW"
     told = path(outbound(text, marks=[7]))
     assert "OUTPUT connection tracking: its connection is NEW (zone 3)" in told
-    assert "OUTPUT: its mark is 7 now: it is routed anew after this hook" in told
+    assert "OUTPUT: its mark is 7 now: it is routed again after this hook" in told
     assert "OUTPUT: it leaves through lo: its mark 7 is routed to this host by a policy rule" in told
     forwarded = inbound("mangle FORWARD -p tcp", to="4.4.4.4", around=POD.replace(forwards=True))
     assert "PREROUTING: it is forwarded through eth0" in path(forwarded)

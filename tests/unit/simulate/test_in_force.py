@@ -21,7 +21,7 @@ from netinit.options import Options
 from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
 from netinit.simulate import in_force
 from netinit.simulate.host import LOCAL, MAIN, is_simple, surroundings_of
-from netinit.simulate.in_force import find_departures
+from netinit.simulate.in_force import find_deviations
 from plan_snapshot import snapshot_of
 from recorded import read
 
@@ -48,7 +48,7 @@ def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatc
     local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(1,)) for one in made.ip_rules)
     held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
     monkeypatch.setattr(in_force, "divide", None)
-    assert find_departures(held, made, "nftables", ()) == ((), ())
+    assert find_deviations(held, made, "nftables", ()) == ((), ())
 
 
 NO_RULES_OF_OURS = (Difference(kind="missing", where="IPv4", table="nat", chain="PREROUTING", rule="…"),)
@@ -56,7 +56,7 @@ NO_RULES_OF_OURS = (Difference(kind="missing", where="IPv4", table="nat", chain=
 
 def departures(held, listed=NO_RULES_OF_OURS, backend="iptables-nft"):
     """What is found where our own rules are known to be missing, so that foreign ones alone are named."""
-    differences, warnings = find_departures(held, PLAN, backend, listed)
+    differences, warnings = find_deviations(held, PLAN, backend, listed)
     return SimpleNamespace(differences=differences, warnings=warnings)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from core import Options, plan
 from netinit.base.net import IPV4
-from netinit.base.snapshot import IP, HeldChain, NftTable, Snapshot
+from netinit.base.snapshot import IP, NftChain, NftTable, Snapshot
 from netinit.options import IPTABLES_NFT
 from netinit.rules.matches.context import Socket
 from netinit.rules.targets import Jump
@@ -18,7 +18,7 @@ from plan_snapshot import live_chains
 def test_a_chain_at_a_hook_where_iptables_has_no_such_table_is_foreign(hook, foreign):
     """The walk through iptables' tables would not meet it."""
     name = ("PREROUTING", "INPUT")[hook]
-    chain = HeldChain(family=IP, table="raw", name=name, kind="filter", hook=hook, priority=-300)
+    chain = NftChain(family=IP, table="raw", name=name, kind="filter", hook=hook, priority=-300)
     loaded = load_snapshot(Snapshot(tables=(NftTable(family=IP, name="raw"),), chains=(chain,)))
     assert [one.hook for one in loaded.foreign[IPV4]] == foreign
     assert (name in loaded.rulesets[IPTABLES_NFT][IPV4].tables["raw"]) is not bool(foreign)

@@ -64,7 +64,7 @@ def test_a_rule_that_was_met_and_not_predicted_is_marked_where_it_was_met():
     folded = align(replace(observed, steps=(observed.steps[0], more, *observed.steps[1:])), trace)
     assert folded.agrees is False
     assert [kind for _, kind in folded.lines][:3] == [BOTH, KERNEL_ONLY, BOTH]
-    assert folded.differences == ("rule 3 of nat ISTIO_OUTPUT (OUTPUT) was met, and not predicted",)
+    assert folded.differences == ("rule 3 of nat ISTIO_OUTPUT (OUTPUT) was hit, and not predicted",)
 
 
 def test_a_rule_that_was_predicted_and_not_met_is_marked_in_its_place():
@@ -73,7 +73,7 @@ def test_a_rule_that_was_predicted_and_not_met_is_marked_in_its_place():
     folded = align(replace(observed, steps=(first, *rest), last=packet(443)), trace)
     assert folded.agrees is False
     assert [kind for _, kind in folded.lines][:3] == [BOTH, PREDICTED_ONLY, BOTH]
-    assert "was predicted, and not met" in folded.differences[0]
+    assert "was predicted, and not hit" in folded.differences[0]
     assert folded.differences[-1] == "predicted: it goes to 127.0.0.1:15001; the kernel: to 1.2.3.4:443"
 
 

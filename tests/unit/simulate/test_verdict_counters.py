@@ -105,7 +105,7 @@ def test_a_rule_without_a_counter_makes_its_row_not_counted():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
     assert fate.count({fate.places[0]: ("", None)}) is None
     counters = {fate.places[0]: ("x", None)}
-    (row,) = RateCounter(0.0, counters).look(1.0, counters, (fate,)).rows
+    (row,) = RateCounter(0.0, counters).evaluate(1.0, counters, (fate,)).rows
     assert (row.added, row.since_start, row.per_second) == (None, None, None)
 
 
@@ -120,7 +120,7 @@ def test_backends_whose_families_share_their_rules_count_them_once():
 
 def looks(*readings):
     meter = RateCounter(*readings[0][:2])
-    return [meter.look(*reading) for reading in readings[1:]]
+    return [meter.evaluate(*reading) for reading in readings[1:]]
 
 
 def drops(count, *before):

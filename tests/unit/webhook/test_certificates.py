@@ -145,9 +145,9 @@ OTHER = make_pair(NAMES, now=NOW, seconds=DAY)
         (PAIR.certificate, OTHER.key, NOW, "do not belong to each other"),
         (PAIR.certificate, PAIR.key, NOW + 91 * DAY, "has expired"),
         (PAIR.certificate, PAIR.key, NOW - DAY, "is not valid yet"),
-        ("nothing", PAIR.key, NOW, "no certificate in PEM"),
-        (PAIR.certificate, "nothing", NOW, "the key is none in PEM"),
-        ("", "", NOW, "no certificate in PEM"),
+        ("nothing", PAIR.key, NOW, "not a PEM certificate"),
+        (PAIR.certificate, "nothing", NOW, "the key is not PEM"),
+        ("", "", NOW, "not a PEM certificate"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(certificate, key, now, said):

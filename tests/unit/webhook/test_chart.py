@@ -22,7 +22,7 @@ from netinit.inject import Settings, inject_pod
 from netinit.inject.configuration_check import CANARY
 from netinit.inject.values import merge_values
 from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
-from netinit.options.declare import take_flags
+from netinit.options.declare import extract_flags
 from netinit.webhook.chart import set_value
 from netinit.webhook.configuration import Texts, load
 from netinit.webhook.settings import ServeSettings
@@ -81,7 +81,7 @@ def test_every_choice_renders_whole_objects_with_names_and_labels(given):
 def test_the_containers_flags_are_those_of_the_server(given):
     words = one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert words[:2] == ["webhook", "serve"]
-    taken = take_flags(words[2:], ServeSettings.flags)
+    taken = extract_flags(words[2:], ServeSettings.flags)
     settings = ServeSettings.from_texts(taken.texts, {"POD_NAMESPACE": "mesh"}, [*taken.problems, *taken.rest])
     assert (settings.port, settings.service) == (15017, one("Service", *given)["metadata"]["name"])
 
@@ -351,9 +351,9 @@ def test_the_schema_takes_the_charts_own_values_and_knows_each():
     ("given", "said"),
     [
         ("webhok.flavour=classic", "did you mean webhook?"),
-        ("webhook.flavor=classic", '"webhook.flavor" is no value of the chart; did you mean flavour?'),
-        ("webhook.flavour=new", "is none of current, classic, kubesphere"),
-        ("processes=2", '"processes" is no value of the chart'),
+        ("webhook.flavor=classic", '"webhook.flavor" is not a value of the chart; did you mean flavour?'),
+        ("webhook.flavour=new", "is not one of current, classic, kubesphere"),
+        ("processes=2", '"processes" is not a value of the chart'),
         ("replicas", "is not KEY=VALUE"),
         ("replicas=[", "is not YAML"),
     ],

@@ -56,7 +56,7 @@ def test_one_configuration_after_the_other_leaves_nothing_behind(bad):
         texts = Texts(values=values, mesh=f"trustDomain: td{number}.example\n")
         assert asyncio.run(loader.offer(texts)) == status.configuration_problem
         assert bool(status.configuration_problem) is bad, status.configuration_problem
-        assert asyncio.run(loader.offer(texts)) == "", "the same texts are looked at once"
+        assert asyncio.run(loader.offer(texts)) == "", "the same texts are checked once"
 
     for number in range(3):
         offer(number)
@@ -131,7 +131,7 @@ def test_a_config_map_without_its_key_is_an_event_and_the_last_good_one_is_used(
     state = follow(api, lambda state: api.events)
     assert state.configuration_problem == "ConfigMap mesh/injector: it has no key config"
     assert state.served.is_restored
-    assert "goes on with ConfigMap mesh/last, the last good one of yesterday" in api.events[0]["message"]
+    assert "uses ConfigMap mesh/last, the last good one of yesterday" in api.events[0]["message"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "injector", "namespace": "mesh"}
     assert reference.items() <= api.events[0]["involvedObject"].items()
 

@@ -56,7 +56,7 @@ def test_what_is_injected_captures_the_one_port_and_excludes_the_other():
     assert proxy["restartPolicy"] == "Always", "beside another kind of sidecar the test would never end"
 
 
-@pytest.mark.parametrize(("given", "why"), [("injection.nativeSidecars=false", "wants injection.nativeSidecars"), ("test.namespace=mesh", "own namespace")])
+@pytest.mark.parametrize(("given", "why"), [("injection.nativeSidecars=false", "needs injection.nativeSidecars"), ("test.namespace=mesh", "own namespace")])
 def test_values_under_which_the_test_could_not_end_are_refused(given, why):
     done = ask_helm(SHOP, given)
     assert done.returncode == 1

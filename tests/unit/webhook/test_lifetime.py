@@ -166,22 +166,22 @@ def test_readiness_names_each_check_with_its_result():
 
 
 HELP = {
-    "sidecar_injection_requests_total": "Reviews that came in.",
+    "sidecar_injection_requests_total": "Reviews received.",
     "sidecar_injection_success_total": "Reviews that injected a pod.",
     "sidecar_injection_failure_total": "Reviews of pods that cannot be injected.",
     "sidecar_injection_skip_total": "Reviews of pods that are not to be injected.",
     "sidecar_injection_time_seconds": "From the request's head to the answer.",
-    "netinit_webhook_reviews_total": "Reviews by what came of them.",
-    "netinit_webhook_heavy_reviews_total": "Reviews computed beside the event loop.",
+    "netinit_webhook_reviews_total": "Reviews by outcome.",
+    "netinit_webhook_heavy_reviews_total": "Reviews computed outside the event loop.",
     "netinit_webhook_reviews_in_flight": "Reviews being answered.",
     "netinit_webhook_connections_dropped_total": "Connections that made room for others, by their stage; or refused.",
     "netinit_webhook_connections": "Open connections, counted from accept.",
     "netinit_webhook_configuration_generation": "The configuration in use, counted from 1.",
-    "netinit_webhook_configuration_error": "1 while the newest configuration is not taken and an older one is in use.",
+    "netinit_webhook_configuration_error": "1 while the newest configuration is invalid and an older one is in use.",
     "netinit_webhook_configuration_restored": "1 while a configuration from before a restart is in use, since the newest one is invalid.",
     "netinit_webhook_broken_templates": "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
-    "netinit_webhook_certificate_expiry_timestamp_seconds": "When the serving certificate ends.",
-    "netinit_webhook_cluster_error": "1 while the cluster's API cannot be asked, or refuses.",
+    "netinit_webhook_certificate_expiry_timestamp_seconds": "When the serving certificate expires.",
+    "netinit_webhook_cluster_error": "1 while the cluster's API is unreachable, or refuses.",
 }
 
 

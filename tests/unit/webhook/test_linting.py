@@ -321,7 +321,7 @@ def test_the_command_tells_findings_with_their_remedies(tmp_path):
     done = run("-f", tmp_path / "all.json")
     assert done.returncode == 1
     assert (
-        "✘ netinit-webhook-sidecar-injector, webhook namespace: it takes pods of its own namespace mesh" in done.stdout
+        "✘ netinit-webhook-sidecar-injector, webhook namespace: it matches pods of its own namespace mesh" in done.stdout
     )
     assert (
         "remedy: add to namespaceSelector: {key: kubernetes.io/metadata.name, operator: NotIn, values: [mesh]}"

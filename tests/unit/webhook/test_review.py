@@ -257,7 +257,7 @@ def test_a_warning_for_an_init_container_without_network_and_for_the_proxys_user
 
 def test_a_warning_for_a_port_that_is_included_and_excluded():
     told = warnings_of(make_pod(), with_init("-u", "1337", "-i", "*", "-b", "80,81", "-d", "81"))
-    captured = "it is captured, since exclusions count beside all ports (*) alone"
+    captured = "it is captured, since exclusions only count with all ports (*)"
     assert f"inbound port 81 is included and excluded at once: {captured}; remove one of the two" in told
     told = warnings_of(make_pod(), with_init("-u", "1337", "-q", "80,81", "-o", "81"))
     assert "outbound port 81 is included and excluded at once: it is not captured; remove one of the two" in told

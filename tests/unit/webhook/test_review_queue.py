@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from netinit.webhook.review import Fault
-from netinit.webhook.review_queue import ReviewPlaces, Turns
+from netinit.webhook.review_queue import ReviewPlaces, RoundRobin
 
 
 async def queue(*peers, most=100):
     """The order in which reviews of these peers have their turn while a first one has it, and those that were refused."""
-    places, turns = ReviewPlaces(most), Turns()
+    places, turns = ReviewPlaces(most), RoundRobin()
     order, refused, first_may_end = [], [], asyncio.Event()
     forever = asyncio.get_running_loop().time() + 3600
 
@@ -62,7 +62,7 @@ def test_reviews_that_do_not_wait_for_their_turn_give_no_place_up():
 
 def test_a_turn_that_comes_too_late_is_passed_on():
     async def run():
-        places, turns, loop = ReviewPlaces(10), Turns(), asyncio.get_running_loop()
+        places, turns, loop = ReviewPlaces(10), RoundRobin(), asyncio.get_running_loop()
         with places.hold("a") as one, places.hold("b") as two, places.hold("c") as three:
             async with turns.take(one, loop.time() + 60):
                 with pytest.raises(TimeoutError):
@@ -82,7 +82,7 @@ async def enter(turns, place, deadline):
 
 def test_a_turn_that_comes_at_the_moment_of_giving_up_is_not_lost():
     async def run():
-        places, turns, loop = ReviewPlaces(10), Turns(), asyncio.get_running_loop()
+        places, turns, loop = ReviewPlaces(10), RoundRobin(), asyncio.get_running_loop()
         with places.hold("a") as one, places.hold("b") as two, places.hold("c") as three:
             async with turns.take(one, loop.time() + 60):
                 waiting = asyncio.create_task(enter(turns, two, loop.time() + 60))

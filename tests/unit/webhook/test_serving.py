@@ -362,10 +362,10 @@ def test_the_health_file_is_written_and_probed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--tlsCertFile", "x"], "--tlsCertFile: goes with --tlsKeyFile"),
+        (["--tlsCertFile", "x"], "--tlsCertFile: needs --tlsKeyFile"),
         ([], "no certificate is given"),
         (["--certificateSecret", "s", "--tlsCertFile", "x", "--tlsKeyFile", "y"], "contradicts --tlsCertFile"),
-        (["--certificateSecret", "s", "--healthCheckFile", "x"], "--healthCheckFile: goes with --healthCheckInterval"),
+        (["--certificateSecret", "s", "--healthCheckFile", "x"], "--healthCheckFile: needs --healthCheckInterval"),
         (["--certificateSecret", "s", "--port", "99999"], "--port: '99999'"),
         (["--certificateSecret", "s", "--shutdownDelay", "soon"], "is not a duration"),
         (["--certificateSecret", "s", "--portt", "1"], "did you mean --port"),

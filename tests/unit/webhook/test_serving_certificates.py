@@ -81,7 +81,7 @@ def test_whatever_is_wrong_with_the_files_of_the_certificate_is_shown_until_it_i
         ):
             server.write_certificate(spoilt)
             server.until(lambda said=said: said in shown(server), said)
-            assert server.review(make_pod())["allowed"], "the one before is served"
+            assert server.review(make_pod())["allowed"], "the previous one is served"
             server.write_certificate(good)
             server.until(lambda: "[!]" not in shown(server), "nothing is wrong any more")
         assert "netinit_webhook_cluster_error 0.0" in server.monitor("/metrics")[1]
@@ -106,7 +106,7 @@ def test_a_certificate_becomes_valid_while_it_waits(tmp_path):
 
 def test_a_certificate_by_another_name_than_the_services_is_told(tmp_path):
     with Server(tmp_path, "--namespace", "mesh", "--serviceName", "hook") as server:
-        server.until(lambda: "it is not for hook.mesh.svc, by which the API server asks, but for localhost" in shown(server), "it is told")
+        server.until(lambda: "it is not for hook.mesh.svc, the API server's name for it, but for localhost" in shown(server), "it is told")
         assert server.review(make_pod())["allowed"]
 
 

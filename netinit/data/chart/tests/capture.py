@@ -1,4 +1,4 @@
-"""Proves inside an injected pod that its outbound connections are captured; `helm test` runs it there. Needs Python alone.
+"""Proves inside an injected pod that its outbound connections are captured; `helm test` runs it there. Needs only Python.
 
 192.0.2.1 is an address for documentation (RFC 5737), which no host has: a connection to it is accepted by the pod's own proxy, where
 rules lead it there, and by no other process. The pod's annotations exclude EXCLUDED from capture. Where a connection to that port is
@@ -27,7 +27,7 @@ def main() -> str | None:
     if not is_accepted(CAPTURED):
         return (
             f"not captured: no process accepted a connection to {ADDRESS}:{CAPTURED}: the pod is not injected, has no rules, or"
-            " its proxy does not listen; kubectl netinit explain and verify say more"
+            " its proxy does not listen; kubectl netinit explain and verify have details"
         )
     if is_accepted(EXCLUDED):
         return f"not proved: a connection to {ADDRESS}:{EXCLUDED}, which is excluded from capture, was accepted too"

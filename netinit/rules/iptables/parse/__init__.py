@@ -12,7 +12,7 @@ from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 from netinit.rules.decoding.matches import OPTIONS, read_module
 from netinit.rules.decoding.targets import read_target
-from netinit.rules.iptables.write import HeldRule
+from netinit.rules.iptables.write import DecodedRule
 from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol, drop_implied_protocols
@@ -43,19 +43,19 @@ class Word(Record):
 
 def parse_rule(spec: str, family: Family) -> Rule:
     """Parse a rule without `-A CHAIN`. Raises ParseError if a quote does not close or a word is missing."""
-    if isinstance(spec, HeldRule):
+    if isinstance(spec, DecodedRule):
         return spec.rule
     reader = _Reader(spec, family)
     reader.read(split_words(spec))
     matches = sorted(reader.matches, key=lambda match: match.place)
     words, text = [word.text for word in reader.target], " ".join([word.raw for word in reader.target])
-    target = read_target(reader.goes, words, text, family)
+    target = read_target(reader.is_goto, words, text, family)
     return Rule(matches=drop_implied_protocols(matches), target=target, comment=reader.comment, families=(family,))
 
 
 def text_is_complete(text: str) -> bool:
     """Whether a live rule's text has its whole meaning, so that it can be written back; True for other texts."""
-    if not isinstance(text, HeldRule):
+    if not isinstance(text, DecodedRule):
         return True
     try:
         return normalise(str(text), text.rule.families[0]) == normalise_rule(text.rule)
@@ -124,7 +124,7 @@ class _Reader:
         self._modules: list[tuple[str, list[Word]]] = []  # that the rule loads, and their words
         self.matches: list[Match] = []
         self._loose: list[Sequence[Word]] = []  # options of no module, each with its values: unknown matches, the last ones
-        self.goes = False  # whether it was -g instead of -j
+        self.is_goto = False  # whether it was -g instead of -j
         self.target: list[Word] = []
         self.comment = ""
 
@@ -138,7 +138,7 @@ class _Reader:
                 raise ParseError(f"rule {self._spec!r}: ends with !")
             option = "" if words[at].quoted else _LONG.get(words[at].text, words[at].text)
             if option in ("-j", "-g"):
-                self.goes = option == "-g"
+                self.is_goto = option == "-g"
                 self.target = list(words[at + 1 :])
                 break
             if option in _BUILT_IN:
@@ -147,7 +147,7 @@ class _Reader:
                 at = self._read_option(option, words, first, at)
             else:
                 raise ParseError(f"rule {self._spec!r}: {words[at].raw} belongs to no option")
-        if self.goes and len(self.target) != 1:
+        if self.is_goto and len(self.target) != 1:
             raise ParseError(f"rule {self._spec!r}: -g names one chain, and nothing else")
         for module, own in self._modules:
             if module == "comment":
@@ -236,7 +236,7 @@ def read_networks(text: str, family: Family) -> tuple[Network, ...] | None:
 
 def part_comment(spec: str) -> tuple[str, str]:
     """Return the rule without its comments, and these joined with "; "."""
-    spec = str(spec)  # of a HeldRule the text alone
+    spec = str(spec)  # of a DecodedRule the text alone
     if "--comment" not in spec:
         return spec, ""
     try:

@@ -30,13 +30,13 @@ def parse_listing(text: str, *, counted: bool = False) -> Listing:
         elif line.startswith(":") and declaring and policies is not None:
             chain, policy = _read_chain(line)
             if chain in policies:
-                raise unsafe("a chain stands twice", line)
+                raise unsafe("a chain occurs twice", line)
             policies[chain] = policy
             rules[chain] = []
         elif line.startswith("*") and policies is None:
             name = line[1:]
             if name not in KNOWN_TABLES or name in listing:
-                raise unsafe("a table stands twice" if name in listing else "no table of iptables", line)
+                raise unsafe("a table occurs twice" if name in listing else "no table of iptables", line)
             policies, rules, declaring = {}, {}, True
             listing[name] = ListedTable(policies=policies, rules=rules)
         elif line == "COMMIT" and policies is not None:
@@ -73,8 +73,8 @@ def _refuse_quote(text: str, start: int, at: int) -> ParseError:
     if end == len(text):
         return unsafe("a quote does not close", _line_of(text, start))
     if text[end] == '"':
-        return unsafe("letters behind a quote", _line_of(text, end))
-    return unsafe("a backslash that stands before nothing to be escaped", text[end:].partition("\n")[0])
+        return unsafe("letters after a quote", _line_of(text, end))
+    return unsafe("a backslash that escapes nothing", text[end:].partition("\n")[0])
 
 
 def _line_of(text: str, at: int) -> str:

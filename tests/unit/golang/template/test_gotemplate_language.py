@@ -184,7 +184,7 @@ def test_data_is_never_changed():
 
 
 def test_values_of_python_that_stand_for_nothing_in_go_are_refused_when_printed():
-    with pytest.raises(TemplateError, match=r"can't print \{\{\.o\}\}: a Python object stands for no Go value$"):
+    with pytest.raises(TemplateError, match=r"can't print \{\{\.o\}\}: a Python object has no Go value$"):
         render("{{ .o }}", {"o": object()})
 
 

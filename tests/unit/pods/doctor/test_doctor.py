@@ -120,7 +120,7 @@ def test_an_application_that_is_the_proxy_is_an_error():
         ("nameserver 127.0.0.53\n", ["warning nameserver 127.0.0.53 is a loopback address"]),
         ("nameserver fe80::1%eth0\n", ["warning nameserver fe80::1%eth0: the zone is dropped", "error nameserver fe80::1 is IPv6"]),
         ("nameserver fd00::a\n", ["error nameserver fd00::a is IPv6, which is not captured"]),
-        ("nameserver dns.local\nnameserver 10.0.0.1\n", ["warning nameserver dns.local is no address and is ignored"]),
+        ("nameserver dns.local\nnameserver 10.0.0.1\n", ["warning nameserver dns.local is not an address and is ignored"]),
         ("".join(f"nameserver 10.0.0.{n}\n" for n in range(1, 5)), ["note 4 name servers, of which resolvers ask the first 3"]),
     ],
 )  # fmt: skip
@@ -206,7 +206,7 @@ def test_an_error_decides_a_note_does_not():
 def test_what_was_not_tried_is_not_claimed():
     text = render_text(examination(feature_checks=(), obstacle="SYS_ADMIN is missing"))
     assert text.startswith("not tried: SYS_ADMIN is missing\n")
-    assert "pods should work, as far as can be seen without trying: iptables-nft is taken" in text
+    assert "pods should work, judging without trying: iptables-nft is taken" in text
 
 
 def test_json_says_the_same():

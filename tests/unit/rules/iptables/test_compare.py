@@ -16,7 +16,7 @@ from core import (
 from listings import listing_of, make_listing
 from netinit.kernel.answers import decode, encode
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.iptables.write import HeldRule
+from netinit.rules.iptables.write import DecodedRule
 from netinit.rules.rule_patterns import layout_patterns
 
 OPTIONS = Options(
@@ -48,7 +48,7 @@ def test_rules_of_others_are_no_differences_but_count_in_the_numbers():
     assert differences(FOREIGN + LIVE) == []
     changed = FOREIGN + LIVE.replace("nat OUTPUT -j ISTIO_OUTPUT", "nat OUTPUT -p udp -j ISTIO_OUTPUT")
     assert differences(changed)[:2] == [
-        "missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT  (outbound traffic is looked at; always)",
+        "missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT  (outbound traffic is checked; always)",
         "extra: IPv4 nat OUTPUT rule 3: -p udp -j ISTIO_OUTPUT",
     ]
 
@@ -180,7 +180,7 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
 
 def test_a_shadow_in_the_kernel_can_be_the_answer_of_a_child():
     listing = make_listing("nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT")
-    listing["nat"].rules["OUTPUT"].insert(0, HeldRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4), 7))
+    listing["nat"].rules["OUTPUT"].insert(0, DecodedRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4), 7))
     found = tuple(family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows())
     assert [one.rule for one in found] == ["-p tcp -j ACCEPT"]
     assert decode(encode(found)) == found
@@ -191,7 +191,7 @@ def test_a_shadow_says_all_that_is_known_of_it():
     (found,) = family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows()
     assert found.describe() == (
         'shadowing: IPv4 nat OUTPUT rule 1: `-p tcp -j ACCEPT` with comment "so"'
-        "  (stands before netinit's rules and may decide first; a foreign rule)"
+        "  (precedes netinit's rules and may decide first; a foreign rule)"
     )
 
 

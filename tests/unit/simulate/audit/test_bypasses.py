@@ -41,7 +41,7 @@ def test_the_default_sidecar_is_read_in_fifteen_lines_and_has_two_bypasses_that_
     ports = only(rows, "inbound-port")
     assert ports.who == ("TCP in on port 15020-15021, 15090",)
     assert ports.because == ("these inbound ports are not captured (--istio-local-exclude-ports)",)
-    assert ports.closes == "take them out of --istio-local-exclude-ports"
+    assert ports.closes == "remove them from --istio-local-exclude-ports"
 
 
 def test_the_tunnel_s_port_is_open_by_configuration_unless_the_proxy_is_known_to_listen_there():

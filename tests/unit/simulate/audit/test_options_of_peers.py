@@ -13,18 +13,18 @@ from sweeps import together
 BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-e", "0")
 SAID = {  # field -> (options, the kinds of traffic that are new, who, what closes it)
     "tunnel_port": (["-e", "15008"], ["tunnel-port"], ["TCP in on port 15008"], "--inbound-tunnel-port 0"),
-    "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "take them out of --istio-local-exclude-ports"),
-    "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "take them out of --istio-local-outbound-ports-exclude"),
+    "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "remove them from --istio-local-exclude-ports"),
+    "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "remove them from --istio-local-outbound-ports-exclude"),
     "exclude_outbound_for_uids": (
         ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP out on port 22, 80 by uid 1000-1336, 1338-2000 by gid any but 1337"],
-        "take them out of --exclude-outbound-for-uids",
+        "remove them from --exclude-outbound-for-uids",
     ),
     "exclude_outbound_for_gids": (
         ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by uid any but 1337 by gid 3000"], "change --exclude-outbound-for-gids",
     ),
     "exclude_inbound_cidrs": (
         ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in from 10.1.0.0/16"],
-        "take them out of --exclude-inbound-cidrs",
+        "remove them from --exclude-inbound-cidrs",
     ),
     "exclude_cloud_metadata": (
         ["--exclude-cloud-metadata"], ["metadata"],
@@ -34,7 +34,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
     ),
     "ipv6": (
         ["--ipv6", "off"], ["ipv6", "ipv6"], ["IPv6: TCP in", "IPv6: TCP out"],
-        "take the pod's IPv6 addresses away; --ipv6 on captures it, --ipv6 reject refuses it",
+        "remove the pod's IPv6 addresses; --ipv6 on captures it, --ipv6 reject refuses it",
     ),
     "istio_exact": (
         ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15006 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],

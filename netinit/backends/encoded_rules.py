@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from netinit.base.netlink_attributes import HeldChain
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
     from netinit.rules.iptables.write import Listing, Written
     from netinit.rules.xtables.building import TableEntry
@@ -30,7 +30,7 @@ TOO_MANY = "remove those that are not needed"
 ACCEPTING = -2  # -NF_ACCEPT - 1
 
 
-class HeldFamily(Record):
+class EncodedRules(Record):
     """The rules of one family, by place: expressions of nf_tables, or entries of legacy tables."""
 
     family: Family
@@ -53,7 +53,7 @@ class HeldFamily(Record):
         snapshot = self.snapshot()
         if not snapshot.address_sets:  # rules have their numbers; a backend's own read leaves the names out
             snapshot = snapshot.replace(address_sets=tuple(detect.set_names().items()))
-        return list_snapshot(snapshot, self.family, legacy=isinstance(self, HeldLegacy))
+        return list_snapshot(snapshot, self.family, legacy=isinstance(self, EncodedLegacy))
 
     def is_as_planned(self, written: Written) -> bool:
         """Whether the rules are the plan's, byte for byte as a version of iptables programs them."""
@@ -79,7 +79,7 @@ class HeldFamily(Record):
         return sum([len(rules) for rules in self.rules.values()])
 
 
-class HeldNft(HeldFamily):
+class EncodedNft(EncodedRules):
     """The rules of iptables-nft."""
 
     rules: dict[Place, list[bytes]]  # type: ignore[assignment] # read only
@@ -104,7 +104,7 @@ class HeldNft(HeldFamily):
             yield encode_plan(written, self.family, form)
 
 
-class HeldLegacy(HeldFamily):
+class EncodedLegacy(EncodedRules):
     """The rules of legacy iptables."""
 
     rules: dict[Place, tuple[TableEntry, ...]]  # type: ignore[assignment] # read only
@@ -116,19 +116,19 @@ class HeldLegacy(HeldFamily):
 
 
 if TYPE_CHECKING:
-    Held = tuple[HeldFamily, ...]
+    EncodedFamilies = tuple[EncodedRules, ...]
 
 
-def read_nft(families: tuple[Family, ...]) -> Held:
+def read_nft(families: tuple[Family, ...]) -> EncodedFamilies:
     """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
-    def read() -> Held:
+    def read() -> EncodedFamilies:
         chains = netlink.list_nft_chains()
         return tuple([_read_family(family, chains) for family in families])
 
     return netlink.read_unchanged(read)[1]
 
 
-def _read_family(family: Family, chains: tuple[HeldChain, ...]) -> HeldNft:
+def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
     known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
@@ -142,10 +142,10 @@ def _read_family(family: Family, chains: tuple[HeldChain, ...]) -> HeldNft:
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
     accepts = all(chain.policy for chain in known)
-    return HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
+    return EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
 
 
-def _decode(chains: tuple[HeldChain, ...], messages: Sequence[bytes]) -> Snapshot:
+def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
     """Return what was read as a snapshot. Raises ParseError."""
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.snapshot.nf_tables_dump import decode_rules
@@ -156,12 +156,12 @@ def _decode(chains: tuple[HeldChain, ...], messages: Sequence[bytes]) -> Snapsho
     return Snapshot(rules=rules, chains=chains)
 
 
-def hold_nft(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
+def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> EncodedFamilies:
     """Return the rules of iptables-nft in a snapshot; empty without tables. Raises ParseError if one is not understood."""
     unread = [f"{one.place}: {one.reason}" for one in snapshot.unknown if one.place.endswith((" of ip", " of ip6"))]
     if unread:
         raise ParseError("; ".join(unread))
-    held: list[HeldNft] = []
+    found: list[EncodedNft] = []
     for family in families:
         chains = [one for one in snapshot.chains if one.family == family.number and one.table in KNOWN_TABLES]
         rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in chains}
@@ -169,8 +169,8 @@ def hold_nft(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
             if one.family == family.number and (one.table, one.chain) in rules:
                 rules[one.table, one.chain].append(one.expressions)
         accepts = all(one.policy for one in chains)
-        held.append(HeldNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
-    return tuple(held) if any(one.rules for one in held) else ()
+        found.append(EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
+    return tuple(found) if any(one.rules for one in found) else ()
 
 
 def read_legacy(families: tuple[Family, ...]) -> Snapshot:
@@ -191,7 +191,7 @@ def read_legacy(families: tuple[Family, ...]) -> Snapshot:
     return Snapshot(legacy=tuple(tables))
 
 
-def hold_legacy(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
+def legacy_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> EncodedFamilies:
     """Return the rules of legacy iptables in a snapshot; empty without tables.
 
     Raises ParseError if there are too many or one is not understood.
@@ -204,7 +204,7 @@ def hold_legacy(snapshot: Snapshot, families: tuple[Family, ...]) -> Held:
         except ValueError as error:
             raise ParseError(f"{family.name}: {error}") from None
         _check_size(family, sum([len(rules) for rules in entries.values()]))
-        found.append(HeldLegacy(family=family, rules=entries, accepts=accepts, snapshot=lambda: snapshot))
+        found.append(EncodedLegacy(family=family, rules=entries, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if snapshot.legacy else ()
 
 

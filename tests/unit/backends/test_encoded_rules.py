@@ -9,17 +9,17 @@ import pytest
 
 from core import plan, write_plan
 from netinit import backends
-from netinit.backends import held_rules, nft_tables
+from netinit.backends import encoded_rules, nft_tables
 from netinit.backends.nftables import NftComparison
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.base.snapshot import INET, IP, IP6, HeldChain, NftRule, Snapshot, Unknown
+from netinit.base.snapshot import INET, IP, IP6, NftChain, NftRule, Snapshot, Unknown
 from netinit.options import Options
 from netinit.rules.model import EMPTY_PLAN
 
 
 def chain(family, table="nat", name="OUTPUT", policy=1):
-    return HeldChain(family=family, table=table, name=name, policy=policy)
+    return NftChain(family=family, table=table, name=name, policy=policy)
 
 
 def rule(family, expressions, table="nat", name="OUTPUT"):
@@ -29,7 +29,7 @@ def rule(family, expressions, table="nat", name="OUTPUT"):
 def test_each_family_has_the_chains_rules_and_policies_of_its_own_tables():
     chains = (chain(IP), chain(IP6, policy=0), chain(IP, table="other"), chain(INET))
     rules = (rule(IP, b"4"), rule(IP6, b"6"), rule(IP, b"x", table="other"), rule(INET, b"inet"), rule(IP, b"y", name="gone"))
-    four, six = held_rules.hold_nft(Snapshot(chains=chains, rules=rules), FAMILIES)
+    four, six = encoded_rules.nft_of_snapshot(Snapshot(chains=chains, rules=rules), FAMILIES)
     assert (four.family, four.rules, four.accepts) == (IPV4, {("nat", "OUTPUT"): [b"4"]}, True)
     assert (six.family, six.rules, six.accepts) == (IPV6, {("nat", "OUTPUT"): [b"6"]}, False)
     assert [one.expressions for one in four.by_place()["nat", "OUTPUT"]] == [b"4"]
@@ -37,14 +37,14 @@ def test_each_family_has_the_chains_rules_and_policies_of_its_own_tables():
 
 def test_chains_of_other_tables_and_families_are_no_rules_of_iptables():
     others = Snapshot(chains=(chain(IP, table="other"), chain(INET)), rules=(rule(INET, b""),))
-    assert held_rules.hold_nft(others, FAMILIES) == ()
-    assert held_rules.hold_nft(Snapshot(chains=(chain(IP6),)), (IPV4,)) == ()
-    (four, six) = held_rules.hold_nft(Snapshot(chains=(chain(IP6),)), FAMILIES)
+    assert encoded_rules.nft_of_snapshot(others, FAMILIES) == ()
+    assert encoded_rules.nft_of_snapshot(Snapshot(chains=(chain(IP6),)), (IPV4,)) == ()
+    (four, six) = encoded_rules.nft_of_snapshot(Snapshot(chains=(chain(IP6),)), FAMILIES)
     assert (four.rules, six.rules) == ({}, {("nat", "OUTPUT"): []})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", [held_rules.HeldNft, held_rules.HeldLegacy])
+@pytest.mark.parametrize("kind", [encoded_rules.EncodedNft, encoded_rules.EncodedLegacy])
 def test_rules_are_as_planned_where_they_are_those_of_the_plan_with_its_comments(kind, family):
     made, other = (plan(Options.from_argv(["-b", port, "--ipv6", "on"])) for port in ("80", "81"))
     written = write_plan(made, family, comments=True)
@@ -60,10 +60,10 @@ def test_rules_are_as_planned_where_they_are_those_of_the_plan_with_its_comments
 def test_what_is_unread_of_these_families_is_an_error(place, told):
     snapshot = Snapshot(unknown=(Unknown(place=place, reason="too long"), Unknown(place="rules of ip", reason="no")) if told else (Unknown(place=place, reason="x"),))
     if not told:
-        assert held_rules.hold_nft(snapshot, FAMILIES) == ()
+        assert encoded_rules.nft_of_snapshot(snapshot, FAMILIES) == ()
         return
     with pytest.raises(ParseError, match=f"^{place}: too long; rules of ip: no$"):
-        held_rules.hold_nft(snapshot, FAMILIES)
+        encoded_rules.nft_of_snapshot(snapshot, FAMILIES)
 
 
 @pytest.mark.parametrize(("unknown", "shown"), [((), ""), ((Unknown(place="rules of inet", reason="too long"),), "(not read: rules of inet: too long)\n")])
