@@ -210,7 +210,8 @@ def ask_program(program: Tree) -> str:
     command = [string(program.get("command")), *map(string, sequence(program.get("args")))]
     what = f"the kubeconfig's program {quote(command[0])}"
     request = {"apiVersion": string(program.get("apiVersion")), "kind": "ExecCredential", "spec": {"interactive": False}}
-    variables = {string(item.get("name")): string(item.get("value")) for item in map(mapping, sequence(program.get("env")))}
+    named = [item for item in map(mapping, sequence(program.get("env"))) if item.get("name")]
+    variables = {string(item.get("name")): string(item.get("value")) for item in named}
     environ = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, timeout=_PROGRAM_SECONDS, check=False)
