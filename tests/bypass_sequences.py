@@ -91,7 +91,7 @@ class Sequence:
     def send(self, flags: int, seq: int, **more) -> None:
         self.world.peer.send_segment(*self.ends, self.ports, flags, seq=seq, ack=self.heard.seq + 1 if self.heard else 7, **more)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         while seen := self.world.peer.receive(self.ports[0]):
             if seen.flags & SYN:
                 self.heard = seen

@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from unittest import mock
 
 _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
@@ -27,7 +28,6 @@ from netinit.golang.template import Template, TemplateError, limits  # noqa: E40
 from netinit.inject import istio_functions  # noqa: E402
 
 PATIENCE = 10.0
-limits.MAX_DEPTH, limits.MAX_OUTPUT, limits.MAX_STEPS = 50, 100_000, 20_000
 ALL_FUNCTIONS = {**istio_functions.FUNCTIONS, **FUNCTIONS}
 NAMES = tuple(ALL_FUNCTIONS)
 DATA = rich_data()
@@ -95,6 +95,7 @@ def make_text(choose) -> str:
     return before * depth + "x" + after * depth
 
 
+@mock.patch.multiple(limits, MAX_DEPTH=50, MAX_OUTPUT=100_000, MAX_STEPS=20_000)
 def run_case(text: str, patience: float = PATIENCE) -> str | None:
     """None when the engine behaves; else what it did."""
     started = time.process_time()

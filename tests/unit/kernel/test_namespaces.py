@@ -41,7 +41,7 @@ def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(p
 @pytest.mark.parametrize(
     ("situation", "ways"),
     [
-        (capabilities.PERSON, ("name it with --pid", "netinit demo", "netinit render", "the whole machine is meant: --host-network")),
+        (capabilities.PERSON, ("name it with --pid", "netinit demo", "netinit render", "for the whole machine: --host-network")),
         (capabilities.KUBERNETES, ("hostNetwork: true", "leave the init container out", "name it with --pid", "virtual machine with a kernel of its own: --host-network")),
     ],
 )

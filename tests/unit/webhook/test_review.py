@@ -270,7 +270,7 @@ def test_lists_of_twenty_thousand_ports_are_answered(direction):
     names = f"traffic.sidecar.istio.io/include{direction}Ports", f"traffic.sidecar.istio.io/exclude{direction}Ports"
     pod = make_pod(annotations=dict(zip(names, (",".join(ports), ",".join(reversed(ports))), strict=True)))
     given = answer(json.dumps(make_review(pod)).encode(), OWN)
-    assert given.outcome == "injected"
+    assert given.outcome == "injected", given
     warnings = json.loads(given.body)["response"]["warnings"]
     assert any(f"{direction.lower()} port 1-20000 is included and excluded" in one for one in warnings), warnings
 
