@@ -20,7 +20,6 @@ from typing import Any
 
 from netinit.cli.rule_sources import find_planned, read_pods
 from netinit.inject.podfile import PodFacts, read_object
-from netinit.options import Options
 from netinit.simulate.audit.assertions import Ruling, parse_assertion, rule_on
 from netinit.simulate.endpoints import format_packet
 
@@ -44,7 +43,7 @@ def assert_holds(pod: str | os.PathLike[str] | Mapping[str, Any], sentence: str,
     assertion = parse_assertion(sentence)
     refuted = []
     for facts in _facts_of(pod, select):
-        (ruling,) = rule_on(find_planned(Options(), facts).rules, [assertion])
+        (ruling,) = rule_on(find_planned(facts=facts).rules, [assertion])
         if ruling.holds is not True:
             refuted.append(f"{facts.name}: {_describe(ruling)}")
     if refuted:

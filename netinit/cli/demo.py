@@ -175,8 +175,8 @@ def draw(plan: Plan) -> Iterator[Line]:
                     comment = rule.comment
                     yield Line(COMMENT, f"  # {comment} ({rule.origin_label})")
                 yield from (Line(TEXT, f"  {text}") for text in _format_rule(rule, plan))
-    besides = [command for family in plan.families for command in ip_commands(plan, family)]
-    yield from (Line(TEXT, f"also: {command}") for command in besides)
+    commands = [command for family in plan.families for command in ip_commands(plan, family)]
+    yield from (Line(TEXT, f"also: {command}") for command in commands)
 
 
 def program(pod: Pod, options: Options) -> Iterator[Line]:

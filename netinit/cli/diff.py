@@ -125,7 +125,7 @@ def _read_pods(file: str, select: str) -> dict[str, RuleSource]:
         raise OptionError(
             f"{quote_value(file)}: {twice} occurs twice; diff pairs pods by name: rename one, or use a file"
         )
-    return {name: find_planned(Options(), facts) for name, facts in found.items()}
+    return {name: find_planned(facts=facts) for name, facts in found.items()}
 
 
 def read_sides(options: Options, old: str, new: str) -> list[Compared]:

@@ -145,8 +145,9 @@ def name_namespace(options: Options) -> str:
     return f"pid {options.pid}" if options.pid else options.netns or "this namespace"
 
 
-def find_planned(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
-    """The rules that a manifest's pod, or the options, would have; of the options, a pod takes the name servers that it needs."""
+def find_planned(options: Options | None = None, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
+    """The rules that a pod, or the options (None: defaults), would have; of the options, a pod takes the name servers it needs."""
+    options = options or Options()
     facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given = facts.options if facts else options.with_servers(read_name_servers)

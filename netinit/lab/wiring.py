@@ -15,13 +15,14 @@ from pathlib import Path
 from netinit.base.errors import LabError
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
-from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR
+from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
 _TENTATIVE = 0x40  # IFA_F_TENTATIVE
-_ADDRESS_HEADER, _ADDRESS_FLAGS = 8, 2  # bytes of struct ifaddrmsg, and the place of the flags in it
-_ATTEMPTS = 100  # one per millisecond
+_ADDRESS_FLAGS = 2  # the place of the flags in struct ifaddrmsg
+_ROUTE_TYPE = 7  # the place of the type in struct rtmsg
+_ATTEMPTS, _DAD_ATTEMPTS = 5000, 100  # one per millisecond
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # Make pods independent of the machine's settings, which may be inherited, and silent.
 SETTINGS = {
@@ -51,6 +52,7 @@ def wire(
             for address in map(ip_address, outside):  # on the client's `lo`, where every interface reaches them
                 if address.version in versions:
                     beyond.add_address(LOOPBACK_INDEX, str(address), address.max_prefixlen)
+            _await_addresses(beyond)
     except OSError as error:
         raise LabError(
             f"the kernel refuses a link, an address or a route of the pod: {error}; "
@@ -104,10 +106,15 @@ def _await_carrier(namespace: IsolatedNamespace, name: str) -> None:
 
 
 def _await_addresses(links: Links) -> None:
-    """Wait until link-local addresses are usable, but not for duplicate address detection, which takes a second."""
-    for _ in range(_ATTEMPTS):
-        addresses = links.dump(RTM_GETADDR, bytes(_ADDRESS_HEADER))
-        if not any(address[_ADDRESS_FLAGS] & _TENTATIVE for address in addresses):
+    """Wait for the local routes of the IPv6 addresses, which the kernel adds a little later: until then, packets are lost.
+
+    Wait less for duplicate address detection, which takes a second.
+    """
+    for attempt in range(_ATTEMPTS):
+        addresses = links.dump(RTM_GETADDR, struct.pack("B7x", socket.AF_INET6))
+        routes = links.dump(RTM_GETROUTE, struct.pack("B11x", socket.AF_INET6))
+        expected = sum(attempt < _DAD_ATTEMPTS or not address[_ADDRESS_FLAGS] & _TENTATIVE for address in addresses)
+        if sum(route[_ROUTE_TYPE] == RTN_LOCAL for route in routes) >= expected:
             return
         time.sleep(0.001)
 

@@ -18,7 +18,6 @@ from netinit.cli.kubectl.sources import AgentSource, PodQuestion
 from netinit.cli.rule_sources import find_planned
 from netinit.inject.podfile import PodFacts, read_object
 from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
-from netinit.options import Options
 from netinit.simulate.audit import kinds
 
 Row = dict[str, Any]
@@ -133,7 +132,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
-            audited = examine(find_planned(Options(), facts), ())
+            audited = examine(find_planned(facts=facts), ())
             seen[key] = _summarize(to_object(audited, full=False))
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
