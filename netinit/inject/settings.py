@@ -1,4 +1,4 @@
-"""What an injector is told besides its configuration: its settings, the pod's namespace, and the platform's decisions.
+"""An injector's inputs beside its configuration: its settings, the pod's namespace, and the platform's decisions.
 
 Native sidecars are used if every node's kubelet supports them: istiod's ENABLE_NATIVE_SIDECARS=auto (1.31,
 DetectNativeSidecar). OpenShift decides about the proxy's user and group.

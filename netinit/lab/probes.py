@@ -61,7 +61,7 @@ class Server:
     listening: socket.socket
 
     async def answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell a connection where it arrived, in a line of JSON, and close it."""
+        """Report to a connection where it arrived, in a line of JSON, and close it."""
         connection = writer.get_extra_info("socket")
         original = None
         with contextlib.suppress(OSError):  # ENOENT: not tracked; ENOPROTOOPT: connection tracking is not in use here
