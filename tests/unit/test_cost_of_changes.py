@@ -18,7 +18,7 @@ MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 4),
     ("a match", "TcpFlags", (), 5),
     ("a match that layouts use", "Owner", (), 10),
-    ("a target", "Tproxy", (), 7),
+    ("a target", "Tproxy", (), 4),
     ("a target", "TrackZone", (), 5),
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
