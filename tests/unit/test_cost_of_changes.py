@@ -17,7 +17,7 @@ HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in i
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 4),
     ("a match", "TcpFlags", (), 5),
-    ("a match that layouts use", "Owner", (), 10),
+    ("a match that layouts use", "Owner", (), 5),
     ("a target", "Tproxy", (), 4),
     ("a target", "TrackZone", (), 5),
     ("an annotation", "excludeOutboundIPRanges", (), 2),

@@ -79,7 +79,7 @@ _NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:
 FEATURES = (
     Feature("nat", NAT, OUTPUT, (_TCP,), Return(), "iptable_nat ip6table_nat; nft_chain_nat"),
     Feature("REDIRECT", NAT, OUTPUT, (_TCP,), Redirect(port=15001), "xt_REDIRECT; nft_redir"),
-    Feature("owner", NAT, OUTPUT, (Owner(kind="uid", number=1337),), Return(), "xt_owner; nft_meta"),
+    Feature("owner", NAT, OUTPUT, (Owner(kind="uid", first=1337, last=1337),), Return(), "xt_owner; nft_meta"),
     Feature("ports", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443)),), Return(), "xt_tcpudp; nf_tables"),
     Feature("multiport", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443), negated=True),), Return(), "xt_multiport"),
     Feature("conntrack", MANGLE, PREROUTING, (_TCP, ConnectionState(states=("INVALID",))), Drop(), "xt_conntrack; nft_ct"),
