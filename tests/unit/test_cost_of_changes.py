@@ -23,9 +23,9 @@ MOST_FILES = [  # these numbers may only go down
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
     ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 1),
-    ("a layout", "ambient|AMBIENT", HOST_PROBES, 7),
-    ("a backend", "libiptc|LIBIPTC", (), 3),
-    ("a backend", "nftables|NFTABLES", HOST_PROBES, 5),
+    ("a layout", "ambient|AMBIENT", HOST_PROBES, 4),
+    ("a backend", "libiptc|LIBIPTC", (), 2),
+    ("a backend", "nftables|NFTABLES", HOST_PROBES, 4),
 ]
 
 
