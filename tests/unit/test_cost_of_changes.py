@@ -16,7 +16,7 @@ HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in i
 )  # fmt: skip
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 3),
-    ("a match", "TcpFlags", (), 4),
+    ("a match", "TcpFlags", (), 3),
     ("a match that layouts use", "Owner", (), 4),
     ("a target", "Tproxy", (), 3),
     ("a target", "TrackZone", (), 4),
