@@ -94,6 +94,7 @@ REDIRECTION = "ambient.istio.io/redirection"
 _AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"
 
 _ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
+PREFIXES = tuple({f"{name.partition('/')[0]}/": None for name in (*_ANNOTATIONS, REDIRECTION)})  # of annotations that are read
 VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod_variable})  # variables of the proxy's container
 
 

@@ -53,7 +53,7 @@ class PodFacts:
     """What a pod's manifest shows; `name`: its kind, namespace and name.
 
     `origins`: the annotation that sets an option. `addresses`: the pod's own. `programs`: whether a container programs
-    the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`is_ambient`). `name_servers`:
+    the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`programmed_by`). `name_servers`:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `accepted`: codes of accepted findings, with reasons.
     """
@@ -66,7 +66,7 @@ class PodFacts:
     findings: tuple[PodFinding, ...] = ()
     host_network: bool = False
     programs: bool = True
-    is_ambient: bool = False
+    programmed_by: str = "init container"
     intercepted: bool = True  # False on the host network, or without an init container and a proxy
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
@@ -131,13 +131,13 @@ def _facts(one: Workload, base: Options) -> PodFacts:
     is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
     programs = False
     if container is not None and not only_validates(container):
-        programs, options = True, options_of(container)
+        programs, by, options = True, "init container", options_of(container)
         note = f"options of its init container {string(container.get('name'))}"
     elif is_ambient:
-        options = make_ambient_options(annotations)
+        by, options = "by an ambient agent", make_ambient_options(annotations)
         note = f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent"
     else:
-        options = _options_of_annotations(spec, annotations, base)
+        by, options = "by a CNI plugin", _options_of_annotations(spec, annotations, base)
         lacks = "it has no init container of a mesh" if container is None else "its init container only checks the rules"
         note = f"{lacks}: these are the options that a CNI plugin makes of its annotations"
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
@@ -151,7 +151,7 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)),
         host_network=uses_host_network(pod),
         programs=programs,
-        is_ambient=is_ambient,
+        programmed_by=by,
         intercepted=not uses_host_network(pod) and (container is not None or is_ambient or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",

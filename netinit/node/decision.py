@@ -10,14 +10,14 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.annotations import STATUS, go_bool
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
-from netinit.inject.pod_options import VARIABLES, find_invalid_annotations, make_cni_options
+from netinit.inject.pod_options import PREFIXES, VARIABLES, find_invalid_annotations, make_cni_options
 from netinit.inject.webhooks import INJECT
 from netinit.node.protocol import CniCode
 from netinit.options import Options, offline
 
 _MIRROR = "kubernetes.io/config.mirror"  # on the API's copy of a static pod: the uid that kubelet and runtime use
 # Annotations and labels to keep, by prefix.
-_KEPT = ("ambient.istio.io/", "sidecar.istio.io/", "traffic.sidecar.istio.io/", "istio.io/", "cni.istio.io/", "netinit.io/")
+_KEPT = (*PREFIXES, "cni.istio.io/")
 _DISABLED = "DISABLE_ENVOY"  # in the proxy's environment
 _SUFFIX = 5  # random characters after a DaemonSet's name and a dash
 UNCAPTURED = 126  # istio-validation's exit code where the rules are missing

@@ -51,7 +51,7 @@ class Observe(ForeignTarget):
 class SourceNat(ForeignTarget):
     """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
 
-    tracks = True
+    is_final = tracks = True
     words = "replace its source address (`{0.text}`)"
     address: str = ""
 
@@ -117,6 +117,7 @@ class Untrack(Target):
 class UnknownTarget(ForeignTarget):
     """A target unknown to netinit, as listed."""
 
+    is_final = True  # the simulator follows no packet past it
     tracks = True  # it may: nothing is assumed
     words = "do `{0.text}` (not known to netinit)"
 

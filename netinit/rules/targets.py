@@ -36,6 +36,7 @@ class Target(Record):
     name = ""  # the target as a single iptables word, if there is one
     calls = ""  # the chain that it jumps to
     captures_at = 0  # the proxy's port that it redirects packets to
+    is_final = False  # True: no packet goes on with the next rule
     tracks = False  # whether a rule with it enables connection tracking
     nft_lists_family = False  # whether nft lists the address family in a rule with it
     xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.port}`
@@ -85,6 +86,7 @@ class Target(Record):
 class _Verdict(Target):
     """Base of targets that only decide."""
 
+    is_final = True
     compat = "always"
     xt_text = "{0.name}"
 
@@ -144,6 +146,8 @@ class Jump(Target):
 class Capture(Target):
     """Base of targets that redirect to a local port."""
 
+    is_final = True
+    transparent = False  # True: both addresses of the packet are kept
     port: int
 
     @property
@@ -199,6 +203,7 @@ class Drop(_Verdict):
 class Reject(Target):
     """Rejects the packet with an error message, by default "port unreachable" (section REJECT)."""
 
+    is_final = True
     name = "REJECT"
     message: str = ""  # in iptables syntax, if not the default
 
@@ -247,6 +252,7 @@ class Reject(Target):
 class Tproxy(Capture):
     """Delivers the packet, unchanged, to a local transparent socket and sets a mark (section TPROXY)."""
 
+    transparent = True
     name = "TPROXY"
     words = "hand it to the transparent socket on port {0.port} and mark it {0.mark}"
     mark: int

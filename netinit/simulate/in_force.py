@@ -30,7 +30,7 @@ from netinit.rules.model import (
     is_base_of,
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Drop, Jump, Tproxy
+from netinit.rules.targets import Jump
 from netinit.simulate import host
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
@@ -330,13 +330,13 @@ def _rules_from(hooked: HookedChain) -> dict[str, object]:
 
 
 def _normalise(rules: Sequence[Rule]) -> list[object]:
-    """Rules in one form, without the `drop` that nft needs after `tproxy`: TPROXY of iptables drops by itself what has no socket."""
-    found: list[tuple[object, ...]] = []
-    for rule in rules:
-        one = normalise_rule(rule)
-        if not (isinstance(rule.target, Drop) and found and found[-1][:-1] == one[:-1] and isinstance(found[-1][-1], Tproxy)):
-            found.append(one)
-    return [*found]
+    """Rules in one form, without those that only nft needs: TPROXY of iptables drops by itself what has no socket."""
+    pairs = zip((None, *rules), rules, strict=False)
+    return [
+        normalise_rule(rule)
+        for before, rule in pairs
+        if not (before and before.matches == rule.matches and rule.target in before.target.nft_targets()[1:])
+    ]
 
 
 def _unseen(where: str, what: str, purpose: str) -> Difference:

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 
 from netinit.base.net import Family
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
-from netinit.rules.foreign_targets import DestinationNat, Several, SourceNat, UnknownTarget
+from netinit.rules.foreign_targets import DestinationNat, Several
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Target, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ACCEPT = "ACCEPT"
-_FINAL = (Accept, Drop, Redirect, Reject, Return, SourceNat, Tproxy, UnknownTarget)  # no packet goes on with the next rule
-_UNCHANGED = (*_FINAL, DestinationNat, Jump)  # nor does one that these change
 EARLY, LATE = "early", "late"
 
 
@@ -145,8 +143,9 @@ class HookedChain:
     def is_final(self, target: Target) -> bool:
         """Whether packets that a rule takes end, leave its chain, or come back to it as they were."""
         if isinstance(target, Several):
-            return isinstance(target.targets[-1], _FINAL)
-        return all(isinstance(one, _UNCHANGED) or one.only_observes for one in list_targets(self.chains, target))
+            return target.targets[-1].is_final
+        reachable = list_targets(self.chains, target)  # a packet that DNAT changes does not come back
+        return all(one.is_final or one.only_observes or isinstance(one, DestinationNat | Jump) for one in reachable)
 
     @property
     def changes_packets(self) -> bool:

@@ -125,7 +125,7 @@ class _Loader:
             if table.family != INET or table.name not in TABLE_NAMES or table.flags & DORMANT:
                 continue
             if model_table(table.name) in found:
-                why = "rules of a sidecar and of an ambient mesh are here; netinit remove deletes both"
+                why = "rules of another layout are here too; netinit remove deletes both"
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
             chains = [

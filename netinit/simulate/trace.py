@@ -11,7 +11,7 @@ from netinit.rules.foreign_targets import DestinationNat
 from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
-from netinit.rules.targets import Accept, Jump, Redirect, Return, Tproxy
+from netinit.rules.targets import Accept, Capture, Jump, Redirect, Return
 from netinit.simulate.ruleset import LoadedRule, RuleHit
 
 # Where a packet ends.
@@ -134,8 +134,8 @@ AnyHit = TypeVar("AnyHit", bound=RuleHit | TraceStep)
 def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, translated: bool) -> AnyHit | None:
     """The rule that redirected, diverted or excluded a packet; None if no rule did."""
     if captured:
-        kind = Tproxy if transparent else Redirect
-        places = [index for index, hit in enumerate(hits) if isinstance(hit.matched.target, kind)]
+        targets = [hit.matched.target for hit in hits]
+        places = [at for at, one in enumerate(targets) if isinstance(one, Capture) and one.transparent == transparent]
         return _leading_to(hits, places[-1]) if places else None
     if translated:
         return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | Redirect)), None)

@@ -101,8 +101,7 @@ def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | N
     if not facts.intercepted:
         reason = "on its node's network" if facts.host_network else "neither an init container nor a proxy"
         return (row | {"reason": reason} if meshed and not pod.ended else None), None
-    by = "init container" if facts.programs else "by an ambient agent" if facts.is_ambient else "by a CNI plugin"
-    row |= {"injected": True, "reason": by, "warnings": [str(finding) for finding in facts.findings]}
+    row |= {"injected": True, "reason": facts.programmed_by, "warnings": [str(finding) for finding in facts.findings]}
     return row | {"rules": ENDED} if pod.ended else row, facts
 
 

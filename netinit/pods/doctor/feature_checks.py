@@ -16,35 +16,26 @@ from netinit.base.errors import (
     NetinitError,
 )
 from netinit.base.logs import Log
-from netinit.base.net import Family, Network
+from netinit.base.net import IPV4, Family, Network
 from netinit.kernel import children, detect, namespaces
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.validate import validate
+from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import (
-    BARE_SYN,
-    AddressType,
-    ConnectionDirection,
-    ConnectionState,
-    Mark,
-    Socket,
-    TcpFlags,
-)
-from netinit.rules.matches.packet import Destination, Owner, Port, Protocol
+from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
-from netinit.rules.targets import Drop, Redirect, Reject, Return, Target, Tproxy
+from netinit.rules.targets import Drop, Return, Target
 
 SECONDS = 20.0
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
 
 
-_PLAIN: tuple[type, ...] = (Protocol, Return, Drop, TcpFlags, ConnectionDirection)  # available on every kernel with tables
+_PLAIN: tuple[type, ...] = (Protocol, Return, Drop)  # available on every kernel with tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,48 +45,46 @@ class Feature:
     name: str
     table: str
     chain: str
-    matches: tuple[Match, ...]
-    target: Target
+    text: str  # a rule that needs it, in iptables syntax
     modules: str  # kernel modules: for iptables; for native nft
 
     def rule(self, family: Family) -> Rule:
         """Return a rule that needs it."""
-        return Rule(matches=self.matches, target=self.target, comment=self.name, origin=None, families=(family,))
+        return parse_rule(self.text, family).replace(comment=self.name)
 
     @property
     def kinds(self) -> frozenset[object]:
         """The matches and targets that need it."""
-        return kinds_of(self.target, self.matches)
+        return kinds_of(self.rule(IPV4))
 
 
-def kinds_of(target: Target, matches: tuple[Match, ...]) -> frozenset[object]:
+def kinds_of(rule: Rule) -> frozenset[object]:
     """Return the classes that kernels may lack, each with whether it needs connection tracking, another module."""
-    parts: tuple[Match | Target, ...] = (target, *matches)
+    parts: tuple[Match | Target, ...] = (rule.target, *rule.matches)
     return frozenset((type(part), part.tracks) for part in parts if type(part) not in _PLAIN)
 
 
-_TCP = Protocol(name="tcp")
-_NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:db8:2::/48")}
 FEATURES = (
-    Feature("nat", NAT, OUTPUT, (_TCP,), Return(), "iptable_nat ip6table_nat; nft_chain_nat"),
-    Feature("REDIRECT", NAT, OUTPUT, (_TCP,), Redirect(port=15001), "xt_REDIRECT; nft_redir"),
-    Feature("owner", NAT, OUTPUT, (Owner(kind="uid", number=1337),), Return(), "xt_owner; nft_meta"),
-    Feature("ports", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443)),), Return(), "xt_tcpudp; nf_tables"),
-    Feature("multiport", NAT, OUTPUT, (Port(protocol="tcp", ports=(80, 443), negated=True),), Return(), "xt_multiport"),
-    Feature("conntrack", MANGLE, PREROUTING, (_TCP, ConnectionState(states=("INVALID",))), Drop(), "xt_conntrack; nft_ct"),
-    Feature("mark", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SetMark(value=1338), "xt_mark; nft_meta"),
-    Feature("connmark", MANGLE, OUTPUT, (_TCP, Mark(value=1337, connection=True)), RestoreMark(), "xt_connmark; nft_ct"),
-    Feature("connmark saved", MANGLE, PREROUTING, (_TCP, Mark(value=1337)), SaveMark(), "xt_connmark; nft_ct"),
-    Feature("TPROXY", MANGLE, PREROUTING, (_TCP,), Tproxy(port=15006, mark=1337), "xt_TPROXY; nft_tproxy"),
-    Feature("socket", MANGLE, PREROUTING, (_TCP, Socket()), Return(), "xt_socket; nft_socket"),
+    Feature("nat", NAT, OUTPUT, "-p tcp -j RETURN", "iptable_nat ip6table_nat; nft_chain_nat"),
+    Feature("REDIRECT", NAT, OUTPUT, "-p tcp -j REDIRECT --to-ports 15001", "xt_REDIRECT; nft_redir"),
+    Feature("owner", NAT, OUTPUT, "-m owner --uid-owner 1337 -j RETURN", "xt_owner; nft_meta"),
+    Feature("ports", NAT, OUTPUT, "-p tcp -m multiport --dports 80,443 -j RETURN", "xt_tcpudp; nf_tables"),  # a rule for each
+    Feature("multiport", NAT, OUTPUT, "-p tcp -m multiport ! --dports 80,443 -j RETURN", "xt_multiport"),
+    Feature("conntrack", MANGLE, PREROUTING, "-p tcp -m conntrack --ctstate INVALID -j DROP", "xt_conntrack; nft_ct"),
+    Feature("mark", MANGLE, PREROUTING, "-p tcp -m mark --mark 1337 -j MARK --set-mark 1338", "xt_mark; nft_meta"),
+    Feature("connmark", MANGLE, OUTPUT, "-p tcp -m connmark --mark 1337 -j CONNMARK --restore-mark", "xt_connmark; nft_ct"),
+    Feature("connmark saved", MANGLE, PREROUTING, "-p tcp -m mark --mark 1337 -j CONNMARK --save-mark", "xt_connmark; nft_ct"),
+    Feature("TPROXY", MANGLE, PREROUTING, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 1337", "xt_TPROXY; nft_tproxy"),
+    Feature("socket", MANGLE, PREROUTING, "-p tcp -m socket -j RETURN", "xt_socket; nft_socket"),
     Feature(
-        "REJECT", FILTER, OUTPUT, (_TCP, BARE_SYN), Reject(message="tcp-reset"),
+        "REJECT", FILTER, OUTPUT, "-p tcp -j REJECT --reject-with tcp-reset",
         "iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT; nft_reject_inet",
     ),
-    Feature("addrtype", FILTER, OUTPUT, (_TCP, AddressType(side="destination", types=("LOCAL",))), Drop(), "xt_addrtype; nft_fib"),
-    Feature("CT zone", RAW, OUTPUT, (Port(protocol="udp", ports=(53,)),), TrackZone(zone=1), "xt_CT iptable_raw ip6table_raw; nft_ct"),
+    Feature("addrtype", FILTER, OUTPUT, "-p tcp -m addrtype --dst-type LOCAL -j DROP", "xt_addrtype; nft_fib"),
+    Feature("CT zone", RAW, OUTPUT, "-p udp --dport 53 -j CT --zone 1", "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
 SETS_FEATURE = "sets"
+_NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:db8:2::/48")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +123,7 @@ def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
     found = {}
     for family in [one for one in options.kernel_families if one in plan.families]:
         rules = [rule for *_, rule in plan.walk() if family in rule.families]
-        used = {kind for rule in rules for kind in kinds_of(rule.target, rule.matches)}
+        used = {kind for rule in rules for kind in kinds_of(rule)}
         names = {feature.name for feature in FEATURES if feature.kinds and feature.kinds <= used}
         lists = [match for rule in rules for match in rule.matches if isinstance(match, Port) and len(match.ports) > 1]
         if not any(match.negated or match.has_ranges for match in lists):
@@ -185,17 +174,18 @@ def _check_backend(name: str, options: SettledOptions, _: children.Answer) -> Fe
 
 def _check_features(name: str, options: Options, family: Family) -> dict[str, Exception | None]:
     networks = tuple([Network.parse(text) for text in _NETWORKS[family.version]])
-    features = (*FEATURES, Feature(SETS_FEATURE, NAT, OUTPUT, (Destination(networks=networks),), Return(), ""))
-    together = _program(name, options, family, features)
+    to_networks = Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, families=(family,))
+    rules = [(one.table, one.chain, one.rule(family)) for one in FEATURES] + [(NAT, OUTPUT, to_networks)]
+    together = _program(name, options, family, rules)
     if not together or type(together) is BackendUnavailableError:  # not a feature but the backend is missing, for all alike
-        return dict.fromkeys([one.name for one in features], together)
-    return {one.name: _program(name, options, family, (one,)) for one in features}
+        return dict.fromkeys([rule.comment for *_, rule in rules], together)
+    return {one[-1].comment: _program(name, options, family, [one]) for one in rules}
 
 
-def _program(name: str, options: Options, family: Family, features: tuple[Feature, ...]) -> NetinitError | None:
+def _program(name: str, options: Options, family: Family, rules: list[tuple[str, str, Rule]]) -> NetinitError | None:
     tables: dict[str, dict[str, list[Rule]]] = {}
-    for one in features:
-        tables.setdefault(one.table, {}).setdefault(one.chain, []).append(one.rule(family))
+    for table, chain, rule in rules:
+        tables.setdefault(table, {}).setdefault(chain, []).append(rule)
     plan = Plan(
         layout=options.layout,
         families=(family,),

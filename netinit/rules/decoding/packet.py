@@ -72,7 +72,7 @@ def _owner_option(values: list[str], negated: bool, _: str, *, kind: str) -> Mat
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
         return None  # a name, which another image may give another number
-    return Owner(kind=kind, number=low, last=None if low == high else high, negated=negated)
+    return Owner(kind=kind, first=low, last=high, negated=negated)
 
 
 _PORTS: dict[str, OptionReader | None] = {
@@ -101,7 +101,7 @@ OPTIONS: dict[str, dict[str, OptionReader | None]] = {
 
 
 def _owner_of_any(*, negated: bool) -> Owner:
-    return Owner(kind="uid", number=0, last=FULL_MASK, negated=negated)
+    return Owner(kind="uid", first=0, last=FULL_MASK, negated=negated)
 
 
 # ---- structs of extensions -----------------------------------------------------------------------------------------------
@@ -176,8 +176,7 @@ def _read_owner(info: bytes, _: str, __: Family | None) -> list[Match] | None:
     for kind, low, high in (("uid", first_user, last_user), ("gid", first_group, last_group)):
         bit = structs.OWNER_BITS[kind]
         if asked & bit:
-            last = None if low == high else high
-            found.append(Owner(kind=kind, number=low, last=last, negated=bool(inverted & bit)))
+            found.append(Owner(kind=kind, first=low, last=high, negated=bool(inverted & bit)))
     return found or None
 
 
@@ -318,8 +317,7 @@ def _owner(compared: RegisterTest, _: Known, *, kind: str) -> list[Match] | None
     low, high = compared.ranges[0]
     if low != high and not compared.operand.swapped:
         return None
-    first, last = compared.number(low), compared.number(high)
-    return [Owner(kind=kind, number=first, last=None if first == last else last, negated=compared.negated)]
+    return [Owner(kind=kind, first=compared.number(low), last=compared.number(high), negated=compared.negated)]
 
 
 OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {

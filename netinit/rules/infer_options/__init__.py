@@ -23,7 +23,6 @@ from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import plan, untranslated
-from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
@@ -121,7 +120,7 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     guarding = [(model.FILTER, name) for name in (*untranslated.CHAINS, model.ISTIO_DROP)]
     diverting = [rule for chains in rules.values() for rule in chains.get((model.MANGLE, model.ISTIO_INBOUND), ())]
     return any(chains.get(place) for chains in rules.values() for place in guarding) or any(
-        isinstance(match, TcpFlags) for rule in diverting for match in rule.matches
+        untranslated.NOT_OPENING in rule.matches for rule in diverting
     )
 
 

@@ -250,7 +250,7 @@ class Current(LayoutReader):
             if owner.kind == kind and not owner.negated:
                 ports = find_match(rule, Port).ports if of_ports else ()
                 protocol = find_match(rule, Port).protocol if of_ports else find_match(rule, Protocol).name
-                key = (protocol, *owner.bounds)
+                key = (protocol, owner.first, owner.last)
                 found[key] = merge_ports((*found.get(key, ()), *[one if isinstance(one, int) else PortRange(one) for one in ports]))
         return tuple([PortsOfUsers(protocol=key[0], ports=ports, first=key[1], last=key[2]) for key, ports in found.items()])
 

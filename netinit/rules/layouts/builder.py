@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
+from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, bounds_of
 from netinit.base.records import Record
 from netinit.options import Interception
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, Owner
 from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
 from netinit.rules.targets import Return, Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Exclusion(Record):
@@ -108,11 +112,15 @@ def _limit(matches: tuple[Match, ...], family: Family) -> tuple[Match, ...]:
     return limited
 
 
+def owners(kind: str, ranges: Iterable[int | tuple[int, int]], *, negated: bool = False) -> list[Owner]:
+    """Return a match for each user (kind `uid`) or group (`gid`), or range of them."""
+    return [Owner(kind=kind, first=first, last=last, negated=negated) for first, last in map(bounds_of, ranges)]
+
+
 def proxy_owners(options: Interception) -> list[tuple[Owner, str]]:
     """Return a match for each user and group of the proxy, with its option's field."""
-    return [(Owner(kind="uid", number=number), "proxy_uids") for number in options.proxy_uids] + [
-        (Owner(kind="gid", number=number), "proxy_gids") for number in options.proxy_gids
-    ]
+    users, groups = owners("uid", options.proxy_uids), owners("gid", options.proxy_gids)
+    return [(user, "proxy_uids") for user in users] + [(group, "proxy_gids") for group in groups]
 
 
 def hosts_of(addresses: tuple[str, ...], *families: Family) -> tuple[Network, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from netinit.base.net import IPV4, Network
 from netinit.options import DNS_PORT, Interception
 from netinit.options.kinds import ALL
-from netinit.rules.layouts.builder import Builder, Exclusion, proxy_owners
+from netinit.rules.layouts.builder import Builder, Exclusion, owners, proxy_owners
 from netinit.rules.layouts.inbound import PASSTHROUGH, TCP, loopback, not_to_loopback
 from netinit.rules.matches import Match
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port
 from netinit.rules.model import ISTIO_IN_REDIRECT, ISTIO_OUTPUT, ISTIO_REDIRECT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Jump, Return
 
@@ -90,9 +90,8 @@ def excluded_groups(options: Interception) -> list[Exclusion]:
     """Return the exclusions of groups."""
     if options.owner_groups == ALL:
         origin, why = "exclude_owner_groups", "traffic of this group is not captured"
-        groups = [Owner(kind="gid", number=group) for group in options.exclude_owner_groups]
-        return [Exclusion(matches=(group,), origin=origin, why=why) for group in groups]
-    others = tuple([Owner(kind="gid", number=int(group), negated=True) for group in options.owner_groups])
+        return [Exclusion(matches=(group,), origin=origin, why=why) for group in owners("gid", options.exclude_owner_groups)]
+    others = tuple(owners("gid", map(int, options.owner_groups), negated=True))
     return [Exclusion(matches=others, origin="owner_groups", why="only these groups' traffic is captured")] if others else []
 
 

@@ -10,11 +10,11 @@ from netinit.base.net import IPV6, Family, lists_port
 from netinit.options import DNS_PORT, NONE, TPROXY, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.layouts import inbound, outbound
-from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of, proxy_owners
+from netinit.rules.layouts.builder import Builder, Exclusion, hosts_of, owners, proxy_owners
 from netinit.rules.layouts.inbound import TCP
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
 from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_QUIC, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, OUTPUT
 from netinit.rules.targets import Jump, Reject, Return
 
@@ -108,7 +108,7 @@ def excluded_users(options: Interception, protocols: tuple[str, ...], port: int 
             if one.protocol not in protocols or (port and one.ports and not lists_port(one.ports, port)):
                 continue
             what: Match = Port(protocol=one.protocol, ports=one.ports) if one.ports else Protocol(name=one.protocol)
-            owner = Owner(kind=kind, number=one.first, last=None if one.first == one.last else one.last)
+            (owner,) = owners(kind, [(one.first, one.last)])
             yield Exclusion(matches=(owner,) if port else (what, owner), origin=origin, why=why)
 
 

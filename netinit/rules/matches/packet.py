@@ -248,48 +248,43 @@ class Port(Match):
 
 
 class Owner(Match):
-    """Matches packets of sockets of this user or group, or range up to `last` (section owner; only at OUTPUT)."""
+    """Matches packets of sockets of the users or groups from `first` to `last` (section owner; only at OUTPUT)."""
 
     kind: str  # uid or gid
-    number: int
-    last: int | None = None
+    first: int
+    last: int
     negated: bool = False
 
     def xt(self) -> str:
-        if self.kind == "uid" and self.bounds == (0, FULL_MASK):
+        if (self.kind, self.first, self.last) == ("uid", 0, FULL_MASK):
             return f"-m owner {'! ' if self.negated else ''}--socket-exists"
         return format_extension("owner", f"--{self.kind}-owner", self._format_range("-"), self.negated)
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The first and the last user or group."""
-        return self.number, self.number if self.last is None else self.last
 
     def nft(self) -> str:
         return format_one_of(f"meta sk{self.kind}", (self._format_range("-"),), self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
         writer.load_meta(numbers.META_SKUID if self.kind == "uid" else numbers.META_SKGID)
-        if self.last is None:
-            writer.compare(pack("=I", self.number), self.negated)
+        if self.first == self.last:
+            writer.compare(pack("=I", self.first), self.negated)
         else:
             writer.swap(4)
-            writer.compare_ranges([(pack(">I", self.number), pack(">I", self.last))], self.negated, 0)
+            writer.compare_ranges([(pack(">I", self.first), pack(">I", self.last))], self.negated, 0)
 
     def struct(self, *_: Match) -> structs.Struct:
         bit = structs.OWNER_BITS[self.kind]
-        ends = (*self.bounds, 0, 0) if self.kind == "uid" else (0, 0, *self.bounds)
+        ends = (self.first, self.last, 0, 0) if self.kind == "uid" else (0, 0, self.first, self.last)
         return structs.pad("owner", 1, pack(structs.OWNER, *ends, bit, bit if self.negated else 0))
 
     def choose(self, packets: PacketSet) -> Chosen:
-        return packets.owned_by(self.kind, *self.bounds).negated_if(self.negated)
+        return packets.owned_by(self.kind, self.first, self.last).negated_if(self.negated)
 
     def describe(self) -> str:
         words = self._format_range(" to ")
-        return f"its socket's {self.kind} is {format_not(self.negated)}{words if self.last is None else f'from {words}'}"
+        return f"its socket's {self.kind} is {format_not(self.negated)}{words if self.first == self.last else f'from {words}'}"
 
     def _format_range(self, between: str) -> str:
-        return str(self.number) if self.last is None else f"{self.number}{between}{self.last}"
+        return str(self.first) if self.first == self.last else f"{self.first}{between}{self.last}"
 
 
 def drop_implied_protocols(matches: Sequence[Match]) -> tuple[Match, ...]:

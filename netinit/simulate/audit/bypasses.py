@@ -10,7 +10,7 @@ from netinit.base.sanitize import quote
 from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.rules.foreign_targets import Untrack
-from netinit.rules.matches.packet import Owner
+from netinit.rules.layouts.builder import proxy_owners
 from netinit.simulate.audit import kinds
 from netinit.simulate.audit.kinds import KINDS, TrafficKind
 from netinit.simulate.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
@@ -179,7 +179,7 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
     elif handled and not cause:
         yield from _uncaptured(subject, part, handled)
     elif cause and origin and not subject.is_of_another_mesh:
-        kind = _kind_of(subject, cause, origin.option)
+        kind = _kind_of(subject, part, cause, origin.option)
         if kind in (kinds.PROXY, kinds.SHARED_OWNER):
             handled = outside
         elif any(options.redirect_dns for options in subject.options.values()):
@@ -191,11 +191,12 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
 
 
-def _kind_of(subject: PodRules, cause: RuleHit, option: str) -> TrafficKind:
+def _kind_of(subject: PodRules, part: Part, cause: RuleHit, option: str) -> TrafficKind:
     """The kind of traffic that a rule of an option lets pass."""
     if option == "tunnel_port" and subject.has_tunnel:
         return kinds.TUNNEL
-    if option in OF_THE_PROXY and any(isinstance(one, Owner) and not one.negated for one in cause.matched.matches):
+    options = subject.options_of(part)
+    if options and any(owner in cause.matched.matches for owner, origin in proxy_owners(options) if origin == option):
         return kinds.SHARED_OWNER if _sharing(subject, option) else kinds.PROXY
     return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
 

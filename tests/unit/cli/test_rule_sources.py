@@ -26,4 +26,5 @@ def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypa
 def test_a_pod_whose_annotation_says_so_has_the_options_of_an_ambient_agent(annotations, is_ambient):
     text = f"{{apiVersion: v1, kind: Pod, metadata: {{annotations: {annotations}}}, spec: {{containers: [{{name: app}}]}}}}"
     (facts,) = read_pods([("pod.yaml", text)])
-    assert (facts.is_ambient, facts.options.layout == "ambient", facts.intercepted) == (is_ambient, is_ambient, is_ambient)
+    assert facts.programmed_by == ("by an ambient agent" if is_ambient else "by a CNI plugin")
+    assert (facts.options.layout == "ambient", facts.intercepted) == (is_ambient, is_ambient)

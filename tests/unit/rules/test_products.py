@@ -37,7 +37,7 @@ def version_of(recording):
 
 def with_protocol(matches):
     """The matches as a rule of iptables has them: a port's protocol besides."""
-    implied = [one.protocol for one in matches if isinstance(one, Port) or type(one).__name__ == "TcpFlags"]
+    implied = [one.protocol for one in matches if one.protocol]
     given = any(isinstance(one, Protocol) for one in matches)
     return (*matches, Protocol(name=implied[0])) if implied and not given else matches
 

@@ -104,30 +104,30 @@ def test_a_rule_without_a_target_counts():
 
 
 @together(
-    ("text", "tracks", "only_observes"),
+    ("text", "tracks", "only_observes", "is_final"),
     [
-        ("ACCEPT", False, False),
-        ("DROP", False, False),
-        ("REJECT", False, False),
-        ("RETURN", False, False),
-        ("CHAIN", False, False),
-        ("REDIRECT --to-ports 1", True, False),
-        ("TPROXY --on-port 1 --tproxy-mark 1", False, False),
-        ("MARK --set-xmark 0x1/0xffffffff", False, False),
-        ("CONNMARK --set-xmark 0x1/0xffffffff", True, False),
-        ("CONNMARK --save-mark", True, False),
-        ("CONNMARK --restore-mark", True, False),
-        ("CT --zone 2", True, False),
-        ("CT --notrack", False, False),
-        ("DNAT --to-destination 1.2.3.4", True, False),
-        ("SNAT --to-source 1.2.3.4", True, False),
-        ("LOG", False, True),
-        ("NFQUEUE --queue-num 0", True, False),  # it may
+        ("ACCEPT", False, False, True),
+        ("DROP", False, False, True),
+        ("REJECT", False, False, True),
+        ("RETURN", False, False, True),
+        ("CHAIN", False, False, False),
+        ("REDIRECT --to-ports 1", True, False, True),
+        ("TPROXY --on-port 1 --tproxy-mark 1", False, False, True),
+        ("MARK --set-xmark 0x1/0xffffffff", False, False, False),
+        ("CONNMARK --set-xmark 0x1/0xffffffff", True, False, False),
+        ("CONNMARK --save-mark", True, False, False),
+        ("CONNMARK --restore-mark", True, False, False),
+        ("CT --zone 2", True, False, False),
+        ("CT --notrack", False, False, False),
+        ("DNAT --to-destination 1.2.3.4", True, False, False),
+        ("SNAT --to-source 1.2.3.4", True, False, True),
+        ("LOG", False, True, False),
+        ("NFQUEUE --queue-num 0", True, False, True),  # it may
     ],
 )
-def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_anything(text, tracks, only_observes):
+def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_or_end_anything(text, tracks, only_observes, is_final):
     target = parse_rule(f"-p tcp -j {text}", IPV4).target
-    assert (target.tracks, target.only_observes) == (tracks, only_observes)
+    assert (target.tracks, target.only_observes, target.is_final) == (tracks, only_observes, is_final)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ from netinit.pods.doctor.findings import (
     find_name_servers,
     find_settings,
 )
+from netinit.rules.foreign_targets import ForeignTarget
+from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import Difference
 from schemas import check_schema
 
@@ -62,6 +64,15 @@ def test_needed_is_what_the_plans_rules_use(arguments, there, not_there):
     for names in needed.values():
         assert there <= names
         assert not not_there & names
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
+def test_a_features_rule_is_understood(feature, family):
+    """Otherwise it is a rule for every packet, or of a class that no plan uses, and the feature is never needed."""
+    rule = feature.rule(family)
+    assert not any(isinstance(part, UnknownMatch | ForeignTarget) for part in (rule.target, *rule.matches))
+    assert (rule.families, rule.comment, bool(rule.matches)) == ((family,), feature.name, True)
 
 
 def test_a_backend_that_is_missing_is_loaded_once_and_not_again_for_each_feature(monkeypatch):
