@@ -66,21 +66,7 @@ NODE = {
     "install": ("node.agent", "Install the plugin, once."),
     "uninstall": ("node.agent", "Remove the plugin from this node."),
 }
-OF_KUBECTL = """Ask about pods of a cluster, with your kubectl and your permissions, as `kubectl netinit` does.
-
-The live rules are read through the node agent if it runs, else by an ephemeral container; without either, the answer is that
-of the pod's manifest. Each answer names its source.
-"""
-OF_WEBHOOK = """Inject pods automatically, as an admission webhook of the cluster.
-
-`manifests` and the Helm chart install the server, `serve`. `lint` checks an installation, and `compare` shows what would
-change instead of another injector.
-"""
-OF_NODE = """Program pods from the node, by a CNI plugin: no pod needs NET_ADMIN.
-
-`agent` is the DaemonSet's process, which also installs the plugin.
-"""
-SUBCOMMANDS = {"kubectl": (OF_KUBECTL, KUBECTL), "webhook": (OF_WEBHOOK, WEBHOOK), "node": (OF_NODE, NODE)}  # with the group's help
+SUBCOMMANDS = {"kubectl": KUBECTL, "webhook": WEBHOOK, "node": NODE}  # the help of each is its folder's docstring
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
 INTRODUCTION = (
     "The interception layer of a service mesh pod.",

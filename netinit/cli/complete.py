@@ -7,14 +7,14 @@ stands for the rows of the command `@`, the options of the rules.
 
 from __future__ import annotations
 
+from netinit.base.data import read_data
 from netinit.base.errors import NetinitError
-from netinit.cli.commands import ALIASES, COMMANDS, FOLDER, is_there
+from netinit.cli.commands import ALIASES, COMMANDS, is_there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DATA = f"{FOLDER}/../data/completion.tsv"
 FILE, ANY = "file", "text"  # kinds of values; anything else is an enumeration separated by |
 RULES = "@"
 HELP = "-h,--help"
@@ -34,8 +34,7 @@ def complete(form: str, environ: Mapping[str, str], program: Sequence[str]) -> s
         before, last = words[1 : int(current)], "".join(words[int(current) : int(current) + 1])
     else:
         raise NetinitError("COMP_CWORD: is not a number; the script of `netinit completion` sets it")
-    with open(DATA, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would take longer than everything else
-        rows = [line.split("\t") for line in file.read().splitlines()]
+    rows = [line.split("\t") for line in read_data("completion.tsv").splitlines()]
     found = propose(rows, [*program, *before], last)
     return "".join([_format(form, kind, value, text) for kind, value, text in found])
 

@@ -60,8 +60,8 @@ class LazyGroup(click.Group):
 
 def make_group(name: str) -> LazyGroup:
     """The group of a command with subcommands."""
-    text, below = SUBCOMMANDS[name]
-    return LazyGroup(name=name, commands_there=below, help=text, epilog=format_epilog(name))
+    text = import_module(f"netinit.cli.{name}").__doc__
+    return LazyGroup(name=name, commands_there=SUBCOMMANDS[name], help=text, epilog=format_epilog(name))
 
 
 class _Root(LazyGroup):

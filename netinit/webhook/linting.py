@@ -15,11 +15,11 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
+from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.schema import read_data
 from netinit.inject.settings import Settings
 from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
 from netinit.webhook.certificates import describe, find_missing_name, leads_to, split_pem

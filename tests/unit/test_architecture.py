@@ -35,7 +35,7 @@ PURE = tuple(  # what may not import `os` by contract
     if {"os", "pathlib"} <= set(contract.get("forbidden_modules", ()))
     for module in contract["source_modules"]
 )
-READS_ITS_OWN_DATA = {"netinit/inject/schema.py"}  # the configuration and templates that are part of the package
+READS_ITS_OWN_DATA = {"netinit/base/data.py"}  # tables, templates and configuration that are part of the package
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 FORKS = {"fork", "forkpty"}
 STARTS = {"posix_spawn", "posix_spawnp", "system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnve", "fork_exec"}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape as escape_html
 from typing import Any
 
+from netinit.base.data import read_data
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.base.version import __version__
 from netinit.cli.audit.report import summarise
@@ -79,37 +80,11 @@ def render_markdown(pods: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2329; --paper: #fff; --line: #d4dae0; --dim: #5b6670; --card: #f6f8fa;
-  --foreign: #b3261e; --unknown: #7b3fa0; --configuration: #8a5a00; --design: #4a5560; --covered: #1c6b3a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --paper: #14181c; --line: #353d45; --dim: #a0abb5; --card: #1c2228;
-  --foreign: #ff8a80; --unknown: #d3a3f0; --configuration: #f0bf5a; --design: #aab5bf; --covered: #7fd69b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; padding: 2rem 1.5rem;
-  max-width: 76rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; }
-p { margin: .25rem 0 .75rem; } .dim, footer { color: var(--dim); }
-.table { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: .75rem 0; }
-table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; background: var(--card); }
-th, td { padding: .5rem .75rem; vertical-align: top; border-bottom: 1px solid var(--line); } tr:last-child td { border-bottom: 0; }
-td div + div { margin-top: .35rem; } code { font: .875em/1.45 ui-monospace, monospace; overflow-wrap: anywhere; }
-.by { font-weight: 600; white-space: nowrap; } .warning { border-left: 3px solid var(--configuration); padding-left: .75rem; }
-.foreign, .refuted { color: var(--foreign); } .unknown { color: var(--unknown); } .configuration { color: var(--configuration); }
-.design { color: var(--design); } .covered, .proved { color: var(--covered); }
-details summary { cursor: pointer; color: var(--dim); } footer { margin-top: 3rem; font-size: .875rem; }
-@media print { body { max-width: none; padding: 0; } }
-"""
-
-
 def render_page(pods: list[dict[str, Any]], date: str) -> str:
     """Render the page."""
+    head, foot = read_data("audit.html").split("{{pods}}")
     body = "\n".join(part for pod in pods for part in _pod(pod))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Audit of traffic</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Audit of traffic</h1>\n"
-        '<p class="dim">Which traffic bypasses the proxy, why, and how to close each bypass. Every packet is in one of the'
-        f" rows or goes through the proxy.</p>\n{body}\n<footer>netinit {__version__}, {_plain(date)}</footer>\n</body>\n</html>\n"
-    )
+    return head + body + foot.replace("{{version}}", __version__).replace("{{date}}", _plain(date))
 
 
 def _plain(text: str) -> str:

@@ -1,1 +1,5 @@
-"""`netinit kubectl`, which kubectl runs as `kubectl netinit`; it asks the cluster through the user's kubectl."""
+"""Ask about pods of a cluster, with your kubectl and your permissions, as `kubectl netinit` does.
+
+The live rules are read through the node agent if it runs, else by an ephemeral container; without either, the answer is that
+of the pod's manifest. Each answer names its source.
+"""

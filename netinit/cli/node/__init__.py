@@ -1,1 +1,4 @@
-"""Commands for interception from the node: `netinit node agent`, status and uninstall."""
+"""Program pods from the node, by a CNI plugin: no pod needs NET_ADMIN.
+
+`agent` is the DaemonSet's process, which also installs the plugin.
+"""

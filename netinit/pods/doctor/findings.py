@@ -8,9 +8,9 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from netinit import backends
+from netinit.base.data import read_data
 from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
@@ -34,8 +34,7 @@ STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
-_DATA = Path(__file__).parents[2] / "data" / "doctor-findings.json"
-_TEXTS = json.loads(_DATA.read_text(encoding="utf-8"))  # kind -> severity, subject, message, and remedy if there is one
+_TEXTS = json.loads(read_data("doctor-findings.json"))  # kind -> severity, subject, message, and remedy if there is one
 
 
 @dataclass(frozen=True, slots=True)
