@@ -54,9 +54,16 @@ class State(Record):
     def compare(self, plan: Plan) -> Comparison:
         """Compare the live rules with those of a plan."""
 
+    @abstractmethod
     def removal(self, plan: Plan) -> Change:
-        """Return the change that deletes every rule of ours: see `Comparison.removal`."""
-        return self.compare(plan).removal()
+        """Return the change that deletes every rule of ours. Raises ApplyError if foreign rules jump to our chains.
+
+        `plan`: whose rules in built-in chains are ours.
+        """
+
+    @abstractmethod
+    def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:
+        """Return the rules that `removal` deletes, by place (family, table, chain)."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
@@ -68,8 +75,7 @@ class Comparison(ABC):
 
     state: State
     _differences: tuple[Difference, ...] | None = None
-    is_first = False  # no rule of ours existed
-    is_whole = False  # no foreign rule existed in the backend's tables either
+    is_whole = False  # no foreign rule existed in the backend's tables
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -93,10 +99,6 @@ class Comparison(ABC):
         """Whether there are differences."""
         return bool(self.differences)
 
-    @abstractmethod
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        """Return the rules that a removal deletes, by place (family, table, chain)."""
-
     def shadows(self) -> tuple[Difference, ...]:
         """Return foreign rules before ours, which may decide first."""
         return ()
@@ -112,10 +114,6 @@ class Comparison(ABC):
     def committed(self) -> dict[str, str]:
         """Return the rules after the commit, as `State.describe` does; empty if only the kernel knows them."""
         return {}
-
-    @abstractmethod
-    def removal(self) -> Change:
-        """Return the change that deletes every rule of ours. Raises ApplyError if foreign rules jump to our chains."""
 
 
 class Change(Record):

@@ -26,18 +26,18 @@ class XtablesComparison(Comparison):
     ) -> None:
         self.plan = plan
         self.state = state
-        self.is_first, self.is_whole = not state.ours, not state.foreign
+        self.is_whole = not state.foreign
         self.by_family = _pair(written or plan, listings, comments=comments)
 
     def find_differences(self) -> tuple[Difference, ...]:
         return tuple([found for one in self.by_family for found in one.find_differences()])
 
     def known_chains(self) -> KnownChains | None:
-        if not self.is_first and self.differences:
+        if self.state.ours and self.differences:
             return None
         return chains_of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
 
-    def ours(self) -> dict[str, tuple[str, ...]]:
+    def removed(self) -> dict[str, tuple[str, ...]]:
         return {
             f"{one.family.name} {name} {chain}": tuple(map(str, texts))
             for one in self.by_family
