@@ -45,6 +45,7 @@ class State(Record):
 
     ours: bool  # rules of this project (or of Istio) are there
     foreign: bool  # foreign rules exist; those in the same tables as ours are found by `compare` only
+    comments: bool  # whether rules are written with comments
     notices: tuple[str, ...] = ()  # messages for the operator about the observed rules
     in_use: bool = True  # rules exist, or policies other than accept; empty tables and chains do not count
     of_nf_tables: bool = False  # the rules are those of iptables-nft

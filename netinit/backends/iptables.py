@@ -32,7 +32,6 @@ class XtablesState(State):
 
     families: tuple[Family, ...]
     encoded: EncodedFamilies
-    comments: bool  # whether rules are written with comments
 
     @property
     def listings(self) -> dict[Family, Listing]:
@@ -62,7 +61,7 @@ class XtablesState(State):
         """Compare rule by rule."""
         from netinit.backends.listing_comparison import XtablesComparison
 
-        return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
+        return XtablesComparison(plan, self.detailed(), self.listings)
 
     def detailed(self) -> Self:
         """Return the state whose flag `foreign` also counts foreign rules in tables with ours. Raises ParseError."""

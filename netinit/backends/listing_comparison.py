@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 class XtablesComparison(Comparison):
     """The listings compared with the plan by family. `written`: the plan to write, if another."""
 
-    def __init__(
-        self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, state: State, listings: dict[Family, Listing], written: Plan | None = None) -> None:
         self.plan = plan
         self.state = state
         self.is_whole = not state.foreign
-        self.by_family = _pair(written or plan, listings, comments=comments)
+        self.by_family = _pair(written or plan, listings, comments=state.comments)
 
     def find_differences(self) -> tuple[Difference, ...]:
         return tuple([found for one in self.by_family for found in one.find_differences()])

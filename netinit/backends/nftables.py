@@ -27,7 +27,6 @@ class NftState(State):
 
     tables: tuple[str, ...]
     chains: tuple[NftChain, ...]
-    comments: bool  # whether rules are written with comments
     snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
     def compare(self, plan: Plan) -> NftComparison:
