@@ -76,7 +76,6 @@ class Comparison(ABC):
 
     state: State
     _differences: tuple[Difference, ...] | None = None
-    is_whole = False  # no foreign rule existed in the backend's tables
 
     @property
     def differences(self) -> tuple[Difference, ...]:

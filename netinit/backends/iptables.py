@@ -78,7 +78,6 @@ class XtablesState(State):
 class FirstComparison(Comparison):
     """The comparison with a namespace without rules: everything is missing."""
 
-    is_whole = True
     state: XtablesState
 
     def __init__(self, plan: Plan, state: XtablesState) -> None:

@@ -24,7 +24,6 @@ class XtablesComparison(Comparison):
     def __init__(self, plan: Plan, state: State, listings: dict[Family, Listing], written: Plan | None = None) -> None:
         self.plan = plan
         self.state = state
-        self.is_whole = not state.foreign
         self.by_family = _pair(written or plan, listings, comments=state.comments)
 
     def find_differences(self) -> tuple[Difference, ...]:
