@@ -48,7 +48,7 @@ def test_counters_and_the_numbers_of_sets_do_not_count():
     builder.decide(1)
     counted = expression(b"counter", (1, b"\1" * 8), (2, b"\2" * 8)) + builder.parts[1]
     assert settle(counted) == builder.block() != counted
-    builder.load_meta(6)
+    builder.load("meta", 6)
     builder.compare_ranges([(b"a" * 16, b"a" * 16), (b"b" * 16, b"b" * 16)], negated=False, key_type=41)
     block = builder.block()
     renumbered = settle(block, lambda name: {b"__set0": b"__set123"}[name])
