@@ -8,7 +8,7 @@ from netinit.base.net import IPV4
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.nft import are_equal, arrange
+from netinit.rules.nft import EncodedTable, are_equal
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
@@ -16,8 +16,9 @@ from sweeps import together
 
 def arranged(snapshot, name, table):
     """A table of a snapshot; its sets have the planned ones' elements, in another order."""
-    rules = [(one.chain, one.expressions) for one in snapshot.rules if one.table == name]
-    return arrange(rules, {one.name.encode(): one.replace(elements=one.elements[::-1]) for one in table.sets}, table.chains)
+    rules = [one for one in snapshot.rules if one.table == name]
+    chains = {chain: [one.expressions for one in rules if one.chain == chain] for chain in table.chains}
+    return EncodedTable(chains=chains, sets=tuple([one.replace(elements=one.elements[::-1]) for one in table.sets]))
 
 
 @together("behaviour", BEHAVIOURS)
