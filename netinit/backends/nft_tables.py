@@ -10,7 +10,7 @@ from _struct import unpack_from
 from itertools import takewhile
 
 from netinit.backends import chains_of_tables
-from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
+from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, NLM_F_APPEND, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.netlink_attributes import HEADER
 from netinit.kernel import netlink, nf_tables
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from netinit.rules.nft import Steps
 
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
-NLM_F_APPEND = 0x800
 # The objects of a table, each after those that it needs: message, and the attributes that a program sets; the kernel itself adds
 # handles and use counts.
 OBJECTS = (
