@@ -45,6 +45,7 @@ class State(Record):
 
     ours: bool  # rules of this project (or of Istio) are there
     foreign: bool  # foreign rules exist; those in the same tables as ours are found by `compare` only
+    comments: bool  # whether rules are written with comments
     notices: tuple[str, ...] = ()  # messages for the operator about the observed rules
     in_use: bool = True  # rules exist, or policies other than accept; empty tables and chains do not count
     of_nf_tables: bool = False  # the rules are those of iptables-nft
@@ -54,9 +55,16 @@ class State(Record):
     def compare(self, plan: Plan) -> Comparison:
         """Compare the live rules with those of a plan."""
 
+    @abstractmethod
     def removal(self, plan: Plan) -> Change:
-        """Return the change that deletes every rule of ours: see `Comparison.removal`."""
-        return self.compare(plan).removal()
+        """Return the change that deletes every rule of ours. Raises ApplyError if foreign rules jump to our chains.
+
+        `plan`: whose rules in built-in chains are ours.
+        """
+
+    @abstractmethod
+    def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:
+        """Return the rules that `removal` deletes, by place (family, table, chain)."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
@@ -68,8 +76,6 @@ class Comparison(ABC):
 
     state: State
     _differences: tuple[Difference, ...] | None = None
-    is_first = False  # no rule of ours existed
-    is_whole = False  # no foreign rule existed in the backend's tables either
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -93,10 +99,6 @@ class Comparison(ABC):
         """Whether there are differences."""
         return bool(self.differences)
 
-    @abstractmethod
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        """Return the rules that a removal deletes, by place (family, table, chain)."""
-
     def shadows(self) -> tuple[Difference, ...]:
         """Return foreign rules before ours, which may decide first."""
         return ()
@@ -112,10 +114,6 @@ class Comparison(ABC):
     def committed(self) -> dict[str, str]:
         """Return the rules after the commit, as `State.describe` does; empty if only the kernel knows them."""
         return {}
-
-    @abstractmethod
-    def removal(self) -> Change:
-        """Return the change that deletes every rule of ours. Raises ApplyError if foreign rules jump to our chains."""
 
 
 class Change(Record):

@@ -77,13 +77,13 @@ class SetsComparison(XtablesComparison):
 
     def __init__(self, plan: Plan, state: SetsState) -> None:
         rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
-        super().__init__(plan, state, state.listings, comments=state.comments, written=rewritten)
+        super().__init__(plan, state, state.listings, rewritten)
 
     def find_differences(self) -> tuple[Difference, ...]:
         state = self.state
         found = super().find_differences() + set_rules.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
-        if plainly and not _compare_plainly(self.plan, state).differences:
+        if plainly and not XtablesComparison(self.plan, state, state.listings).differences:
             return ()  # plain rules without sets capture the same
         return found
 
@@ -146,7 +146,7 @@ class SetsBackend(RestoreBackend):
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.roll_back(change)  # the plain rules start from the observed state
-            super().commit(_compare_plainly(change.plan, change.before).change())
+            super().commit(XtablesComparison(change.plan, change.before, change.before.listings).change())
         except NetinitError:
             raise error from None
 
@@ -171,10 +171,6 @@ class SetsBackend(RestoreBackend):
                     if not again:
                         raise ApplyError(f"{error}; a foreign rule references the set {name}: remove it first") from None
                 time.sleep(0.005)
-
-
-def _compare_plainly(plan: Plan, state: SetsState) -> XtablesComparison:
-    return XtablesComparison(plan, state, state.listings, comments=state.comments)
 
 
 def _run(arguments: tuple[str, ...], script: str = "") -> str:

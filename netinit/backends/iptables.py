@@ -32,7 +32,6 @@ class XtablesState(State):
 
     families: tuple[Family, ...]
     encoded: EncodedFamilies
-    comments: bool  # whether rules are written with comments
 
     @property
     def listings(self) -> dict[Family, Listing]:
@@ -55,11 +54,14 @@ class XtablesState(State):
             return find_removal(self, self.encoded, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
         return self.compare_rules(plan).removal()
 
+    def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:
+        return self.compare_rules(plan).removed()
+
     def compare_rules(self, plan: Plan) -> XtablesComparison:
         """Compare rule by rule."""
         from netinit.backends.listing_comparison import XtablesComparison
 
-        return XtablesComparison(plan, self.detailed(), self.listings, comments=self.comments)
+        return XtablesComparison(plan, self.detailed(), self.listings)
 
     def detailed(self) -> Self:
         """Return the state whose flag `foreign` also counts foreign rules in tables with ours. Raises ParseError."""
@@ -76,7 +78,6 @@ class XtablesState(State):
 class FirstComparison(Comparison):
     """The comparison with a namespace without rules: everything is missing."""
 
-    is_first = is_whole = True
     state: XtablesState
 
     def __init__(self, plan: Plan, state: XtablesState) -> None:
@@ -93,9 +94,6 @@ class FirstComparison(Comparison):
     def _missing(self) -> Iterator[Difference]:
         return (one for family, written in self.written.items() for one in miss_all(written, family))
 
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        return {}
-
     def resumable(self) -> bool:
         return True
 
@@ -107,9 +105,6 @@ class FirstComparison(Comparison):
         """Return the plan's rules: listing both families takes as long as programming them."""
         return filled({family.name: render_listing(written) for family, written in self.written.items()})
 
-    def removal(self) -> Change:
-        return Change(scripts={}, before=self.state, plan=self.plan)
-
     def known_chains(self) -> KnownChains:
         return chains_of_iptables(self.written) if self.state.of_nf_tables else {}
 
@@ -117,25 +112,11 @@ class FirstComparison(Comparison):
 class PlannedComparison(FirstComparison):
     """The comparison of rules that equal the plan byte for byte; decoded on demand."""
 
-    is_first = False
-
-    def find_differences(self) -> tuple[Difference, ...]:
-        return ()
-
-    def differs(self) -> bool:
-        return False
-
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        return self._detailed().ours()
-
     def change(self, *, force: bool = False) -> Change:
-        return self._detailed().change(force=force)
+        return self.state.compare_rules(self.plan).change(force=force)
 
-    def removal(self) -> Change:
-        return self._detailed().removal()
-
-    def _detailed(self) -> Comparison:
-        return self.state.compare_rules(self.plan)
+    def _missing(self) -> Iterator[Difference]:
+        return iter(())
 
 
 class XtablesBackend(Backend):

@@ -21,23 +21,20 @@ if TYPE_CHECKING:
 class XtablesComparison(Comparison):
     """The listings compared with the plan by family. `written`: the plan to write, if another."""
 
-    def __init__(
-        self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, state: State, listings: dict[Family, Listing], written: Plan | None = None) -> None:
         self.plan = plan
         self.state = state
-        self.is_first, self.is_whole = not state.ours, not state.foreign
-        self.by_family = _pair(written or plan, listings, comments=comments)
+        self.by_family = _pair(written or plan, listings, comments=state.comments)
 
     def find_differences(self) -> tuple[Difference, ...]:
         return tuple([found for one in self.by_family for found in one.find_differences()])
 
     def known_chains(self) -> KnownChains | None:
-        if not self.is_first and self.differences:
+        if self.state.ours and self.differences:
             return None
         return chains_of_iptables({one.family: one.written for one in self.by_family}) if self.state.of_nf_tables else {}
 
-    def ours(self) -> dict[str, tuple[str, ...]]:
+    def removed(self) -> dict[str, tuple[str, ...]]:
         return {
             f"{one.family.name} {name} {chain}": tuple(map(str, texts))
             for one in self.by_family

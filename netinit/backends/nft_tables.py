@@ -10,14 +10,14 @@ from _struct import unpack_from
 from itertools import takewhile
 
 from netinit.backends import chains_of_tables
-from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
+from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, NLM_F_APPEND, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.netlink_attributes import HEADER
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, EncodedTable, are_equal, arrange, encode_steps, miss_all
+from netinit.rules.nft import DIALECT, EncodedTable, are_equal, encode_steps, miss_all
 from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from netinit.rules.nft import Steps
 
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
-NLM_F_APPEND = 0x800
 # The objects of a table, each after those that it needs: message, and the attributes that a program sets; the kernel itself adds
 # handles and use counts.
 OBJECTS = (
@@ -73,14 +72,14 @@ def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tup
         table = read_name(found[netlink.NFTA_TABLE_NAME])
         if big(found[nf_tables.NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
             return False  # objects other than chains: named sets and the like
-    live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
+    live = {name: _encoded(dump, name) for name in steps}
     return any(
         all(are_equal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
         for splits_ranges in (True, False)
     )
 
 
-def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
+def _encoded(dump: TableDump, table: str) -> EncodedTable:
     rules, listed, saved = (  # of each, attribute 1 is the table's name
         [found for found in [read_attributes(body, 0) for body in bodies] if read_name(found[1]) == table]
         for bodies in (dump[nf_tables.NFT_MSG_NEWRULE], dump[nf_tables.NFT_MSG_NEWSETELEM], dump[nf_tables.NFT_MSG_NEWSET])
@@ -88,15 +87,17 @@ def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTab
     elements: dict[bytes, list[bytes]] = {}
     for found in listed:
         elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
-    sets = {
-        found[2].rstrip(b"\0"): EncodedSet(
+    sets = [
+        EncodedSet(
             name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
             elements=tuple(elements.get(found[2], ())),
         )
         for found in saved
-    }  # fmt: skip
-    blocks = [(read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")) for found in rules]
-    return arrange(blocks, sets, chains)
+    ]  # fmt: skip
+    chains: dict[str, list[bytes]] = {}
+    for found in rules:
+        chains.setdefault(read_name(found[netlink.NFTA_RULE_CHAIN]), []).append(found.get(netlink.NFTA_RULE_EXPRESSIONS, b""))
+    return EncodedTable(chains=chains, sets=tuple(sets))
 
 
 def _split(elements: bytes) -> Iterator[bytes]:

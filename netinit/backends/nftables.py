@@ -27,11 +27,18 @@ class NftState(State):
 
     tables: tuple[str, ...]
     chains: tuple[NftChain, ...]
-    comments: bool  # whether rules are written with comments
     snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
+
+    def removal(self, plan: Plan) -> NftChange:
+        return self.make_change(plan, self.tables, {}, {})
+
+    def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 - whatever the plan, the tables are ours
+        from netinit.backends.nft_tables import list_rules
+
+        return list_rules(self.tables) if self.tables else {}
 
     def describe(self) -> dict[str, str]:
         if not self.tables:
@@ -39,6 +46,23 @@ class NftState(State):
         from netinit.backends.nft_tables import render_live
 
         return {DIALECT: render_live(self.tables)}
+
+    def make_change(
+        self, plan: Plan, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]
+    ) -> NftChange:
+        """Return the transaction that deletes tables, then adds the wanted ones; `records`: their comments."""
+        from netinit.backends.nft_messages import delete_tables, write_tables
+
+        change = NftChange(
+            scripts={}, before=self, plan=plan,
+            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.comments, records=records)),
+        )  # fmt: skip
+        if not (deleted and change.parts):
+            return change
+        from netinit.backends.nft_tables import keep
+
+        saved, unread = keep(self.tables)
+        return change.replace(saved=saved, unread=unread)
 
 
 class NftChange(Change):
@@ -57,7 +81,6 @@ class NftComparison(Comparison):
     def __init__(self, plan: Plan, state: NftState) -> None:
         self.plan = plan
         self.state = state
-        self.is_first = not state.ours
         self.steps = plan_tables(plan)  # the planned chains, by table
 
     def find_differences(self) -> tuple[Difference, ...]:
@@ -68,13 +91,6 @@ class NftComparison(Comparison):
         from netinit.backends.nft_tables import compare_live  # not needed on a first run
 
         return compare_live(self.plan, self.steps, self.state.tables, self.state.chains, self.state.snapshot)
-
-    def ours(self) -> dict[str, tuple[str, ...]]:
-        if not self.state.tables:
-            return {}
-        from netinit.backends.nft_tables import list_rules
-
-        return list_rules(self.state.tables)
 
     def resumable(self) -> bool:
         return not self.state.ours
@@ -91,30 +107,13 @@ class NftComparison(Comparison):
         wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
         # Delete only what exists: a deletion makes the kernel wait for all readers, some 15 ms.
         deleted = [name for name in self.state.tables if name in wanted or name not in self.steps]
-        return self._make_change(deleted, wanted, {recording: record})
+        return self.state.make_change(self.plan, deleted, wanted, {recording: record})
 
     def committed(self) -> dict[str, str]:
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
-    def removal(self) -> NftChange:
-        return self._make_change(self.state.tables, {}, {})
-
     def known_chains(self) -> KnownChains | None:
         return None if self.state.ours and self.differences else chains_of_tables(self.steps)
-
-    def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]) -> NftChange:
-        from netinit.backends.nft_messages import delete_tables, write_tables
-
-        change = NftChange(
-            scripts={}, before=self.state, plan=self.plan,
-            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.state.comments, records=records)),
-        )  # fmt: skip
-        if not (deleted and change.parts):
-            return change
-        from netinit.backends.nft_tables import keep
-
-        saved, unread = keep(self.state.tables)
-        return change.replace(saved=saved, unread=unread)
 
 
 class NftablesBackend(Backend):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.kernel import netlink
-from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split
+from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split_messages
 
 ALL_GROUPS = 0b111  # NFNLGRP_CONNTRACK_NEW, _UPDATE and _DESTROY
 SUBSYSTEM = 1 << 8
@@ -62,7 +62,7 @@ class EventSocket(Netlink):
 
     def receive(self, flags: int = 0) -> list[tuple[int, bytes]]:
         """Return the next messages as (type, payload). Raises OSError: ENOBUFS if the kernel dropped some; see recv(2)."""
-        return split(self._socket.recv(RECEIVE_SIZE, flags))
+        return [(kind, body) for kind, body, *_ in split_messages(self._socket.recv(RECEIVE_SIZE, flags))]
 
 
 class Watch(EventSocket):

@@ -315,11 +315,6 @@ def split_messages(data: bytes) -> Iterator[tuple[int, bytes, int, int]]:
         offset += max(NLMSG_HEADER, length + 3 & ~3)
 
 
-def split(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the received messages as (type, payload)."""
-    return [one[:2] for one in split_messages(data)]
-
-
 def read_attributes(body: bytes, offset: int) -> dict[int, bytes]:
     """Return the attributes from an offset on, by type; the last one if there are several of a type."""
     found = {}

@@ -93,7 +93,7 @@ class NfTables(Netlink):
                 data = self._socket.recv(RECEIVE_SIZE, MSG_DONTWAIT)
             except BlockingIOError:
                 return found
-            found += [_read_answer(body, first) for kind, body in netlink.split(data) if kind == netlink.NLMSG_ERROR]
+            found += [_read_answer(body, first) for kind, body, *_ in netlink.split_messages(data) if kind == netlink.NLMSG_ERROR]
 
 
 def _read_answer(body: bytes, first: int) -> Refusal:

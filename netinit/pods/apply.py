@@ -363,7 +363,7 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
     known = comparison.known_chains()
     return known is not None and task.machine.is_plain(
         known, tables=tuple([route.table for route in task.plan.routes]), excluded=task.plan.excluded_interfaces(),
-        own_legacy=BACKENDS[backend].tables == LEGACY_TABLES and comparison.is_whole, sure=task.options.require_capture,
+        own_legacy=BACKENDS[backend].tables == LEGACY_TABLES and not comparison.state.foreign, sure=task.options.require_capture,
     )  # fmt: skip
 
 

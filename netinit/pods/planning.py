@@ -81,7 +81,7 @@ def find_removal(options: Options, machine: Machine = HERE) -> Removal:
         rules = {
             f"{one.backend.name} {place}": texts
             for one in holders
-            for place, texts in one.state.compare(planned).ours().items()
+            for place, texts in one.state.removed(planned).items()
         }
         return Removal(rules=rules, routes=tuple([step.describe() for step in steps]), warnings=(warning,) if warning else ())
 

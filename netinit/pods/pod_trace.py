@@ -78,13 +78,13 @@ def open_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tra
             kind(networks=(Network((wanted.family.version, number, wanted.family.bits)),)).express(rule)
     Port(protocol=wanted.protocol, ports=(wanted.destination_port or 0,)).express(rule)
     if wanted.in_interface:  # packets from this host to itself are traced on output
-        rule.load_meta(META_IIF)
+        rule.load("meta", META_IIF)
         rule.compare(pack("=I", LOOPBACK_INDEX), negated=True)
     if wanted.protocol == "tcp":
         BARE_SYN.express(rule)
     for key, number in ((META_SKUID, wanted.uid), (META_SKGID, wanted.gid)):
         if number is not None:
-            rule.load_meta(key)
+            rule.load("meta", key)
             rule.compare(pack("=I", number))
     Limit(rate=rate, burst=rate).express(rule)
     rule.put(b"\1")

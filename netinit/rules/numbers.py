@@ -23,6 +23,10 @@ PROTOCOL = {IPV4: (9, 1), IPV6: (6, 1)}
 PORTS = ((0, 2, True), (2, 2, False))  # of the transport header: offset, length, whether it is the source's
 TCP_FLAGS_AT = 13
 INTERFACE_NAME = 16
+# What loads a value: its attribute of the register, and all of them as the kernel lists them: the others are the key. Keys are
+# NFT_META_*, a property of the packet; NFT_CT_*, of the connection; NFT_SOCKET_*, of the packet's socket; the header, offset and
+# length; of a routing lookup its result and flags.
+LOADS = {"meta": (1, (2, 1)), "ct": (1, (1, 2)), "payload": (1, (1, 2, 3, 4)), "fib": (1, (1, 2, 3)), "socket": (2, (1, 2))}
 # Bytes that a load puts into a register by what is loaded; 4 for what is not here
 META_LENGTHS = {META_PROTOCOL: 2, META_IIFNAME: 16, META_OIFNAME: 16, META_NFPROTO: 1, META_L4PROTO: 1, 19: 1}
 CT_LENGTHS = {CT_STATE: 4, CT_DIRECTION: 1, CT_STATUS: 4, CT_MARK: 4}

@@ -11,7 +11,7 @@ from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.netlink_attributes import HEADER, write_attribute
 from netinit.base.records import Record
 from netinit.rules import numbers
-from netinit.rules.numbers import NFT_GOTO, NFT_JUMP, OPERATORS
+from netinit.rules.numbers import LOADS, NFT_GOTO, NFT_JUMP, OPERATORS
 from netinit.rules.structs import protocol_number
 
 TYPE_CHECKING = False
@@ -115,32 +115,18 @@ class RuleBuilder:
 
     # ---- loads ----------------------------------------------------------------------------------------------
 
-    def load_meta(self, key: int) -> None:
-        """Load NFT_META_*, a property of the packet."""
-        self.add(b"meta", (2, be32(key)), (1, REGISTER))
-
-    def load_ct(self, key: int) -> None:
-        """Load NFT_CT_*, a property of the connection."""
-        self.add(b"ct", (1, REGISTER), (2, be32(key)))
+    def load(self, kind: str, *key: int) -> None:
+        """Load a value, of a kind in `numbers.LOADS` and with its key there."""
+        register, order = LOADS[kind]
+        values = iter(key)
+        self.add(kind.encode(), *[(one, REGISTER if one == register else be32(next(values))) for one in order])
 
     def load_mark(self, *, connection: bool) -> None:
         """Load the mark of the packet or its connection."""
         if connection:
-            self.load_ct(numbers.CT_MARK)
+            self.load("ct", numbers.CT_MARK)
         else:
-            self.load_meta(numbers.META_MARK)
-
-    def load_payload(self, base: int, offset: int, length: int) -> None:
-        """Load bytes of a header."""
-        self.add(b"payload", (1, REGISTER), (2, be32(base)), (3, be32(offset)), (4, be32(length)))
-
-    def load_socket(self, key: int) -> None:
-        """Load NFT_SOCKET_*, a property of the packet's socket."""
-        self.add(b"socket", (1, be32(key)), (2, REGISTER))
-
-    def load_fib(self, result: int, flags: int) -> None:
-        """Load the result of a routing lookup."""
-        self.add(b"fib", (1, REGISTER), (2, be32(result)), (3, be32(flags)))
+            self.load("meta", numbers.META_MARK)
 
     def mask(self, mask: bytes, xor: bytes | None = None) -> None:
         """Keep the bits in `mask`, then invert those in `xor`."""
@@ -159,14 +145,14 @@ class RuleBuilder:
         """Match only this family."""
         if self._only is not family:
             self._only, self.is_mixed = family, False
-            self.load_meta(numbers.META_NFPROTO)
+            self.load("meta", numbers.META_NFPROTO)
             self.compare(bytes((family.number,)))
 
     def limit_protocol(self, name: str) -> None:
         """Match only this protocol."""
         if self._protocol != name:
             self._protocol = name
-            self.load_meta(numbers.META_L4PROTO)
+            self.load("meta", numbers.META_L4PROTO)
             self.compare(bytes((protocol_number(name),)))
 
     def compare(self, value: bytes, negated: bool = False) -> None:

@@ -81,7 +81,7 @@ def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
                 state = backend.observe()
                 assert state.compare(plan(step)).differences == (), name
                 assert state.compare(plan(step)).change().scripts == {}, name
-            backend.commit(state.compare(EMPTY_PLAN).removal())
+            backend.commit(state.removal(EMPTY_PLAN))
             assert filled() == before, name
 
 
@@ -106,7 +106,7 @@ def test_one_removes_what_the_other_programmed(programs):
         for options in (DEFAULT, OTHER):
             programming.commit(change_to(programming, options))
         assert filled() != before
-        removing.commit(removing.observe().compare(EMPTY_PLAN).removal())
+        removing.commit(removing.observe().removal(EMPTY_PLAN))
         assert filled() == before
 
 

@@ -67,7 +67,7 @@ def apply(wanted: Plan, *, force: bool = False, **options) -> bool:
 
 def remove() -> None:
     backend = NftablesBackend()
-    backend.commit(backend.observe().compare(SIMPLE).removal())
+    backend.commit(backend.observe().removal(SIMPLE))
 
 
 def differences(wanted: Plan, **options) -> list[str]:

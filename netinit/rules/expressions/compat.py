@@ -76,12 +76,12 @@ class _CompatWriter(RuleBuilder):
     def write(self, condition: Match) -> None:
         """Write a built-in match of iptables."""
         if isinstance(condition, InInterface | OutInterface):
-            self.load_meta(META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
+            self.load("meta", META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
             name = condition.names[0].encode("utf-8", "surrogateescape")
             value = name.removesuffix(b"+") if name.endswith(b"+") else name + b"\0"
             self.compare(value, condition.negated)
         elif isinstance(condition, Protocol) and self._form.reads_protocol and self.family == IPV4.number:
-            self.load_payload(NETWORK_HEADER, *PROTOCOL[IPV4])
+            self.load("payload", NETWORK_HEADER, *PROTOCOL[IPV4])
             self.compare(bytes((protocol_number(condition.name),)), condition.negated)
             self._protocol = "" if condition.negated else condition.name
         else:

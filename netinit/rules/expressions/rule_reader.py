@@ -18,20 +18,15 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import LiveChain, LiveRule, Rule
-from netinit.rules.numbers import CT_LENGTHS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
+from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Target
 
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
-# Source, and attributes of the register, without which it acts, and of the key
-LOADS: dict[str, tuple[str, int, tuple[int, ...]]] = {
-    "meta": (META, 1, (2,)), "ct": (CT, 1, (2, 3)), "payload": (PAYLOAD, 1, (2, 3)), "fib": (registers.FIB, 1, (2, 3)),
-    "socket": (registers.SOCKET, 2, (1,)), "exthdr": (OTHER, 1, ()), "rt": (OTHER, 1, ()), "hash": (OTHER, 2, ()),
-    "osf": (OTHER, 1, ()), "tunnel": (OTHER, 2, ()), "xfrm": (OTHER, 1, ()),
-}  # fmt: skip
-PAYLOAD_LENGTH = 4  # NFTA_PAYLOAD_LEN
+OTHER_LOADS = {"exthdr": 1, "rt": 1, "hash": 2, "osf": 1, "tunnel": 2, "xfrm": 1}  # by the attribute of the register
+CT_DIRECTION = 3  # NFTA_CT_DIRECTION
 LIMIT_PACKETS = 0
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 POLICIES = {0: "DROP", 1: "ACCEPT"}
@@ -153,8 +148,10 @@ class _Walk:
             handler = getattr(self, f"_on_{kind}", None)
             if handler is not None:
                 handler(found)
-            elif kind in LOADS and LOADS[kind][1] in found:
+            elif kind in LOADS and LOADS[kind][0] in found:  # without a register it acts
                 self._load(kind, found)
+            elif OTHER_LOADS.get(kind) in found:
+                self._load_other(kind, found[OTHER_LOADS[kind]])
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
@@ -182,10 +179,12 @@ class _Walk:
     # ---- loads ----------------------------------------------------------------------------------------------
 
     def _load(self, kind: str, found: dict[int, bytes]) -> None:
-        source, register, attributes = LOADS[kind]
-        key = [number(found[one]) for one in attributes if one in found or source != CT]  # ct may have a direction
-        length = number(found.get(PAYLOAD_LENGTH)) if source == PAYLOAD else LENGTHS.get(source, {}).get((*key, 0)[0], 4)
-        self._registers.store(found[register], Operand(source=source, key=tuple(key) or (kind,), length=length))
+        register, order = LOADS[kind]
+        key = [number(found[one]) for one in order if one != register]
+        if kind == CT and CT_DIRECTION in found:
+            key.append(number(found[CT_DIRECTION]))
+        length = key.pop() if kind == PAYLOAD else LENGTHS.get(kind, {}).get(key[0], 4)
+        self._registers.store(found[register], Operand(source=kind, key=tuple(key), length=length))
 
     def _load_other(self, kind: str, register: bytes | None) -> None:
         self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))

@@ -98,7 +98,7 @@ class ConnectionState(Match):
             raise ValueError(f"{' or '.join(self.states)}: nft has no one expression for both")
         for key, bits in asked:
             if bits:
-                writer.load_ct(key)
+                writer.load("ct", key)
                 writer.mask(pack("=I", bits))
                 writer.compare(bytes(4), not self.negated)
 
@@ -133,7 +133,7 @@ class ConnectionDirection(Match):
         return f"ct direction {self.direction.lower()}"
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_ct(numbers.CT_DIRECTION)
+        writer.load("ct", numbers.CT_DIRECTION)
         writer.compare(b"\1" if self.direction == "REPLY" else b"\0")
 
     def struct(self, *_: Match) -> structs.Struct:
@@ -163,7 +163,7 @@ class AddressType(Match):
         return format_one_of(f"fib {side} type", [word.lower() for word in self.types], self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_fib(numbers.FIB_ADDRTYPE, numbers.FIB_SADDR if self.side == "source" else numbers.FIB_DADDR)
+        writer.load("fib", numbers.FIB_ADDRTYPE, numbers.FIB_SADDR if self.side == "source" else numbers.FIB_DADDR)
         codes = [pack("=I", ADDRESS_TYPES.index(name)) for name in self.types]
         writer.compare_ranges([(one, one) for one in codes], self.negated, numbers.TYPE_FIB)
 
@@ -199,7 +199,7 @@ class Socket(Match):
         return "socket wildcard 1" if self.wildcard else "socket transparent <= 1"  # true for every socket that is found
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_socket(numbers.SOCKET_WILDCARD if self.wildcard else numbers.SOCKET_TRANSPARENT)
+        writer.load("socket", numbers.SOCKET_WILDCARD if self.wildcard else numbers.SOCKET_TRANSPARENT)
         writer.compare_with("==" if self.wildcard else "<=", b"\1")
 
     def struct(self, *_: Match) -> structs.Struct:
@@ -245,7 +245,7 @@ class TcpFlags(Match):
 
     def express(self, writer: RuleBuilder) -> None:
         writer.limit_protocol("tcp")
-        writer.load_payload(numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
+        writer.load("payload", numbers.TRANSPORT_HEADER, numbers.TCP_FLAGS_AT, 1)
         mask, flags = self.bits
         writer.mask(bytes((mask,)))
         writer.compare(bytes((flags,)), self.negated)

@@ -67,12 +67,12 @@ class AddressMatch(Match):
         if len(networks) == 1 and not more & more + 1 and not low & more:  # one network, or an address
             length = family.bits - more.bit_length()
             taken = size if length % 8 or not length else length // 8
-            writer.load_payload(numbers.NETWORK_HEADER, offset, taken)
+            writer.load("payload", numbers.NETWORK_HEADER, offset, taken)
             if length % 8 or not length:
                 writer.mask(((1 << family.bits) - 1 - more).to_bytes(size, "big"))
             writer.compare(low.to_bytes(size, "big")[:taken], self.negated)
             return
-        writer.load_payload(numbers.NETWORK_HEADER, offset, size)
+        writer.load("payload", numbers.NETWORK_HEADER, offset, size)
         ranges = [(low.to_bytes(size, "big"), high.to_bytes(size, "big")) for low, high in networks]
         writer.compare_ranges(ranges, self.negated, numbers.TYPE_IPV4 if family is IPV4 else numbers.TYPE_IPV6)
 
@@ -117,7 +117,7 @@ class InterfaceMatch(Match):
         return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_meta(numbers.META_IIFNAME if self.inbound else numbers.META_OIFNAME)
+        writer.load("meta", numbers.META_IIFNAME if self.inbound else numbers.META_OIFNAME)
         ranges = [_name_range(name) for name in dict.fromkeys(self.names)]
         (low, high) = ranges[0]
         if len(ranges) == 1 and low != high:  # a prefix of names
@@ -162,7 +162,7 @@ class Protocol(Match):
 
     def express(self, writer: RuleBuilder) -> None:
         if self.negated:
-            writer.load_meta(numbers.META_L4PROTO)
+            writer.load("meta", numbers.META_L4PROTO)
             writer.compare(bytes((protocol_number(self.name),)), negated=True)
         else:
             writer.limit_protocol(self.name)
@@ -219,7 +219,7 @@ class Port(Match):
 
     def express(self, writer: RuleBuilder) -> None:
         writer.limit_protocol(self.protocol)
-        writer.load_payload(numbers.TRANSPORT_HEADER, 0 if self.source else 2, 2)
+        writer.load("payload", numbers.TRANSPORT_HEADER, 0 if self.source else 2, 2)
         packed = [(pack(">H", low), pack(">H", high)) for low, high in self.ranges]
         writer.compare_ranges(packed, self.negated, numbers.TYPE_SERVICE)
 
@@ -264,7 +264,7 @@ class Owner(Match):
         return format_one_of(f"meta sk{self.kind}", (self._format_range("-"),), self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
-        writer.load_meta(numbers.META_SKUID if self.kind == "uid" else numbers.META_SKGID)
+        writer.load("meta", numbers.META_SKUID if self.kind == "uid" else numbers.META_SKGID)
         if self.first == self.last:
             writer.compare(pack("=I", self.first), self.negated)
         else:

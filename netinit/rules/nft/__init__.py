@@ -196,9 +196,9 @@ def miss_all(tables: Iterable[str]) -> tuple[model.Difference, ...]:
 
 
 class EncodedTable(Record):
-    """The expressions of a table's rules by chain, with counters at zero; its anonymous sets in order of use (`__set0`, ...)."""
+    """The expressions of a table's rules by chain, and the anonymous sets that they look up."""
 
-    chains: dict[str, tuple[bytes, ...]]
+    chains: Mapping[str, Sequence[bytes]]
     sets: tuple[EncodedSet, ...]
 
 
@@ -212,31 +212,18 @@ def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
     return EncodedTable(chains=encoded, sets=tuple(sets))
 
 
-def arrange(
-    rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
-) -> EncodedTable:
-    """Return a table of the kernel in the form of a planned one.
+def are_equal(one: EncodedTable, other: EncodedTable) -> bool:
+    """Whether two tables have the same rules, and the same elements of sets in any order."""
+    names: dict[EncodedSet, bytes] = {}
+    return _settle_chains(one, names) == _settle_chains(other, names)
 
-    `rules`: chain and expressions of each; `chains`: the planned order. Hooks, policies and flags are not included.
-    """
-    blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
-    for chain, block in rules:
-        blocks.setdefault(chain, []).append(block)
-    named: list[EncodedSet] = []
+
+def _settle_chains(table: EncodedTable, names: dict[EncodedSet, bytes]) -> dict[str, list[bytes]]:
+    """Return the rules of the chains that have any; their sets get `names` by content, numbered as they are met."""
+    contents = [(one.name, one.replace(name="", elements=tuple(sorted(one.elements)))) for one in table.sets]
+    sets = {name.encode("utf-8", "surrogateescape"): content for name, content in contents}
 
     def rename(old: bytes) -> bytes:
-        found = sets.get(old)
-        if found is None:
-            return old
-        new = ANONYMOUS + str(len(named)).encode()
-        named.append(found.replace(name=new.decode()))
-        return new
+        return names.setdefault(sets[old], ANONYMOUS + b"%d" % len(names)) if old in sets else old
 
-    settled = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
-    return EncodedTable(chains=settled, sets=tuple(named))
-
-
-def are_equal(planned: EncodedTable, live: EncodedTable) -> bool:
-    """Whether two tables have the same rules, and the same elements of sets in any order."""
-    sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
-    return sets == others and planned.chains == live.chains
+    return {chain: [settle(one, rename) for one in rules] for chain, rules in table.chains.items() if rules}

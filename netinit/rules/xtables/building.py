@@ -12,7 +12,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import LegacyTable
 from netinit.rules import structs
 from netinit.rules.iptables.write import encode_each, split_modules
-from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
+from netinit.rules.matches import packet
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.structs import protocol_number
 from netinit.rules.targets import Jump, Target
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
-INVERTED_IN, INVERTED_OUT, INVERTED_SOURCE, INVERTED_DESTINATION, INVERTED_PROTOCOL = 1, 2, 8, 16, 64  # IPT_INV_*
+INVERTED_PROTOCOL = 64  # IPT_INV_PROTO
 EXTENSION_HEADER = 32  # struct xt_entry_match, xt_entry_target: size, name, revision
-INTERFACE_NAME = 16
 NEXT = "\0next"  # where a rule without a target goes: no chain is called so
 
 
@@ -36,19 +35,23 @@ class EntryForm(Record):
     """The layout of a family's entry."""
 
     family: Family
-    address: int  # bytes of an address
-    packet: int  # size of struct ipt_ip, ip6t_ip6
+    head: str  # struct ipt_ip, ip6t_ip6: see HEAD; then the protocol, the flags, and which fields are inverted
+    packet: int  # its size
     header: int  # size of struct ipt_entry, ip6t_entry
     counters: int
-    flags: int  # offset of the flags; the inversion flags follow
     goto: int  # the flag of -g
     allowed: int  # flags that are understood
 
 
 ENTRY_FORMS = {
-    4: EntryForm(family=IPV4, address=4, packet=84, header=112, counters=96, flags=82, goto=2, allowed=2),
-    6: EntryForm(family=IPV6, address=16, packet=136, header=168, counters=152, flags=131, goto=4, allowed=5),
+    4: EntryForm(family=IPV4, head="=4s4s4s4s16s16s16s16sHBB", packet=84, header=112, counters=96, goto=2, allowed=2),
+    6: EntryForm(family=IPV6, head="=16s16s16s16s16s16s16s16sHxBB3x", packet=136, header=168, counters=152, goto=4, allowed=5),
 }
+# The fields of a head with matches of iptables itself: the place of the value, behind which the mask is the next but one, and the
+# bit of an inverted one (IPT_INV_*)
+HEAD: tuple[tuple[type[packet.AddressMatch | packet.InterfaceMatch], int, int], ...] = (
+    (packet.Source, 0, 8), (packet.Destination, 1, 16), (packet.InInterface, 4, 1), (packet.OutInterface, 5, 2),
+)  # fmt: skip
 PROTOCOL_GIVEN = {4: 0, 6: 1}  # IP6T_F_PROTO, set where a protocol is asked
 
 
@@ -104,34 +107,25 @@ def extension(name: str, revision: int, info: bytes) -> bytes:
 
 def _write_head(matches: Sequence[Match], target: Target, form: EntryForm) -> bytes:
     """Return struct ipt_ip: addresses, interfaces, protocol, and which are inverted."""
-    size = form.address
-    head = bytearray(form.packet)
-    names = 4 * size
-    inverted = flags = 0
+    values = [b""] * 8
+    protocol = inverted = 0
+    flags = form.goto if isinstance(target, Jump) and target.goto else 0
     for match in matches:
-        if isinstance(match, AddressMatch):
-            at, bit = (0, INVERTED_SOURCE) if match.source else (size, INVERTED_DESTINATION)
-            network = match.networks[0]
-            free = (1 << form.family.bits - network.length) - 1
-            head[at : at + size] = network.first.to_bytes(size, "big")
-            head[at + 2 * size : at + 3 * size] = ((1 << form.family.bits) - 1 - free).to_bytes(size, "big")
-        elif isinstance(match, InterfaceMatch):
-            at, bit = (names, INVERTED_IN) if match.inbound else (names + INTERFACE_NAME, INVERTED_OUT)
+        at, bit = next(((at, bit) for kind, at, bit in HEAD if isinstance(match, kind)), (0, INVERTED_PROTOCOL))
+        if isinstance(match, packet.AddressMatch):
+            network, bits = match.networks[0], form.family.bits
+            ends = network.first, (1 << bits) - (1 << bits - network.length)
+            values[at], values[at + 2] = [end.to_bytes(bits // 8, "big") for end in ends]
+        elif isinstance(match, packet.InterfaceMatch):
             name = match.names[0].encode("utf-8", "surrogateescape")
-            counted = len(name) - 1 if name.endswith(b"+") else len(name) + 1
-            head[at : at + INTERFACE_NAME] = name.ljust(INTERFACE_NAME, b"\0")
-            head[at + 2 * INTERFACE_NAME : at + 3 * INTERFACE_NAME] = (b"\xff" * counted).ljust(INTERFACE_NAME, b"\0")
-        elif isinstance(match, Protocol):
-            bit = INVERTED_PROTOCOL
-            pack_into("=H", head, names + 64, protocol_number(match.name))
+            values[at], values[at + 2] = name, b"\xff" * (len(name) - 1 if name.endswith(b"+") else len(name) + 1)
+        elif isinstance(match, packet.Protocol):
+            protocol = protocol_number(match.name)
             flags |= PROTOCOL_GIVEN[form.family.version]
         else:
             continue
         inverted |= bit if match.negated else 0
-    if isinstance(target, Jump) and target.goto:
-        flags |= form.goto
-    head[form.flags], head[form.flags + 1] = flags, inverted
-    return bytes(head)
+    return pack(form.head, *values, protocol, flags, inverted)
 
 
 def list_extensions(entry: TableEntry, form: EntryForm) -> Iterator[tuple[str, int, bytes]]:

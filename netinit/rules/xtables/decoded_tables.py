@@ -7,7 +7,7 @@ its policy, or a return.
 from __future__ import annotations
 
 import struct
-from struct import unpack_from
+from struct import unpack, unpack_from
 
 from netinit.base.net import Family, Network
 from netinit.base.snapshot import LegacyTable
@@ -17,7 +17,7 @@ from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget
 from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
+from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol
 from netinit.rules.model import LiveChain, LiveRule, Rule
 from netinit.rules.structs import protocol_name
 from netinit.rules.targets import VERDICTS, Jump, Target
@@ -77,16 +77,14 @@ def clear_counters(table: LegacyTable) -> LegacyTable:
 
 def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     """Return the matches of struct ipt_ip, the protocol, and the flags."""
-    size = form.address
-    words = [head[at : at + size] for at in range(0, 4 * size, size)]
-    names = 4 * size
-    protocol = unpack_from("=H", head, names + 64)[0]
-    flags, inverted = head[form.flags], head[form.flags + 1]
+    *values, protocol, flags, inverted = unpack(form.head, head)
     matches: list[Match] = []
-    matches += _read_network(Source, words[0], words[2], form.family, negated=bool(inverted & building.INVERTED_SOURCE))
-    matches += _read_network(Destination, words[1], words[3], form.family, negated=bool(inverted & building.INVERTED_DESTINATION))
-    for device, at, bit in ((InInterface, names, building.INVERTED_IN), (OutInterface, names + 16, building.INVERTED_OUT)):
-        matches += _read_device(device, head[at : at + 16], head[at + 32 : at + 48], negated=bool(inverted & bit))
+    for kind, at, bit in building.HEAD:
+        value, mask, negated = values[at], values[at + 2], bool(inverted & bit)
+        if issubclass(kind, AddressMatch):
+            matches += _read_network(kind, value, mask, form.family, negated=negated)
+        else:
+            matches += _read_device(kind, value, mask, negated=negated)
     if flags & ~form.allowed or inverted & ~(1 | 2 | 8 | 16 | 64):
         matches.append(UnknownMatch(text="-f"))  # fragments, and what iptables cannot write
     named = protocol_name(protocol) if protocol else ""
@@ -95,9 +93,7 @@ def _read_head(head: bytes, form: EntryForm) -> tuple[list[Match], str, int]:
     return matches, "" if inverted & building.INVERTED_PROTOCOL else named, flags
 
 
-def _read_network(
-    kind: type[Source | Destination], address: bytes, mask: bytes, family: Family, *, negated: bool
-) -> list[Match]:
+def _read_network(kind: type[AddressMatch], address: bytes, mask: bytes, family: Family, *, negated: bool) -> list[Match]:
     bits = int.from_bytes(mask, "big")
     if not bits and not negated:
         return []
@@ -108,7 +104,7 @@ def _read_network(
     return [kind(networks=(network,), negated=negated)]
 
 
-def _read_device(kind: type[InInterface | OutInterface], name: bytes, mask: bytes, *, negated: bool) -> list[Match]:
+def _read_device(kind: type[InterfaceMatch], name: bytes, mask: bytes, *, negated: bool) -> list[Match]:
     """Read an interface by the bytes of its name that count: with the zero after it, or a prefix."""
     if not mask.strip(b"\0"):
         return [kind(names=("+",), negated=True)] if negated else []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-from types import SimpleNamespace
 
 import pytest
 
 from core import plan, write_plan
 from netinit import backends
 from netinit.backends import encoded_rules, nft_tables
-from netinit.backends.nftables import NftComparison
+from netinit.backends.nftables import NftState
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import INET, IP, IP6, NftChain, NftRule, Snapshot, Unknown
@@ -102,5 +101,5 @@ def test_address_sets_count_by_their_owner_and_only_where_the_kernel_has_any(kno
 @pytest.mark.parametrize(("tables", "found"), [((), {}), (("istio-proxy-nat",), {"nft istio-proxy-nat": ("rule",)})])
 def test_rules_of_our_own_tables_are_listed_where_there_are_such_tables(tables, found, monkeypatch):
     monkeypatch.setattr(nft_tables, "list_rules", lambda names: {f"nft {name}": ("rule",) for name in names or ("another",)})
-    comparison = NftComparison(EMPTY_PLAN, SimpleNamespace(tables=tables, ours=bool(tables)))
-    assert (comparison.ours(), comparison.resumable(), comparison.is_first) == (found, not tables, not tables)
+    state = NftState(tables=tables, chains=(), comments=False, ours=bool(tables), foreign=False)
+    assert (state.removed(EMPTY_PLAN), state.compare(EMPTY_PLAN).resumable()) == (found, not tables)

@@ -6,6 +6,7 @@ from hypothesis import given
 
 from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
+from netinit.backends import Change
 from netinit.backends.iptables import FirstComparison
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.options import Options
@@ -21,10 +22,11 @@ def check_same_as_the_long_way(options):
     short, long = state.compare(asked), state.compare_rules(asked)
     assert (type(short), type(long)) == (FirstComparison, XtablesComparison)
     assert short.differences == long.differences
-    assert (short.ours(), short.shadows(), short.resumable()) == (long.ours(), long.shadows(), long.resumable())
+    assert (short.shadows(), short.resumable()) == (long.shadows(), long.resumable())
+    assert state.removed(asked) == {}
     for force in (False, True):
         assert short.change(force=force) == long.change(force=force)
-    assert short.removal() == long.removal()
+    assert state.removal(asked) == Change(scripts={}, before=state, plan=asked)
     return short
 
 

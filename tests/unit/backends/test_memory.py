@@ -165,7 +165,7 @@ def test_rules_are_programmed_found_right_changed_and_removed_among_those_of_oth
         assert state.compare(wanted).differences == ()
         assert state.compare(wanted).change().scripts == {}
         assert (state.ours, state.compare(wanted).state.foreign) == (True, True)
-    backend.commit(backend.observe().compare(EMPTY_PLAN).removal())
+    backend.commit(backend.observe().removal(EMPTY_PLAN))
     state = backend.observe()
     assert (state.ours, state.foreign) == (False, True)
     for family in FAMILIES:

@@ -8,7 +8,7 @@ from netinit.base.net import IPV4
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.nft import are_equal, arrange
+from netinit.rules.nft import EncodedTable, are_equal
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
 from sweeps import together
@@ -16,8 +16,9 @@ from sweeps import together
 
 def arranged(snapshot, name, table):
     """A table of a snapshot; its sets have the planned ones' elements, in another order."""
-    rules = [(one.chain, one.expressions) for one in snapshot.rules if one.table == name]
-    return arrange(rules, {one.name.encode(): one.replace(elements=one.elements[::-1]) for one in table.sets}, table.chains)
+    rules = [one for one in snapshot.rules if one.table == name]
+    chains = {chain: [one.expressions for one in rules if one.chain == chain] for chain in table.chains}
+    return EncodedTable(chains=chains, sets=tuple([one.replace(elements=one.elements[::-1]) for one in table.sets]))
 
 
 @together("behaviour", BEHAVIOURS)
@@ -48,7 +49,7 @@ def test_counters_and_the_numbers_of_sets_do_not_count():
     builder.decide(1)
     counted = expression(b"counter", (1, b"\1" * 8), (2, b"\2" * 8)) + builder.parts[1]
     assert settle(counted) == builder.block() != counted
-    builder.load_meta(6)
+    builder.load("meta", 6)
     builder.compare_ranges([(b"a" * 16, b"a" * 16), (b"b" * 16, b"b" * 16)], negated=False, key_type=41)
     block = builder.block()
     renumbered = settle(block, lambda name: {b"__set0": b"__set123"}[name])
