@@ -19,6 +19,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.manifests import Workload
 from netinit.inject.pod_options import find_init, options_of
+from netinit.inject.status_port import scrape_target_warnings
 from netinit.inject.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
@@ -285,7 +286,16 @@ def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workloa
     found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
-    return [*map(str, found), *_contradictions(injected)]
+    return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
+
+
+def injection_warnings(pod: Tree) -> tuple[str, ...]:
+    """Return warnings about settings of a pod that its injection ignores, or that break the proxy."""
+    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
+    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
+    if policy not in {"", "ClusterFirst"}:
+        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
+    return tuple(found)
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
