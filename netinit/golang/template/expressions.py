@@ -175,12 +175,13 @@ def _chain(frame: Frame, node: syntax.Fields) -> Expr:
 def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expression], final: Expr | None) -> Expr:
     *names, last = node.names
     base, holder = _base(frame, node)
-    prepared = [(argument, compile_operand(frame, argument)) for argument in arguments]
-    at = last_visited(arguments[-1]) if arguments else last_visited(node)
+    place = last_visited(node)
+
+    def fail(problem: Exception) -> TemplateError:
+        return problem if isinstance(problem, TemplateError) else frame.error(node, f"error calling {last}: {problem}")
 
     def call_method(run: Rendering, dot: Any) -> Any:
-        piped = () if final is None else (final(run, dot),)
-        place: syntax.Expression = last_visited(node)
+        piped = None if final is None else final(run, dot)
         try:
             value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
             if value is NO_VALUE:
@@ -189,22 +190,11 @@ def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expre
             if found is None:
                 raise FunctionError(_word_no_method(value, last, within))  # noqa: TRY301 - worded and placed below
             function = Function.of(found)
-            access.check_count(function, last, len(prepared), len(piped))
-            args: list[Any] = []
-            for number, (argument, expr) in enumerate(prepared):
-                place = last_visited(argument)
-                go_type = function.type_of(number)
-                if isinstance(argument, syntax.Literal):
-                    args.append(literal(argument, go_type))
-                else:
-                    args.append(check_argument(expr(run, dot), go_type))
-            place = at
-            args.extend(check_argument(value, function.type_of(len(args))) for value in piped)
-            return access.invoke(function, last, args)
-        except MethodError as problem:
-            raise frame.error(node, str(problem)) from problem
+            access.check_count(function, last, len(arguments), int(final is not None))
         except FunctionError as problem:
-            raise frame.error(place, str(problem)) from problem
+            raise frame.error(node if isinstance(problem, MethodError) else place, str(problem)) from problem
+        given = None if final is None else lambda _run, _dot: piped
+        return _compile_arguments(frame, function, function.call, arguments, final=given, place=place, fail=fail)(run, dot)
 
     return call_method
 
@@ -267,21 +257,26 @@ def compile_call(
         access.check_count(function, name.text, len(arguments), piped)
     except FunctionError as problem:
         return _failing(frame, name, str(problem), final)
-    prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
-    last: access.Argument | None = None
-    if final is not None:
-        at = last_visited(arguments[-1]) if arguments else name
-        last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
     if function is builtins.BUILTINS["call"]:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
 
     def fail(problem: Exception) -> TemplateError:
-        if isinstance(problem, TemplateError):
-            return problem
-        return frame.error(blamed, f"error calling {name}: {problem}")
+        return problem if isinstance(problem, TemplateError) else frame.error(blamed, f"error calling {name}: {problem}")
 
-    return access.make_call(called, prepared, last, fail, function.cost)
+    return _compile_arguments(frame, function, called, arguments, final=final, place=name, fail=fail)
+
+
+def _compile_arguments(
+    frame: Frame, function: Function, called: Callable[..., Any], arguments: list[syntax.Expression], *, final: Expr | None,
+    place: syntax.Expression, fail: Callable[[Exception], TemplateError],
+) -> Expr:  # fmt: skip
+    """Compile the call of a function with these arguments; an unfit piped value is reported at the last one, or at `place`."""
+    prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
+    piped: access.Argument | None = None
+    if final is not None:
+        piped = (final, *_admission(frame, function.type_of(len(arguments)), last_visited(arguments[-1]) if arguments else place))
+    return access.make_call(called, prepared, piped, fail, function.cost)
 
 
 def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Argument:
