@@ -66,13 +66,15 @@ class Template:
         """Return the functions that the text names, with the position of the first use."""
         found: dict[str, int] = {}
         todo: list[Any] = list(self._trees.values())
+        seen: set[Any] = set()
         while todo:
             node = todo.pop()
             if isinstance(node, Identifier):
                 found[node.text] = min(node.pos, found.get(node.text, node.pos))
             elif isinstance(node, list | tuple):
                 todo += node
-            elif hasattr(node, "__dict__"):
+            elif hasattr(node, "__dict__") and node not in seen:  # variables and ranges name one another
+                seen.add(node)
                 todo += vars(node).values()
         return found
 
