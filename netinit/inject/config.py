@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, ParseError, TemplateError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string, strings
@@ -25,7 +26,7 @@ from netinit.golang.template.values import Struct
 from netinit.inject.annotations import known_keys
 from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.schema import LazyMapping, read_data
+from netinit.inject.schema import LazyMapping
 from netinit.inject.values import merge_values, misfit_texts, set_values
 from netinit.inject.webhooks import Selector
 

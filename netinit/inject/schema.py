@@ -9,16 +9,9 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from netinit.base.data import read_data
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.golang.template.values import Int32, Int64, StringMap, TypedList, TypedMap, Uint32, Uint64
-
-_FOLDER = __file__.rpartition("/inject/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
-
-
-def read_data(name: str) -> str:
-    """The text of a file of the package's data."""
-    with open(_FOLDER + name, encoding="utf-8") as file:  # noqa: PTH123 - see above
-        return file.read()
 
 
 class Field(NamedTuple):
