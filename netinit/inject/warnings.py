@@ -118,8 +118,8 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
 def _proxy_options(spec: Tree) -> Options:
     if (proxy := find_proxy(spec)) is None:
         return Options()
-    ids = {"proxy_uids": runs_as(proxy, spec, "runAsUser"), "proxy_gids": runs_as(proxy, spec, "runAsGroup")}
-    return Options().replace(**{field: str(number) for field, number in ids.items() if number is not None})
+    ids = zip(("proxy_uids", "proxy_gids"), user_of(proxy, spec), strict=True)
+    return Options().replace(**{field: str(number) for field, number in ids if number is not None})
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -142,25 +142,24 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
     """Return the proxy's `uid N` or `gid N` that this container runs as; "" if none."""
-    for word, key, numbers in (("uid", "runAsUser", options.proxy_uids), ("gid", "runAsGroup", options.proxy_gids)):
-        number = runs_as(container, spec, key)
-        if number in numbers:
-            return f"{word} {number}"
-    return ""
+    uid, gid = user_of(container, spec)
+    return f"uid {uid}" if uid in options.proxy_uids else f"gid {gid}" if gid in options.proxy_gids else ""
 
 
-def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
-    """Return a container's runAsUser or runAsGroup in the manifest."""
-    number = security(container).get(key, mapping(spec.get("securityContext")).get(key))
-    return number if type(number) is int else None
+def user_of(container: Tree, spec: Tree) -> tuple[int | None, int | None]:
+    """Return a container's user and group in the manifest; None if the image decides."""
+    context = {**mapping(spec.get("securityContext")), **security(container)}
+    uid, gid = (number if type(number) is int else None for number in map(context.get, ("runAsUser", "runAsGroup")))
+    return uid, gid
 
 
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
     """Whether traffic of the container's user or group is excluded from capture, so the sharing is intended."""
+    listed = (options.exclude_outbound_for_uids, options.exclude_outbound_for_gids)
     return any(
-        (number := runs_as(container, spec, key)) is not None and one.protocol == "tcp" and one.first <= number <= one.last
-        for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids))
-        for one in listed
+        number is not None and one.protocol == "tcp" and one.first <= number <= one.last
+        for number, ranges in zip(user_of(container, spec), listed, strict=True)
+        for one in ranges
     )
 
 
