@@ -10,8 +10,8 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 
-from netinit.base.data import format_finding
 from netinit.base.errors import OptionError
+from netinit.base.finding_texts import format_finding
 from netinit.base.net import find_common_ports
 from netinit.base.records import Record
 from netinit.base.sanitize import quote

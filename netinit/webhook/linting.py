@@ -15,8 +15,8 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
-from netinit.base.data import format_finding
 from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netinit import backends
-from netinit.base.data import format_finding
+from netinit.base.data import read_data
 from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
@@ -33,6 +34,7 @@ STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
+_TEXTS = json.loads(read_data("doctor-findings.json"))  # kind -> severity, subject, message, and remedy if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Symptom:
 
 def symptom(kind: str, *, severity: str = "", **values: object) -> Symptom:
     """Return the symptom of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
-    usual, *texts = format_finding("doctor-findings.json", kind, values)
-    return Symptom(severity or usual, *texts)
+    usual, subject, *texts = _TEXTS[kind]
+    return Symptom(severity or usual, subject, *[text.format(**values) for text in texts])
 
 
 def remedy_for_privileges() -> str:

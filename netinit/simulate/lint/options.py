@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netinit.base.data import format_finding
+from netinit.base.finding_texts import format_finding
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
 from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options
 from netinit.options.kinds import ALL

@@ -45,7 +45,7 @@ def test_every_kind_of_finding_has_a_code_of_its_own():
     assert len(codes) == len(set(codes))
     kinds = {*find_kinds(), *[kind.name for kind in BYPASSES if kind.intent != DESIGN]}
     assert len(kinds) > 20
-    assert sorted(kinds - CODES.keys()) == [], "add these to netinit/cli/findings.py"
+    assert sorted(kinds - CODES.keys()) == [], "add these to netinit/data/findings.json"
 
 
 def test_findings_are_an_object_that_the_schema_describes(run, pod):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import netinit
-from netinit.base.data import format_finding, read_data
+from netinit.base.data import read_data
+from netinit.base.finding_texts import format_finding
 
 PACKAGE = Path(netinit.__file__).parent
 USERS = {  # the files that use a data file, and the values that all its texts get
-    "doctor-findings.json": ("pods/doctor/findings.py",),
     "installation-findings.json": ("webhook/*.py", "cli/kubectl/preflight.py"),
     "option-findings.json": ("simulate/lint/*.py",),
     "pod-findings.json": ("inject/warnings.py",),
@@ -32,7 +32,7 @@ def test_texts_are_used_and_get_their_values(name):
     trees = [ast.parse(path.read_text()) for pattern in USERS[name] for path in PACKAGE.glob(pattern)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     assert set(known) <= {node.value for node in nodes if isinstance(node, ast.Constant)}
-    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"finding", "_finding", "symptom"}]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"finding", "_finding"}]
     assert calls
     for call in calls:
         key, given = call.args[0], {one.arg for one in call.keywords} | FOR_ALL.get(name, set())
