@@ -25,11 +25,16 @@ _LAST: Final = frozenset(("EOF", "error"))
 """Kinds of tokens that are never consumed, because no other follows."""
 
 
-def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, syntax.Tree]:
-    """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
+def parse(
+    name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]
+) -> tuple[dict[str, syntax.Tree], dict[str, int]]:
+    """Return the templates that the text defines, by name, and the functions that it names, with their first positions.
+
+    The text itself is the template `name`. Raises TemplateError.
+    """
     parser = _Parser(name, text, delimiters, functions)
     parser.parse_text()
-    return parser.trees
+    return parser.trees, parser.called
 
 
 class _Parser:
@@ -43,6 +48,7 @@ class _Parser:
         words = frozenset(word for word in ("break", "continue") if word in functions)
         self.tokens = tokenize(text, *delimiters, words)
         self.trees: dict[str, syntax.Tree] = {}
+        self.called: dict[str, int] = {}
         self.at, self.read, self.nesting = 0, -1, 0
         self.begin_tree(name)
 
@@ -368,6 +374,7 @@ class _Parser:
         if kind == "identifier":
             if text not in self.functions:
                 self.fail(f"function {quote(text)} not defined")
+            self.called.setdefault(text, pos)
             return syntax.Identifier(pos, text)
         if kind == "variable":
             if text not in self.variables:
