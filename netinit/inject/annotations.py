@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
-from netinit.base.net import MAX_PORT
+from netinit.base.net import MAX_PORT, Network
 from netinit.base.tree import mapping, shown
 from netinit.golang import goyaml
 from netinit.options import Options, kinds
@@ -82,16 +82,12 @@ def _each(fits: Callable[[str], object], problem: str) -> Check:
 
 
 def _is_network(item: str) -> bool:
-    """Whether Go's net.ParseCIDR accepts the text; host bits are allowed."""
-    address, _, prefix = item.partition("/")
-    if "%" in address or not re.match(_DIGITS, prefix) or prefix != str(int(prefix)):
-        return False
-    import ipaddress
-
+    """Whether the text is in CIDR notation, as for Go's net.ParseCIDR; host bits are allowed."""
     try:
-        return int(prefix) <= ipaddress.ip_address(address).max_prefixlen
+        Network.parse(item)
     except ValueError:
         return False
+    return True
 
 
 def _or_all(check: Check) -> Check:

@@ -45,7 +45,7 @@ def find_template_problems(config: InjectionConfig, settings: Settings) -> Itera
     """Yield the problems of each template: it cannot be parsed, calls refused functions, or renders unknown fields."""
     for name, source in config.sources.items():
         try:
-            called = config.templates[name].called()
+            called = config.templates[name].called
         except ConfigError as error:
             yield TemplateFinding(name, str(error), stops_pods=True)
             continue

@@ -15,10 +15,10 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, read_status
 from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
 from netinit.inject.manifests import Workload
-from netinit.inject.pod import inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod
 from netinit.inject.pod_options import options_of
 from netinit.inject.settings import Namespace, Settings
-from netinit.inject.warnings import annotation_findings, pod_findings
+from netinit.inject.warnings import annotation_findings, injection_warnings, pod_findings
 from netinit.inject.webhooks import INJECT, NAME_LABEL, Webhook, firing
 from netinit.options import Options
 

@@ -8,10 +8,13 @@ pilot/pkg/model/proxy_config.go). Of several resources, the oldest applies.
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, ParseError
 from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
@@ -22,61 +25,19 @@ from netinit.golang.times import NANOSECONDS
 from netinit.inject.mesh_messages import Message, duration, read_message, whole_number
 from netinit.inject.webhooks import REVISION_LABEL
 
-_BOTH: Mapping[str, Any] = {
-    "binaryPath": "/usr/local/bin/envoy",
-    "serviceCluster": "istio-proxy",
-    "proxyAdminPort": 15000,
-    "statNameLength": 189,
-    "statusPort": 15020,
-    "interceptionMode": "REDIRECT",
-}
-CURRENT_PROXY: Mapping[str, Any] = {
-    **_BOTH,
-    "configPath": "./etc/istio/proxy",
-    "drainDuration": "45s",
-    "terminationDrainDuration": "5s",
-    "discoveryAddress": "istiod.istio-system.svc:15012",
-    "controlPlaneAuthPolicy": "MUTUAL_TLS",
-}
-CLASSIC_PROXY: Mapping[str, Any] = {
-    **_BOTH,
-    "configPath": "/etc/istio/proxy",
-    "drainDuration": "2s",
-    "parentShutdownDuration": "3s",
-    "discoveryAddress": "istio-pilot:15007",
-    "discoveryRefreshDelay": "1s",
-    "connectTimeout": "1s",
-    "controlPlaneAuthPolicy": "NONE",
-}
-_CURRENT_MESH: Mapping[str, Any] = {
-    "proxyListenPort": 15001,
-    "proxyInboundListenPort": 15006,
-    "trustDomain": "cluster.local",
-    "rootNamespace": "istio-system",
-    "enablePrometheusMerge": True,
-    "inboundTrafficPolicy": {"mode": "PASSTHROUGH"},
-    "connectTimeout": "10s",
-    "enableTracing": True,
-    "protocolDetectionTimeout": "0s",
-    "ingressService": "istio-ingressgateway",
-    "ingressControllerMode": "STRICT",
-    "ingressClass": "istio",
-    "enableAutoMtls": True,
-    "outboundTrafficPolicy": {"mode": "ALLOW_ANY"},
-    "localityLbSetting": {"enabled": True},
-    "defaultServiceExportTo": ["*"],
-    "defaultVirtualServiceExportTo": ["*"],
-    "defaultDestinationRuleExportTo": ["*"],
-    "dnsRefreshRate": "60s",
-    "defaultProviders": {},
-}
-_CLASSIC_MESH: Mapping[str, Any] = {**_CURRENT_MESH, "connectTimeout": "1s"}
-
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
 _MAX_HOST = 255
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
+
+
+@functools.cache
+def _read_defaults(era: str) -> tuple[Tree, Tree]:
+    """Return the MeshConfig and the ProxyConfig that Istio's releases of an era, classic or current, begin with."""
+    data = json.loads(read_data("mesh-defaults.json"))
+    mesh, proxy = ({**data["both"][part], **data[era][part]} for part in ("mesh", "proxy"))
+    return mesh, proxy
 
 
 def read_proxy_config(tree: Tree) -> Tree:
@@ -195,8 +156,8 @@ class MeshConfig(Record):
             return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
         if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
             raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
-        defaults = CLASSIC_PROXY if classic else CURRENT_PROXY
-        fields: Tree = dict(_CLASSIC_MESH if classic else _CURRENT_MESH)
+        of_mesh, defaults = _read_defaults("classic" if classic else "current")
+        fields = dict(of_mesh)
         for name, value in tree.items():
             if value is None or name == "defaultConfig":
                 continue

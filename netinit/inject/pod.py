@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
 from netinit.inject.annotations import (
     INTERCEPTION_MODE,
@@ -52,7 +51,7 @@ from netinit.inject.merge import merge, only_names
 from netinit.inject.meshconfig import ProxyConfig
 from netinit.inject.rendering import Subject, render, template_data
 from netinit.inject.settings import Namespace, Settings, proxy_ids
-from netinit.inject.status_port import clear_ours, merge_metrics, rewrite, scrape_target_warnings
+from netinit.inject.status_port import clear_ours, merge_metrics, rewrite
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -88,15 +87,6 @@ def inject_pod(
     result = _inject_classic(pod, config, subject) if config.classic else _Injection(pod, config, subject).run()
     normalize(mapping(result.get("spec")))
     return result
-
-
-def injection_warnings(pod: Tree) -> tuple[str, ...]:
-    """Return warnings for the owner of an injected pod."""
-    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
-    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
-    if policy not in {"", "ClusterFirst"}:
-        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
-    return tuple(found)
 
 
 def _own(pod: Tree) -> Tree:

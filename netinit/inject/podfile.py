@@ -28,8 +28,8 @@ from netinit.inject.warnings import (
     applications_of,
     only_validates,
     pod_findings,
-    runs_as,
     shared_owners,
+    user_of,
     uses_host_network,
 )
 from netinit.options import Options
@@ -156,10 +156,7 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
-        users=tuple([
-            ContainerUser(string(user.get("name")), runs_as(user, spec, "runAsUser"), runs_as(user, spec, "runAsGroup"))
-            for user in applications_of(spec, container)
-        ]),
+        users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications_of(spec, container)]),
         shared_owners=shared_owners(spec, container, options),
         accepted=_accepted(annotations),
     )
@@ -181,7 +178,7 @@ def _addresses(items: object) -> Iterator[str]:
 def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Options) -> Options:
     proxy = find_proxy(spec) or {}
     environment = {string(item.get("name")): string(item.get("value")) for item in named(proxy.get("env"))}
-    uid, gid = runs_as(proxy, {}, "runAsUser"), runs_as(proxy, {}, "runAsGroup")
+    uid, gid = user_of(proxy, {})
     try:
         return make_cni_options(annotations, environment, base, uid=uid, gid=gid)
     except OptionError as error:

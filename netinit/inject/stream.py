@@ -14,7 +14,7 @@ from netinit.golang import goyaml
 from netinit.inject.config import InjectionConfig
 from netinit.inject.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.manifests import Document, Selection, Workload, split, workloads
-from netinit.inject.pod import inject_pod, injection_warnings
+from netinit.inject.pod import inject_pod
 from netinit.inject.settings import Namespace, Settings
 from netinit.inject.warnings import ERROR, advise, pod_findings
 
@@ -102,8 +102,7 @@ class _Run:
             return None
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
-        warnings = [*injection_warnings(pod), *advise(pod, result, self.config, workload)]
-        self.notices += [f"warning: {workload.title}: {warning}" for warning in warnings]
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in advise(pod, result, self.config, workload)]
         return None if same(pod, result) else result
 
 

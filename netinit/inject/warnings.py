@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from netinit.base.errors import OptionError
+from netinit.base.finding_texts import format_finding
 from netinit.base.net import find_common_ports
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
@@ -19,6 +20,7 @@ from netinit.inject.config import InjectionConfig
 from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
 from netinit.inject.manifests import Workload
 from netinit.inject.pod_options import find_init, options_of
+from netinit.inject.status_port import scrape_target_warnings
 from netinit.inject.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
@@ -41,6 +43,12 @@ class PodFinding(Record):
         return self.text
 
 
+def _finding(key: str, subject: str = "", **values: object) -> PodFinding:
+    """Return this finding of pod-findings.json; `values` fill its text. `subject`: the container, whose name it quotes."""
+    severity, kind, text = format_finding("pod-findings.json", key, {"name": quote(subject), **values})
+    return PodFinding(severity=severity, kind=kind, text=text, subject=subject)
+
+
 def uses_host_network(pod: Tree) -> bool:
     """Whether the pod uses its node's network namespace."""
     return mapping(pod.get("spec")).get("hostNetwork") is True
@@ -54,48 +62,20 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
     if uses_host_network(pod):
-        return (_on_host_network(init),)
+        of_init = init is not None and not only_validates(init)
+        return (_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else _finding("host-network"),)
     if init is None:
-        return (_NO_INIT, *_sharing_proxy_user(spec, init, _proxy_options(spec)))
+        return (_finding("no-init-container"), *_sharing_proxy_user(spec, init, _proxy_options(spec)))
     try:
         options = options_of(init)
     except OptionError as error:
-        name, problems = string(init.get("name")), "; ".join(error.problems)
-        text = (
-            f"init container {quote(name)} has arguments that cannot be read: {problems}; "
-            "correct them: with these the pod does not start"
-        )
-        return (PodFinding(severity=ERROR, kind="arguments", subject=name, text=text),)
+        return (_finding("arguments", string(init.get("name")), problems="; ".join(error.problems)),)
     found = [
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, options),
         *_without_network(spec, init, options),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
-
-
-_NO_INIT = PodFinding(
-    kind="no-init-container",
-    text="no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when the pod is "
-    "made; add one (netinit inject), or ask what the cluster does (netinit check-inject)",
-)
-
-
-def _on_host_network(init: Tree | None) -> PodFinding:
-    if init is None or only_validates(init):
-        return PodFinding(
-            kind="host-network",
-            text="hostNetwork: true: the pod uses its node's network, where nothing is intercepted for it; remove hostNetwork: true "
-            "if it is to be intercepted",
-        )
-    name = string(init.get("name"))
-    return PodFinding(
-        severity=ERROR,
-        kind="host-network",
-        subject=name,
-        text=f"hostNetwork: true: init container {quote(name)} is for the node's own network: its rules would capture the traffic "
-        f"of the whole node, and stay when the pod is deleted; remove hostNetwork: true, or {quote(name)} from the pod",
-    )
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
@@ -122,36 +102,24 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     backend = BACKENDS.get(options.wanted_backend)
     if backend and backend.wants_net_raw:
         wanted["NET_RAW"] = "legacy iptables needs it to open its socket, and its options ask for legacy iptables"
-    name = string(init.get("name"))
     for capability in wanted if "ALL" not in added else ():
         # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
         uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
-        lacks, runtime = ("may lack", "; not every container runtime grants it by default") if uncertain else ("lacks", "")
         if capability not in added:
-            yield PodFinding(
-                severity=WARNING if uncertain else ERROR,
-                kind="missing-capability",
-                subject=name,
-                text=f"init container {quote(name)} {lacks} {capability}: {wanted[capability]}{runtime}; "
-                f"add {capability} to its securityContext.capabilities.add",
-            )
+            key = "uncertain-capability" if uncertain else "missing-capability"
+            yield _finding(key, string(init.get("name")), capability=capability, reason=wanted[capability])
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     for name, owner in shared_owners(spec, init, options):
-        yield PodFinding(
-            kind="proxy-owner",
-            subject=name,
-            text=f"container {quote(name)} runs as {owner}, which is the proxy's: its outbound traffic counts as the proxy's and "
-            f"is not captured; choose another {'runAsUser' if owner.startswith('uid') else 'runAsGroup'}",
-        )
+        yield _finding("proxy-owner", name, owner=owner, field="runAsUser" if owner.startswith("uid") else "runAsGroup")
 
 
 def _proxy_options(spec: Tree) -> Options:
     if (proxy := find_proxy(spec)) is None:
         return Options()
-    ids = {"proxy_uids": runs_as(proxy, spec, "runAsUser"), "proxy_gids": runs_as(proxy, spec, "runAsGroup")}
-    return Options().replace(**{field: str(number) for field, number in ids.items() if number is not None})
+    ids = zip(("proxy_uids", "proxy_gids"), user_of(proxy, spec), strict=True)
+    return Options().replace(**{field: str(number) for field, number in ids if number is not None})
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -174,25 +142,24 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
     """Return the proxy's `uid N` or `gid N` that this container runs as; "" if none."""
-    for word, key, numbers in (("uid", "runAsUser", options.proxy_uids), ("gid", "runAsGroup", options.proxy_gids)):
-        number = runs_as(container, spec, key)
-        if number in numbers:
-            return f"{word} {number}"
-    return ""
+    uid, gid = user_of(container, spec)
+    return f"uid {uid}" if uid in options.proxy_uids else f"gid {gid}" if gid in options.proxy_gids else ""
 
 
-def runs_as(container: Tree, spec: Tree, key: str) -> int | None:
-    """Return a container's runAsUser or runAsGroup in the manifest."""
-    number = security(container).get(key, mapping(spec.get("securityContext")).get(key))
-    return number if type(number) is int else None
+def user_of(container: Tree, spec: Tree) -> tuple[int | None, int | None]:
+    """Return a container's user and group in the manifest; None if the image decides."""
+    context = {**mapping(spec.get("securityContext")), **security(container)}
+    uid, gid = (number if type(number) is int else None for number in map(context.get, ("runAsUser", "runAsGroup")))
+    return uid, gid
 
 
 def _is_excluded(container: Tree, spec: Tree, options: Options) -> bool:
     """Whether traffic of the container's user or group is excluded from capture, so the sharing is intended."""
+    listed = (options.exclude_outbound_for_uids, options.exclude_outbound_for_gids)
     return any(
-        (number := runs_as(container, spec, key)) is not None and one.protocol == "tcp" and one.first <= number <= one.last
-        for key, listed in (("runAsUser", options.exclude_outbound_for_uids), ("runAsGroup", options.exclude_outbound_for_gids))
-        for one in listed
+        number is not None and one.protocol == "tcp" and one.first <= number <= one.last
+        for number, ranges in zip(user_of(container, spec), listed, strict=True)
+        for one in ranges
     )
 
 
@@ -211,12 +178,7 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
             continue
         if _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
             continue
-        yield PodFinding(
-            kind="no-network",
-            subject=name,
-            text=f"init container {quote(name)} runs when traffic is captured but before the proxy starts: it has no network; "
-            f"{move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
-        )
+        yield _finding("no-network", name, move=move, uid=options.proxy_uids[0])
 
 
 # --- annotations ---
@@ -242,7 +204,7 @@ def annotation_findings(
     for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
-        yield PodFinding(kind="unknown-annotation", text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}")
+        yield _finding("unknown-annotation", name=quote(key), remedy=remedy)
     if workload is not None and workload.kind != "Pod":
         yield from _misplaced_annotations(workload, known)
 
@@ -253,11 +215,8 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
     for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
-            yield PodFinding(
-                kind="misplaced-annotation",
-                text=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect: only the pod's own are read; "
-                f"move it to {'.'.join(workload.template_path)}.metadata.{field}",
-            )
+            path = ".".join(workload.template_path)
+            yield _finding("misplaced-annotation", what=field[:-1], name=quote(key), workload=workload.kind, path=path)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -285,7 +244,16 @@ def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workloa
     found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
-    return [*map(str, found), *_contradictions(injected)]
+    return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
+
+
+def injection_warnings(pod: Tree) -> tuple[str, ...]:
+    """Return warnings about settings of a pod that its injection ignores, or that break the proxy."""
+    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
+    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
+    if policy not in {"", "ClusterFirst"}:
+        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
+    return tuple(found)
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:

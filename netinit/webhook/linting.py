@@ -17,6 +17,7 @@ from typing import Any
 
 from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.config import load_config
 from netinit.inject.configuration_check import find_template_problems, try_canary
@@ -44,7 +45,6 @@ _WITH_IMAGES = (  # kind, name label, and the chart's value for the image
 )
 _SOON = 7 * 86400.0
 _PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
-_TEXTS = json.loads(read_data("installation-findings.json"))  # kind -> severity, message, remedy, and page if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class InstallationFinding:
 
 def finding(kind: str, subject: str, *, severity: str = "", **values: object) -> InstallationFinding:
     """Return the finding of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
-    usual, message, remedy, *page = _TEXTS[kind]
-    return InstallationFinding(severity or usual, kind, subject, message.format(**values), remedy.format(**values), *page)
+    usual, *texts = format_finding("installation-findings.json", kind, values)
+    return InstallationFinding(severity or usual, kind, subject, *texts)
 
 
 def sort_findings(found: Iterable[InstallationFinding]) -> tuple[InstallationFinding, ...]:

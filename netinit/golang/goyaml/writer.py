@@ -130,14 +130,19 @@ class _Writer:
         self.pairs, self.scalar = pairs, scalar
         self.parts: list[str] = []
 
-    def node(self, value: Any, indent: str) -> None:
-        """Write a node after its indentation."""
-        if found := self.pairs(value):
+    def node(self, value: Any, indent: str, *, behind_key: bool = False) -> None:
+        """Write a node after its indentation, or behind its key, where a mapping or a list begins with a line of its own."""
+        if value.__class__ is not str and (found := self.pairs(value)):
+            if behind_key:
+                indent += "  "
+                self.parts.append(f"\n{indent}")
             self.mapping(found, indent)
         elif isinstance(value, (list, tuple)) and value:
+            if behind_key:
+                self.parts.append(f"\n{indent}")
             self.sequence(value, indent)
         else:
-            self.parts.append(self.scalar(value, indent or "  ") + "\n")
+            self.parts.append(f" {self.scalar(value, indent + '  ')}\n" if behind_key else self.scalar(value, indent or "  ") + "\n")
 
     def mapping(self, found: list[tuple[str, Any]], indent: str) -> None:
         lead = ""
@@ -148,18 +153,8 @@ class _Writer:
                 self.node(item, indent + "  ")
             else:
                 self.parts.append(f"{lead}{shown}:")
-                self.behind_key(item, indent)
+                self.node(item, indent, behind_key=True)
             lead = indent
-
-    def behind_key(self, value: Any, indent: str) -> None:
-        if value.__class__ is not str and (found := self.pairs(value)):
-            self.parts.append(f"\n{indent}  ")
-            self.mapping(found, indent + "  ")
-        elif isinstance(value, (list, tuple)) and value:
-            self.parts.append(f"\n{indent}")
-            self.sequence(value, indent)
-        else:
-            self.parts.append(f" {self.scalar(value, indent + '  ')}\n")
 
     def sequence(self, items: list[Any] | tuple[Any, ...], indent: str) -> None:
         lead = "- "

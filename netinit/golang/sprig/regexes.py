@@ -94,25 +94,22 @@ def must_match(expression: str, text: str) -> bool:
     return _compiled(expression).search(to_bytes(text)) is not None
 
 
-_Compile = Callable[[str], Any]
-
-
-def _find(compiled: _Compile, expression: str, text: str) -> str:
-    found = compiled(expression).search(to_bytes(text))
+def _find(pattern: Any, text: str) -> str:
+    found = pattern.search(to_bytes(text))
     return from_bytes(found[0]) if found else ""
 
 
-def _find_all(compiled: _Compile, expression: str, text: str, count: int) -> TypedList:
+def _find_all(pattern: Any, text: str, count: int) -> TypedList:
     found: list[str] = []
-    for match in _matches(compiled(expression), to_bytes(text)):
+    for match in _matches(pattern, to_bytes(text)):
         if len(found) == count:
             break
         found.append(from_bytes(match[0]))
     return TypedList(found, go_type="[]string")
 
 
-def _replace(compiled: _Compile, expression: str, text: str, replacement: str) -> str:
-    pattern, raw = compiled(expression), to_bytes(replacement)
+def _replace(pattern: Any, text: str, replacement: str) -> str:
+    raw = to_bytes(replacement)
 
     def expand(match: Any) -> bytes:
         def group(reference: re.Match[bytes]) -> bytes:
@@ -127,9 +124,9 @@ def _replace(compiled: _Compile, expression: str, text: str, replacement: str) -
     return _substituted(pattern, to_bytes(text), expand)
 
 
-def _replace_literal(compiled: _Compile, expression: str, text: str, replacement: str) -> str:
+def _replace_literal(pattern: Any, text: str, replacement: str) -> str:
     raw = to_bytes(replacement)
-    return _substituted(compiled(expression), to_bytes(text), lambda _match: raw)
+    return _substituted(pattern, to_bytes(text), lambda _match: raw)
 
 
 def _substituted(pattern: Any, text: bytes, expand: Callable[[Any], bytes]) -> str:
@@ -143,11 +140,11 @@ def _substituted(pattern: Any, text: bytes, expand: Callable[[Any], bytes]) -> s
     return from_bytes(b"".join([*parts, text[at:]]))
 
 
-def _split(compiled: _Compile, expression: str, text: str, count: int) -> TypedList:
-    pattern, raw = compiled(expression), to_bytes(text)
+def _split(pattern: Any, text: str, count: int) -> TypedList:
+    raw = to_bytes(text)
     parts: list[bytes] = []
     begin = end = 0
-    if count != 0 and expression and not raw:
+    if count != 0 and pattern.pattern and not raw:
         parts = [b""]
     elif count != 0:
         for match in _matches(pattern, raw):
@@ -183,10 +180,11 @@ def _weight_of(expression: str) -> int:
 
 def _both(name: str, call: Callable[..., Any], *more: str, cost: Callable[..., int]) -> dict[str, Function]:
     """Return the function and its form with must, which reports an invalid expression in other words."""
-    return {
-        f"regex{name}": Function(functools.partial(call, _must_compile), _TEXT, _TEXT, *more, cost=cost),
-        f"mustRegex{name}": Function(functools.partial(call, _compiled), _TEXT, _TEXT, *more, cost=cost),
-    }
+
+    def using(compiled: Callable[[str], Any]) -> Function:
+        return Function(lambda expression, *rest: call(compiled(expression), *rest), _TEXT, _TEXT, *more, cost=cost)
+
+    return {f"regex{name}": using(_must_compile), f"mustRegex{name}": using(_compiled)}
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {

@@ -109,8 +109,8 @@ class _Constraint:
         return not (version.pre and not self.version.pre) and self.test(self, version)
 
     def starts(self, version: Version, count: int) -> bool:
-        """Whether the version's first `count` numbers are the constraint's."""
-        return version.numbers[:count] == self.version.numbers[:count]
+        """Whether the version is not lower, and its first `count` numbers are the constraint's."""
+        return version.compare(self.version) >= 0 and version.numbers[:count] == self.version.numbers[:count]
 
     def compare(self, version: Version) -> int:
         """Compare the version with the constraint's, without the numbers that the constraint omits; -1, 0 or 1."""
@@ -128,20 +128,14 @@ class _Constraint:
 
     def tilde(self, version: Version) -> bool:
         """Whether only the patch number, or a number that the constraint omits, is larger."""
-        if version.compare(self.version) < 0:
-            return False
-        if self.version.numbers == (0, 0, 0) and self.known in (0, 3):
-            return True
-        return self.starts(version, min(max(self.known, 1), 2))
+        is_any = self.version.numbers == (0, 0, 0) and self.known in (0, 3)
+        return self.starts(version, 0 if is_any else min(max(self.known, 1), 2))
 
     def caret(self, version: Version) -> bool:
         """Whether the version is not lower, and its numbers up to the constraint's first non-zero one are the same."""
-        if version.compare(self.version) < 0:
-            return False
         major, minor, _ = self.version.numbers
-        if major > 0 or self.known == 1:
-            return self.starts(version, 1)
-        return self.starts(version, 2 if minor > 0 or self.known == 2 else 3)  # noqa: PLR2004 - major and minor
+        count = 1 if major > 0 or self.known == 1 else 2 if minor > 0 or self.known == 2 else 3  # noqa: PLR2004 - major and minor
+        return self.starts(version, count)
 
 
 _TESTS: Final[dict[str, Callable[[_Constraint, Version], bool]]] = {

@@ -18,7 +18,7 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, enter
 from netinit.golang.template.limits import Rendering
-from netinit.golang.template.nodes import Action, Identifier
+from netinit.golang.template.nodes import Action
 from netinit.golang.template.origins import Trusted, foreign_actions
 from netinit.golang.template.parser import parse
 from netinit.golang.template.scope import Frame
@@ -32,7 +32,8 @@ __all__ = [
 class Template:
     """A parsed text with the templates that it defines; immutable.
 
-    `name`: for messages. The first rendering compiles it: most templates of a configuration are not used.
+    `name`: for messages. `called`: the functions that the text names, with the position of the first use. The first rendering
+    compiles it: most templates of a configuration are not used.
     """
 
     def __init__(
@@ -58,23 +59,9 @@ class Template:
         """The constants' objects in the first rendering."""
         self._compiled: dict[str, Body] | None = None
         try:
-            self._trees = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
+            self._trees, self.called = parse(name, text, (delimiters[0] or "{{", delimiters[1] or "}}"), self._functions)
         except RecursionError:
             raise TemplateError(f"template: {name}: the text is nested too deeply") from None
-
-    def called(self) -> Mapping[str, int]:
-        """Return the functions that the text names, with the position of the first use."""
-        found: dict[str, int] = {}
-        todo: list[Any] = list(self._trees.values())
-        while todo:
-            node = todo.pop()
-            if isinstance(node, Identifier):
-                found[node.text] = min(node.pos, found.get(node.text, node.pos))
-            elif isinstance(node, list | tuple):
-                todo += node
-            elif hasattr(node, "__dict__"):
-                todo += vars(node).values()
-        return found
 
     def render(self, data: Any) -> str:
         """Return the text of `render_marked`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from netinit.base.errors import TemplateError
@@ -86,20 +86,14 @@ def check_count(function: Function, name: str, given: int, piped: int) -> None:
         raise FunctionError(f"wrong number of args for {name}: want {wanted} got {given + piped}")
 
 
-def invoke(function: Function, name: str, args: Iterable[Any]) -> Any:
-    """Call a method. Raises FunctionError with Go's message if it fails."""
-    try:
-        return function.call(*args)
-    except Exception as problem:
-        # Go turns the panic of a method into an error, too
-        raise MethodError(f"error calling {name}: {problem}") from problem
-
-
 def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
-    """Call a method without arguments. Raises FunctionError with Go's message."""
+    """Call a method without arguments. Raises FunctionError with Go's message; Go turns a panic of a method into an error, too."""
     function = Function.of(found)
     check_count(function, name, 0, 0)
-    return invoke(function, name, ())
+    try:
+        return function.call()
+    except Exception as problem:
+        raise MethodError(f"error calling {name}: {problem}") from problem
 
 
 def key_type(mapping: dict[Any, Any]) -> str:

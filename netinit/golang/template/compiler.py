@@ -9,7 +9,7 @@ from netinit.base.errors import TemplateError
 from netinit.golang.template import limits
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering
-from netinit.golang.template.nodes import Action, Block, Invoke, Node, Text
+from netinit.golang.template.nodes import ROOT, Action, Block, Invoke, Node, Text
 from netinit.golang.template.printing import printable, sprint
 from netinit.golang.template.scope import Frame, last_visited
 from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
@@ -18,7 +18,7 @@ Step: TypeAlias = "Callable[[Rendering, Any], None]"
 
 
 class Body:
-    """A list of nodes with its own variable scope, compiled on first rendering: most of a template is never rendered.
+    """A list of nodes, compiled on first rendering: most of a template is never rendered.
 
     Two threads may compile it at once, which is harmless.
     """
@@ -30,8 +30,7 @@ class Body:
     def steps(self) -> tuple[Step, ...]:
         """Return the compiled nodes."""
         if self.compiled is None:
-            frame = self.frame.inner(self.frame.dot_holder)
-            self.compiled = tuple(_compile(frame, node) for node in self.nodes)
+            self.compiled = tuple(_compile(self.frame, node) for node in self.nodes)
         return self.compiled
 
 
@@ -41,7 +40,7 @@ class _LeaveBody(Exception):  # noqa: N818 - a jump, not an error
 
 def enter(run: Rendering, body: Body, dot: Any) -> None:
     """Render a body with this dot, with its own variables."""
-    run.vars = {0: dot}
+    run.vars = {ROOT: dot}
     for step in body.steps():
         step(run, dot)
 
@@ -94,13 +93,9 @@ def _action(frame: Frame, node: Action) -> Step:
 def _choice(frame: Frame, node: Block) -> Step:
     """{{if}} or {{with}}, whose value becomes the dot."""
     narrows = node.word == "with"
-    mark, holder = len(frame.visible), frame.dot_holder
-    branches = [
-        (compile_pipe(frame, pipe, keep_nil=not narrows), Body(body, frame.inner(0 if narrows else holder)))
-        for pipe, body in node.branches
-    ]
-    otherwise = Body(node.otherwise, frame.inner(holder))
-    del frame.visible[mark:]
+    inner = frame.inner(None) if narrows else frame
+    branches = [(compile_pipe(frame, pipe, keep_nil=not narrows), Body(body, inner)) for pipe, body in node.branches]
+    otherwise = Body(node.otherwise, frame)
 
     def choose(run: Rendering, dot: Any) -> None:
         chosen = otherwise
@@ -115,20 +110,10 @@ def _choice(frame: Frame, node: Block) -> Step:
 
 
 def _loop(frame: Frame, node: Block) -> Step:
-    mark = len(frame.visible)
-    holder = next(frame.places)
     ((pipe, nodes),) = node.branches
     source = compile_pipe(frame, pipe)
-    names = [variable.text for variable in pipe.variables]
-    if names and not pipe.assigns:
-        frame.visible[-1].holder = holder  # the elements' type may be an interface
-    slots = [frame.find(name) for name in names]
-    places = [slot.place for slot in slots if slot is not None]
-    key_place = places[0] if len(places) > 1 else -1
-    value_place = places[-1] if places else -1
-    body = Body(nodes, frame.inner(holder))
-    otherwise = Body(node.otherwise, frame.inner(frame.dot_holder))
-    del frame.visible[mark:]
+    names = [variable.declared for variable in pipe.variables]
+    body, otherwise = Body(nodes, frame.inner(node)), Body(node.otherwise, frame)
     cost = len(nodes) + 1
 
     def fail(value: Any, message: str) -> TemplateError:
@@ -136,17 +121,16 @@ def _loop(frame: Frame, node: Block) -> Step:
 
     def repeat(run: Rendering, dot: Any) -> None:
         value = source(run, dot)
-        pairs = _pairs(run, value, len(places), fail)
+        pairs = _pairs(run, value, len(names), fail)
         variables = run.vars
-        variables[holder] = value
+        variables[node] = value  # errors ask for its type
         empty = True
         for key, element in pairs:
             empty = False
             run.spend(cost)
-            if key_place >= 0:
-                variables[key_place] = key
-            if value_place >= 0:
-                variables[value_place] = element
+            if names:
+                variables[names[0]] = key
+                variables[names[-1]] = element
             try:
                 for step in body.steps():
                     step(run, element)

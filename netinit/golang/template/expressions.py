@@ -15,7 +15,7 @@ from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import Number
-from netinit.golang.template.scope import Frame, Slot, fold, last_visited
+from netinit.golang.template.scope import Frame, fold, last_visited
 from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, type_name
 
 Expr: TypeAlias = "Callable[[Rendering, Any], Any]"
@@ -34,10 +34,9 @@ def compile_pipe(frame: Frame, pipe: syntax.Pipe, *, keep_nil: bool = False) -> 
         expr = _without_nil(expr)
     expr = fold(expr, pipe, frame.constants)
     for variable in pipe.variables:
-        slot = frame.find(variable.text) if pipe.assigns else frame.declare(variable.text)
-        if slot is None:
+        if variable.declared is None:
             return _failing(frame, last_visited(pipe), f"undefined variable: {variable}", expr)
-        expr = _storing(expr, slot.place)
+        expr = _storing(expr, variable.declared)
     return expr
 
 
@@ -53,9 +52,9 @@ def _without_nil(expr: Expr) -> Expr:
     return value
 
 
-def _storing(expr: Expr, place: int) -> Expr:
+def _storing(expr: Expr, variable: syntax.Variable) -> Expr:
     def store(run: Rendering, dot: Any) -> Any:
-        run.vars[place] = value = expr(run, dot)
+        run.vars[variable] = value = expr(run, dot)
         return value
 
     return store
@@ -103,7 +102,7 @@ def compile_operand(frame: Frame, node: syntax.Expression) -> Expr:
     if isinstance(node, syntax.Identifier):
         return compile_call(frame, node, node, [], None)
     if isinstance(node, syntax.Variable):
-        return _variable(frame, frame.find(node.text), node)
+        return _variable(frame, node, node)
     return _literal(frame, node, ANY)
 
 
@@ -125,14 +124,14 @@ def _dot(_run: Rendering, dot: Any) -> Any:
     return dot
 
 
-def _variable(frame: Frame, slot: Slot | None, node: syntax.Variable | syntax.Fields) -> Expr:
-    if slot is None:
+def _variable(frame: Frame, node: syntax.Variable, blamed: syntax.Variable | syntax.Fields) -> Expr:
+    declared = node.declared
+    if declared is None:
         # visible to the parser, as in {{if}}{{$x := 1}}{{else}}{{$x}}{{end}}, but never set
-        return _failing(frame, node, f"undefined variable: {node.base if isinstance(node, syntax.Fields) else node}")
-    place = slot.place
+        return _failing(frame, blamed, f"undefined variable: {node}")
 
     def variable(run: Rendering, _dot: Any) -> Any:
-        return run.vars.get(place, NO_VALUE)
+        return run.vars.get(declared, NO_VALUE)
 
     return variable
 
@@ -149,11 +148,11 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
 
 
 def _chain(frame: Frame, node: syntax.Fields) -> Expr:
-    (base, holder), names, blamed = _base(frame, node), node.names, last_visited(node)
+    (base, loop), names, blamed = _base(frame, node), node.names, last_visited(node)
 
     def explain(run: Rendering, value: Any) -> TemplateError:
         try:
-            _walk(value, names, run.vars[holder] if holder else None)
+            _walk(value, names, run.vars.get(loop))
         except MethodError as problem:
             return frame.error(node, str(problem))
         except FunctionError as problem:
@@ -174,47 +173,36 @@ def _chain(frame: Frame, node: syntax.Fields) -> Expr:
 
 def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expression], final: Expr | None) -> Expr:
     *names, last = node.names
-    base, holder = _base(frame, node)
-    prepared = [(argument, compile_operand(frame, argument)) for argument in arguments]
-    at = last_visited(arguments[-1]) if arguments else last_visited(node)
+    base, loop = _base(frame, node)
+    place = last_visited(node)
+
+    def fail(problem: Exception) -> TemplateError:
+        return problem if isinstance(problem, TemplateError) else frame.error(node, f"error calling {last}: {problem}")
 
     def call_method(run: Rendering, dot: Any) -> Any:
-        piped = () if final is None else (final(run, dot),)
-        place: syntax.Expression = last_visited(node)
+        piped = None if final is None else final(run, dot)
         try:
-            value, within = _walk(base(run, dot), names, run.vars[holder] if holder else None)
+            value, within = _walk(base(run, dot), names, run.vars.get(loop))
             if value is NO_VALUE:
                 return NO_VALUE
             found = access.method(value, last)
             if found is None:
                 raise FunctionError(_word_no_method(value, last, within))  # noqa: TRY301 - worded and placed below
             function = Function.of(found)
-            access.check_count(function, last, len(prepared), len(piped))
-            args: list[Any] = []
-            for number, (argument, expr) in enumerate(prepared):
-                place = last_visited(argument)
-                go_type = function.type_of(number)
-                if isinstance(argument, syntax.Literal):
-                    args.append(literal(argument, go_type))
-                else:
-                    args.append(check_argument(expr(run, dot), go_type))
-            place = at
-            args.extend(check_argument(value, function.type_of(len(args))) for value in piped)
-            return access.invoke(function, last, args)
-        except MethodError as problem:
-            raise frame.error(node, str(problem)) from problem
+            access.check_count(function, last, len(arguments), int(final is not None))
         except FunctionError as problem:
-            raise frame.error(place, str(problem)) from problem
+            raise frame.error(node if isinstance(problem, MethodError) else place, str(problem)) from problem
+        given = None if final is None else lambda _run, _dot: piped
+        return _compile_arguments(frame, function, function.call, arguments, final=given, place=place, fail=fail)(run, dot)
 
     return call_method
 
 
-def _base(frame: Frame, node: syntax.Fields) -> tuple[Expr, int]:
-    """Return the start of the chain, and the slot of its container (0: none)."""
+def _base(frame: Frame, node: syntax.Fields) -> tuple[Expr, syntax.Block | None]:
+    """Return the start of the chain, and the range whose element it is, or None."""
     if isinstance(node.base, syntax.Variable):
-        slot = frame.find(node.base.text)
-        return _variable(frame, slot, node), slot.holder if slot else 0
-    return compile_operand(frame, node.base), frame.dot_holder if isinstance(node.base, syntax.Dot) else 0
+        return _variable(frame, node.base, node), node.base.declared.loop if node.base.declared else None
+    return compile_operand(frame, node.base), frame.loop if isinstance(node.base, syntax.Dot) else None
 
 
 def _word_no_method(value: Any, name: str, holder: Any) -> str:
@@ -267,21 +255,26 @@ def compile_call(
         access.check_count(function, name.text, len(arguments), piped)
     except FunctionError as problem:
         return _failing(frame, name, str(problem), final)
-    prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
-    last: access.Argument | None = None
-    if final is not None:
-        at = last_visited(arguments[-1]) if arguments else name
-        last = (final, *_admission(frame, function.type_of(len(arguments)), at))
     called = function.call
     if function is builtins.BUILTINS["call"]:
         called = functools.partial(builtins.call, str(arguments[0]) if arguments else None)
 
     def fail(problem: Exception) -> TemplateError:
-        if isinstance(problem, TemplateError):
-            return problem
-        return frame.error(blamed, f"error calling {name}: {problem}")
+        return problem if isinstance(problem, TemplateError) else frame.error(blamed, f"error calling {name}: {problem}")
 
-    return access.make_call(called, prepared, last, fail, function.cost)
+    return _compile_arguments(frame, function, called, arguments, final=final, place=name, fail=fail)
+
+
+def _compile_arguments(
+    frame: Frame, function: Function, called: Callable[..., Any], arguments: list[syntax.Expression], *, final: Expr | None,
+    place: syntax.Expression, fail: Callable[[Exception], TemplateError],
+) -> Expr:  # fmt: skip
+    """Compile the call of a function with these arguments; an unfit piped value is reported at the last one, or at `place`."""
+    prepared = [_argument(frame, node, function.type_of(number)) for number, node in enumerate(arguments)]
+    piped: access.Argument | None = None
+    if final is not None:
+        piped = (final, *_admission(frame, function.type_of(len(arguments)), last_visited(arguments[-1]) if arguments else place))
+    return access.make_call(called, prepared, piped, fail, function.cost)
 
 
 def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Argument:

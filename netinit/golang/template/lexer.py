@@ -103,7 +103,7 @@ def _patterns(right: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[
 
 
 class _Lexer:
-    """The state of the lexer: tokens, position, whether space precedes it, and open parentheses."""
+    """The state of the lexer: tokens and position. Methods that read what is rare return a token's kind and text."""
 
     def __init__(self, text: str, left: str, right: str, words: frozenset[str]) -> None:
         self.text, self.left, self.right = text, left, right
@@ -111,8 +111,6 @@ class _Lexer:
         self.tokens: list[Token] = []
         self.names: dict[str, Kind] = {"true": "bool", "false": "bool", **{word: word for word in KEYWORDS - words}}
         self.at = 0
-        self.spaced = False
-        self.depth = 0
         self.cutters = {"word": self.cut_word, "char": self.cut_char, "sign": self.cut_sign}
 
     def cut(self) -> None:
@@ -152,9 +150,8 @@ class _Lexer:
 
     def cut_action(self) -> None:
         """Read the tokens of an action, including its right delimiter."""
-        self.depth = 0
         match, text, names, tokens = self.inside.match, self.text, self.names, self.tokens
-        at = self.at
+        at, depth = self.at, 0
         while found := match(text, at):
             group = found.lastgroup or ""
             value, end = found[group], found.end()
@@ -162,68 +159,60 @@ class _Lexer:
             spaced, at = start > at, end
             if group == "name":
                 kind = _NAMES.get(value[0]) or names.get(value, "identifier")
-                tokens.append(Token(kind, start, value, spaced))
             elif constant := _CONSTANTS.get(group):
-                tokens.append(Token(constant, start, value, spaced))
+                kind = constant
             elif group == "right":
-                if self.depth:
+                if depth:
                     raise _LexError("unclosed left paren", start)
                 tokens.append(Token("right delimiter", end - len(self.right), self.right))
                 self.leave(end, value)
                 return
             else:
-                self.at, self.spaced = start, spaced
-                self.cutters[group](value)
-                at = self.at
+                kind, value = self.cutters[group](value, start)
+                at = start + len(value)
+                depth += (kind == "(") - (kind == ")")
+                if depth < 0:
+                    raise _LexError("unexpected right paren", start)
+            tokens.append(Token(kind, start, value, spaced))
         raise _LexError("unclosed action", len(text))
 
-    def take(self, kind: Kind, value: str) -> None:
-        """Add a token at the current position and advance."""
-        self.tokens.append(Token(kind, self.at, value, self.spaced))
-        self.at += len(value)
-
-    def cut_sign(self, value: str) -> None:
+    def cut_sign(self, value: str, at: int) -> tuple[Kind, str]:
         if sign := _SIGNS.get(value):
-            self.depth += (value == "(") - (value == ")")
-            if self.depth < 0:
-                raise _LexError("unexpected right paren", self.at)
-            self.take(sign, value)
-        elif value in "+-.":
-            self.cut_number()
-        elif value in _FAILING:
-            raise _LexError(_FAILING[value], self.at)
-        elif value.isascii() and value.isprintable():
-            self.take("character", value)
-        else:
-            raise _LexError(f"unrecognized character in action: {_show(value)}", self.at)
+            return sign, value
+        if value in "+-.":
+            return self.cut_number(at)
+        if value in _FAILING:
+            raise _LexError(_FAILING[value], at)
+        if value.isascii() and value.isprintable():
+            return "character", value
+        raise _LexError(f"unrecognized character in action: {_show(value)}", at)
 
-    def cut_word(self, value: str) -> None:
+    def cut_word(self, value: str, at: int) -> tuple[Kind, str]:
         if "0" <= value[0] <= "9":
-            self.cut_number()
-            return
+            return self.cut_number(at)
         if not (value[0].isascii() or is_identifier_character(value[0])):
-            raise _LexError(f"unrecognized character in action: {_show(value[0])}", self.at)
+            raise _LexError(f"unrecognized character in action: {_show(value[0])}", at)
         if not value.isascii():
             end = next((i for i, c in enumerate(value) if i and not is_identifier_character(c)), len(value))
             value = value[:end]
-        end = self.at + len(value)
+        end = at + len(value)
         if not self.after_name.match(self.text, end):
-            raise _LexError(f"bad character {_show(self.text[end])}", self.at)
-        self.take("dot" if value == "." else _NAMES.get(value[0]) or self.names.get(value, "identifier"), value)
+            raise _LexError(f"bad character {_show(self.text[end])}", at)
+        return "dot" if value == "." else _NAMES.get(value[0]) or self.names.get(value, "identifier"), value
 
-    def cut_char(self, value: str) -> None:
+    def cut_char(self, value: str, at: int) -> tuple[Kind, str]:
         if len(value) < 2 or not value.endswith("'"):  # noqa: PLR2004 - the two quotes
-            raise _LexError("unterminated character constant", self.at)
-        self.take("number", value)
+            raise _LexError("unterminated character constant", at)
+        return "number", value
 
-    def cut_number(self) -> None:
-        text, at = self.text, self.at
+    def cut_number(self, at: int) -> tuple[Kind, str]:
+        text = self.text
         end = self.number_end(at, at)
         if text[end : end + 1] in ("+", "-"):  # a complex number
             end = self.number_end(at, end)
             if text[end - 1] != "i":
                 raise _LexError(f"bad number syntax: {quote(text[at:end])}", at)
-        self.take("number", text[at:end])
+        return "number", text[at:end]
 
     def number_end(self, start: int, at: int) -> int:
         end = re.compile(_NUMBER).match(self.text, at).end()  # type: ignore[union-attr] # it matches anywhere

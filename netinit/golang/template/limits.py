@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from netinit.base.errors import TemplateError
-from netinit.golang.template.nodes import Action
+from netinit.golang.template.nodes import Action, Block, Variable
 from netinit.golang.template.values import NO_VALUE, FunctionError, from_bytes, to_bytes
 
 MAX_DEPTH = 100
@@ -37,7 +37,8 @@ class Rendering:
         self.marks: list[tuple[int, Action]] = []
         """Which parts foreign actions printed, and which actions those are."""
         self.room, self.steps, self.depth = MAX_OUTPUT, MAX_STEPS, MAX_DEPTH
-        self.vars: dict[int, Any] = {}
+        self.vars: dict[Variable | Block | None, Any] = {}
+        """Variables by their declarations, and what each range iterates over."""
         self.root: Any = _NOWHERE
         """The rendering's data, if it may have constants (see `scope`)."""
         self.different: frozenset[str] = frozenset()

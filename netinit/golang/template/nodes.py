@@ -43,7 +43,16 @@ class Literal(_Node):
 
 
 class Variable(_Node):
-    """The name of a variable, with $."""
+    """The name of a variable, with $.
+
+    `declared`: where the variable is declared (of a declaration, itself); None if no such variable can be set there.
+    `loop`: of a declaration, the range whose elements the variable gets.
+    """
+
+    def __init__(self, pos: int, text: str, declared: Variable | None = None) -> None:
+        super().__init__(pos, text)
+        self.declared = declared
+        self.loop: Block | None = None
 
 
 class Fields:
@@ -122,6 +131,9 @@ class Invoke:
         pipe = "" if self.pipe is None else f" {self.pipe}"
         return f"{self.delimiters[0]}template {quote(self.name)}{pipe}{self.delimiters[1]}"
 
+
+ROOT = Variable(0, "$")
+"""The declaration of $."""
 
 Node: TypeAlias = "Text | Action | LoopControl | Block | Invoke"
 

@@ -46,7 +46,6 @@ class _OriginWalk:
         self.asked: set[syntax.Variable] = set()
         self.found: set[syntax.Action] = set()
         self.todo: set[str] = set()
-        self.visible: list[syntax.Variable] = []
         self.name, self.root = "", _OWN
 
     def run(self, trees: Mapping[str, syntax.Tree], name: str) -> None:
@@ -55,7 +54,7 @@ class _OriginWalk:
         while self.todo:
             name = self.todo.pop()
             if name in trees:  # else rendering will fail
-                self.name, self.root, self.visible = name, self.dots[name], []
+                self.name, self.root = name, self.dots[name]
                 self.body(trees[name].body, self.root)
 
     def call(self, name: str, dot: int) -> None:
@@ -66,7 +65,6 @@ class _OriginWalk:
             self.todo.add(name)
 
     def body(self, nodes: Iterable[syntax.Node], dot: int) -> None:
-        mark = len(self.visible)
         for node in nodes:
             if isinstance(node, syntax.Action):
                 if self.pipe(node.pipe, dot) and not node.pipe.variables:
@@ -75,15 +73,12 @@ class _OriginWalk:
                 self.block(node, dot)
             elif isinstance(node, syntax.Invoke):
                 self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
-        del self.visible[mark:]
 
     def block(self, node: syntax.Block, dot: int) -> None:
-        mark = len(self.visible)
         for pipe, body in node.branches:
             value = self.pipe(pipe, dot, elements=node.word == "range")
             self.body(body, dot if node.word == "if" else value)
         self.body(node.otherwise, dot)
-        del self.visible[mark:]
 
     def pipe(self, pipe: syntax.Pipe, dot: int, *, elements: bool = False) -> int:
         origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
@@ -95,9 +90,7 @@ class _OriginWalk:
         if elements:
             origin = _within(origin)
         for variable in pipe.variables:
-            cell = self.find(variable.text) if pipe.assigns else variable
-            if not pipe.assigns:
-                self.visible.append(variable)
+            cell = variable.declared
             known = _OWN if cell is None else self.variables.get(cell, _OWN)
             if cell is not None and known | origin != known:
                 self.variables[cell] = known | origin
@@ -117,10 +110,10 @@ class _OriginWalk:
         if isinstance(node, syntax.Pipe):
             return self.pipe(node, dot)
         if isinstance(node, syntax.Variable):
-            cell = self.find(node.text)
+            cell = node.declared
             if cell is not None:
                 self.asked.add(cell)
-            return self.held(self.root if node.text == "$" else _FOREIGN if cell is None else self.variables.get(cell, _OWN))
+            return self.held(self.root if cell is syntax.ROOT else _FOREIGN if cell is None else self.variables.get(cell, _OWN))
         return self.held(dot) if isinstance(node, syntax.Dot) else _OWN
 
     def held(self, origin: int) -> int:
@@ -135,9 +128,6 @@ class _OriginWalk:
         if foreign is None or (foreign and (len(names) == 1 or names[1] in foreign)):
             return _FOREIGN
         return origin & _FOREIGN
-
-    def find(self, name: str) -> syntax.Variable | None:
-        return next((variable for variable in reversed(self.visible) if variable.text == name), None)
 
 
 def _within(origin: int | bool) -> int:

@@ -25,11 +25,16 @@ _LAST: Final = frozenset(("EOF", "error"))
 """Kinds of tokens that are never consumed, because no other follows."""
 
 
-def parse(name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]) -> dict[str, syntax.Tree]:
-    """Return the templates that the text defines, by name; the text itself is `name`. Raises TemplateError."""
+def parse(
+    name: str, text: str, delimiters: tuple[str, str], functions: Collection[str]
+) -> tuple[dict[str, syntax.Tree], dict[str, int]]:
+    """Return the templates that the text defines, by name, and the functions that it names, with their first positions.
+
+    The text itself is the template `name`. Raises TemplateError.
+    """
     parser = _Parser(name, text, delimiters, functions)
     parser.parse_text()
-    return parser.trees
+    return parser.trees, parser.called
 
 
 class _Parser:
@@ -43,6 +48,7 @@ class _Parser:
         words = frozenset(word for word in ("break", "continue") if word in functions)
         self.tokens = tokenize(text, *delimiters, words)
         self.trees: dict[str, syntax.Tree] = {}
+        self.called: dict[str, int] = {}
         self.at, self.read, self.nesting = 0, -1, 0
         self.begin_tree(name)
 
@@ -53,6 +59,7 @@ class _Parser:
         self.action_at: Token | None = None
         self.tree = syntax.Tree(name, self.name, self.text)
         self.variables = ["$"]
+        self.visible = [syntax.ROOT]  # when the template is executed: one declared in {{if}} is not visible in its {{else}}
         self.ranges = 0
         return before
 
@@ -151,6 +158,7 @@ class _Parser:
         """Parse nodes up to {{end}} or {{else}}; return them and that word."""
         self.peek()
         self.enter()
+        outer, self.visible = self.visible, self.visible.copy()
         nodes: list[syntax.Node] = []
         while True:
             token = self.peek()
@@ -159,6 +167,7 @@ class _Parser:
             node = self.text_or_action(token)
             if isinstance(node, str):
                 self.nesting -= 1
+                self.visible = outer
                 return nodes, node
             nodes.append(node)
 
@@ -207,7 +216,8 @@ class _Parser:
 
     def if_control(self, token: Token) -> syntax.Block:
         """Parse {{if}}, {{with}} or {{range}} up to its {{end}}."""
-        mark = len(self.variables)
+        mark, outer = len(self.variables), self.visible
+        self.visible = outer.copy()
         word = token.kind
         branches: list[tuple[syntax.Pipe, list[syntax.Node]]] = []
         otherwise: list[syntax.Node] = []
@@ -226,7 +236,11 @@ class _Parser:
                 break
             self.next()
         del self.variables[mark:]
-        return syntax.Block(word, branches, otherwise)
+        self.visible = outer
+        found = syntax.Block(word, branches, otherwise)
+        if word == "range" and pipe.variables and not pipe.assigns:
+            pipe.variables[-1].loop = found
+        return found
 
     with_control = range_control = if_control
 
@@ -278,11 +292,18 @@ class _Parser:
             if token.kind == end:
                 self.at += 1
                 self.check_pipeline(pipe, context)
+                for variable in pipe.variables:  # not before: the value cannot refer to them
+                    variable.declared = self.find(variable.text) if pipe.assigns else variable
+                self.visible += [] if pipe.assigns else pipe.variables
                 return pipe
             if token.kind not in _OPERANDS:
                 self.next()
                 self.unexpected(token, context)
             pipe.commands.append(self.command(token))
+
+    def find(self, name: str) -> syntax.Variable | None:
+        """Return the declaration of the innermost visible variable with this name."""
+        return next((variable for variable in reversed(self.visible) if variable.text == name), None)
 
     def declarations(self, pipe: syntax.Pipe, context: str) -> None:
         while (variable := self.peek()).kind == "variable":
@@ -353,11 +374,12 @@ class _Parser:
         if kind == "identifier":
             if text not in self.functions:
                 self.fail(f"function {quote(text)} not defined")
+            self.called.setdefault(text, pos)
             return syntax.Identifier(pos, text)
         if kind == "variable":
             if text not in self.variables:
                 self.fail(f"undefined variable {quote(text)}")
-            return syntax.Variable(pos, text)
+            return syntax.Variable(pos, text, self.find(text))
         if kind == "(":
             self.enter()
             pipe = self.pipeline("parenthesized pipeline", ")")

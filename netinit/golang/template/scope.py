@@ -1,4 +1,4 @@
-"""What the compiler knows of a tree: positions for errors, visible variables, and what depends on constants only.
+"""What the compiler knows of a tree: positions for errors, where the dot comes from, and what depends on constants only.
 
 Constants are fields of the root that are the same object in most renderings: a configuration's values are the same for
 all pods, so `{{ toYaml .Values.resources }}` is too. The first rendering fixes the constants' objects and keeps results
@@ -7,7 +7,6 @@ that depend on nothing else; a rendering with another object in such a field com
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,19 +20,8 @@ _CONSTANTS = (syntax.Identifier, syntax.Literal)
 _IMMUTABLE = frozenset((bool, float, int, str, type(None), type(NO_VALUE), Shaped))
 
 
-class Slot:
-    """The place of a variable; `holder`: the place of the list or map that a range reads it from, or 0."""
-
-    def __init__(self, name: str, place: int, holder: int = 0) -> None:
-        self.name, self.place, self.holder = name, place, holder
-
-
 class Frame:
-    """The variables of one template during compilation.
-
-    Each variable has a number, its place, so that rendering looks up no names; the visible ones are a stack.
-    `dot_holder`: the place of the list or map that the dot is read from, or 0.
-    """
+    """What the parts of a template have in common; `loop`: the range whose elements the dot gets, or None."""
 
     def __init__(
         self,
@@ -44,25 +32,13 @@ class Frame:
         bodies: Mapping[str, Any],
     ) -> None:
         self.tree, self.functions, self.constants, self.marked, self.bodies = tree, functions, constants, marked, bodies
-        self.visible = [Slot("$", 0)]
-        self.dot_holder = 0
-        self.places = itertools.count(1)
+        self.loop: syntax.Block | None = None
 
-    def inner(self, dot_holder: int) -> Frame:
-        """Return the frame of a nested body; variables that it declares end with it."""
+    def inner(self, loop: syntax.Block | None) -> Frame:
+        """Return the frame of a nested body with a dot of its own."""
         frame = Frame.__new__(Frame)
-        vars(frame).update(vars(self), visible=self.visible.copy(), dot_holder=dot_holder)
+        vars(frame).update(vars(self), loop=loop)
         return frame
-
-    def declare(self, name: str) -> Slot:
-        """Declare a variable."""
-        slot = Slot(name, next(self.places))
-        self.visible.append(slot)
-        return slot
-
-    def find(self, name: str) -> Slot | None:
-        """Return the innermost visible variable with this name."""
-        return next((slot for slot in reversed(self.visible) if slot.name == name), None)
 
     def error(self, node: syntax.Expression | syntax.Command | syntax.Action | syntax.Invoke, message: str) -> TemplateError:
         """Return Go's error for a failed execution of the node."""

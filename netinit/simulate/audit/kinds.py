@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+
+from netinit.base.data import read_data
 
 FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN, COVERED = "foreign", "unknown", "configuration", "design", "covered"
 WHERE_IPV4_IS_FIRST = "where the pod's first address is IPv4 (--ipv6 auto)"
@@ -23,64 +26,27 @@ class TrafficKind:
     reason: str = ""
 
 
-FOREIGN = TrafficKind(
-    "foreign", FOREIGN_RULES, "foreign rules decide before netinit's do", "remove the foreign rule, or move it after netinit's"
-)
-UNKNOWN = TrafficKind(
-    "unknown", NOT_KNOWN, "the verdict is unknown", "check the rule: it matches or does something that netinit does not know"
-)
-IPV6 = TrafficKind(
-    "ipv6", CONFIGURATION, "IPv6 that is not captured: it bypasses the proxy and mTLS",
-    "remove the pod's IPv6 addresses", "no rule captures IPv6",
-)
-UNTRANSLATED = TrafficKind(
-    "untranslated", CONFIGURATION, "TCP connections for which nat is skipped",
-    reason="they begin on a conntrack entry that another connection left behind",
-)  # fmt: skip
-UNCAPTURED = TrafficKind("uncaptured", CONFIGURATION, "no rule captures it", "{option}")
-GROUP = TrafficKind("group", CONFIGURATION, "groups whose traffic is excluded", "change {option}")
-USER = TrafficKind("user", CONFIGURATION, "users whose traffic is excluded", "remove them from {option}")
-INTERFACE = TrafficKind("interface", CONFIGURATION, "interfaces whose traffic is excluded", "remove them from {option}")
-NETWORK = TrafficKind("network", CONFIGURATION, "networks that are excluded", "remove them from {option}")
-METADATA = TrafficKind("metadata", CONFIGURATION, "the cloud's metadata service, which is excluded", "leave {option} out")
-SOURCE = TrafficKind("source", CONFIGURATION, "networks whose inbound connections are excluded", "remove them from {option}")
-PORT = TrafficKind("port", CONFIGURATION, "outbound ports that are excluded", "remove them from {option}")
-INBOUND_PORT = TrafficKind("inbound-port", CONFIGURATION, "inbound ports that are excluded", "remove them from {option}")
-MARK = TrafficKind(
-    "mark", CONFIGURATION, "packets with the proxy's mark", "give no container NET_ADMIN or NET_RAW: setting a mark takes one of them"
-)
-PROXY = TrafficKind(
-    "proxy", DESIGN, "what the proxy itself sends", "nothing: let no other container run as its user or group (runAsUser, runAsGroup)"
-)
-SHARED_OWNER = TrafficKind(
-    "shared-owner", CONFIGURATION, "what containers send that run as the proxy's user or group",
-    "choose another {owner} for {containers}",
-)  # fmt: skip
-NOT_TCP = TrafficKind(
-    "not-tcp", DESIGN, "UDP, ICMP and all but TCP", "nothing here, for the proxy takes TCP: a NetworkPolicy can deny it",
-    "no rule captures it",
-)  # fmt: skip
-LOST = TrafficKind(
-    "no-connection", DESIGN, "packets that belong to no connection",
-    reason="NAT is skipped for packets that connection tracking does not know",
-)
-PROBES = TrafficKind("probes", DESIGN, "the kubelet's probes", "nothing: the node sends them, from {option}")
-TUNNEL_PORT = TrafficKind(
-    "tunnel-port", CONFIGURATION, "the port of a tunnel (HBONE) that the proxy is not known to serve", "{option} 0"
-)
-TUNNEL = TrafficKind("tunnel", DESIGN, "tunnelled connections (HBONE)", "nothing: the proxy itself listens there")
-LOCAL = TrafficKind("local", DESIGN, "what stays in the pod", "nothing: it never leaves the pod")
-BYPASSES = (
-    FOREIGN, UNKNOWN, IPV6, UNTRANSLATED, UNCAPTURED, GROUP, USER, INTERFACE, NETWORK, METADATA, SOURCE, PORT, INBOUND_PORT,
-    TUNNEL_PORT, MARK, SHARED_OWNER,
-    PROXY, NOT_TCP, LOST, PROBES, TUNNEL, LOCAL,
-)  # fmt: skip
-"""The most dangerous first."""
-BY_NAME = {kind.name: kind for kind in BYPASSES}
+KINDS = tuple([TrafficKind(name, *texts) for name, texts in json.loads(read_data("traffic-kinds.json")).items()])
+"""All, in the order of a whole audit: bypasses come with the most dangerous first."""
+BYPASSES = tuple([kind for kind in KINDS if kind.intent != COVERED])
+BY_NAME = {kind.name: kind for kind in KINDS}
 
-CAPTURED = TrafficKind("captured", COVERED, "captured by the proxy")
-RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolver")
-FOLLOWS = TrafficKind("follows", COVERED, "of a known connection: goes where its first packet went")
-DROPPED = TrafficKind("dropped", COVERED, "dropped or refused")
-KINDS = (CAPTURED, RESOLVED, *BYPASSES, DROPPED, FOLLOWS)
-"""All, in the order of a whole audit."""
+FOREIGN = BY_NAME["foreign"]
+UNKNOWN = BY_NAME["unknown"]
+IPV6 = BY_NAME["ipv6"]
+UNTRANSLATED = BY_NAME["untranslated"]
+UNCAPTURED = BY_NAME["uncaptured"]
+PORT = BY_NAME["port"]
+INBOUND_PORT = BY_NAME["inbound-port"]
+MARK = BY_NAME["mark"]
+PROXY = BY_NAME["proxy"]
+SHARED_OWNER = BY_NAME["shared-owner"]
+NOT_TCP = BY_NAME["not-tcp"]
+LOST = BY_NAME["no-connection"]
+TUNNEL_PORT = BY_NAME["tunnel-port"]
+TUNNEL = BY_NAME["tunnel"]
+LOCAL = BY_NAME["local"]
+CAPTURED = BY_NAME["captured"]
+RESOLVED = BY_NAME["resolved"]
+FOLLOWS = BY_NAME["follows"]
+DROPPED = BY_NAME["dropped"]

@@ -11,7 +11,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.simulate.endpoints import EXAMPLE_POD, make_outbound, stand_in
 from netinit.simulate.engine import simulate
-from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, inspect_options, inspect_tunnel
+from netinit.simulate.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, finding, inspect_options
 from netinit.simulate.ruleset import Ruleset, load_plan
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
@@ -34,8 +34,7 @@ def lint(
     plan = plan or plan_for(options)
     rulesets = {family: load_plan(plan, family) for family in plan.families}
     found = [
-        *inspect_options(options, plan, given),
-        *(inspect_tunnel(options) if has_tunnel is False else ()),
+        *inspect_options(options, plan, given, has_tunnel=has_tunnel),
         *_dns(options, rulesets),
         *_loops(options, rulesets),
         *[Finding(WARNING, NO_EFFECT, *warning.partition(": ")[::2]) for warning in plan.warnings],
@@ -53,23 +52,19 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
-        message = "--istio-local-outbound-ports-exclude 53 comes before it, so no query is captured"
-        yield Finding(WARNING, SHADOWED, "--redirect-dns", message)
+        yield finding("dns-excluded")
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
-            message = f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns"
-            yield Finding(WARNING, "dns-loopback", "--dns-servers", message)
+            yield finding("dns-loopback", server=server)
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
-        why = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        message = f"IPv6 servers have no effect, since {why}: queries to them are not captured"
-        yield Finding(WARNING, NO_EFFECT, "--dns-servers", message)
+        reason = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
+        yield finding("dns-ipv6", reason=reason)
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):
             for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
-                    message = f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and loop forever"
-                    yield Finding(ERROR, "dns-loop", "--redirect-dns", message)
+                    yield finding("dns-loop", protocol=protocol, server=server, proxy=who)
 
 
 def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
@@ -78,8 +73,7 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
         hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                message = f"what the proxy ({who}) sends to {host} comes back to its own port {port} and loops forever"
-                yield Finding(ERROR, "loop", "--proxy-uid", message)
+                yield finding("loop", proxy=who, host=host, port=port)
 
 
 def _redirect(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -11,8 +10,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import netinit
+from netinit.base.data import read_data
 from netinit.cli.findings import CODES, GROUPS
 from netinit.simulate.audit.kinds import BYPASSES, DESIGN
+from netinit.simulate.lint.options import NO_EFFECT, REDUNDANT, SHADOWED
 
 PACKAGE = Path(netinit.__file__).parent
 SCHEMA = json.loads((PACKAGE / "data" / "findings.schema.json").read_text())
@@ -32,20 +33,17 @@ def pod(tmp_path):
     return file
 
 
-def find_kinds(*folders):
-    """The kinds that the source gives to findings: a constant word, second of Finding(...) or kind= of PodFinding(...)."""
-    for folder in folders:
-        for file in sorted((PACKAGE / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Finding", "PodFinding"}:
-                    given = [*node.args[1:2], *[one.value for one in node.keywords if one.arg == "kind"]]
-                    yield from [one.value for one in given if isinstance(one, ast.Constant)]
+def find_kinds():
+    """The kinds of the findings whose texts are data, and those that the proofs of lint find."""
+    for name in ("option-findings.json", "pod-findings.json"):
+        yield from [kind for _, kind, *_ in json.loads(read_data(name)).values()]
+    yield from (NO_EFFECT, SHADOWED, REDUNDANT)
 
 
 def test_every_kind_of_finding_has_a_code_of_its_own():
     codes = [code for group in GROUPS.values() for code, _ in group.values()]
     assert len(codes) == len(set(codes))
-    kinds = {*find_kinds("simulate/lint", "inject"), *[kind.name for kind in BYPASSES if kind.intent != DESIGN]}
+    kinds = {*find_kinds(), *[kind.name for kind in BYPASSES if kind.intent != DESIGN]}
     assert len(kinds) > 20
     assert sorted(kinds - CODES.keys()) == [], "add these to netinit/data/findings.json"
 

@@ -240,6 +240,13 @@ def test_no_warning_for_what_is_known_or_somebody_elses(key):
     assert warnings_of(make_pod(annotations={key: "true" if key.startswith(("sidecar", "prom")) else ""})) == []
 
 
+def test_the_warnings_of_manual_injection_are_given_for_ignored_scrape_targets_and_a_dns_policy():
+    pod = make_pod(dnsPolicy="Default", annotations={"prometheus.istio.io/scrape-targets": ":/metrics"})
+    ignored, resolver = warnings_of(pod)
+    assert ignored.endswith("has a target without a port and is ignored; write PORT:PATH")
+    assert resolver == 'dnsPolicy "Default" is not ClusterFirst: the proxy may not find its control plane by name'
+
+
 def test_an_annotation_that_a_template_reads_is_known():
     text = 'metadata: {labels: {x: "{{ annotation .ObjectMeta "sidecar.istio.io/ours" "" }}"}}'
     served = load(Texts(config=json.dumps({"policy": "enabled", "templates": {"sidecar": text}})), Settings())

@@ -115,6 +115,17 @@ def test_methods_of_nil_pointers_can_be_called_and_their_fields_not():
         render("{{ .Tracing.Tls }}", {"Tracing": none})
 
 
+def test_a_variable_is_the_one_that_is_visible_where_it_stands():
+    data = {"T": Struct("T", {}, {"M": Function(lambda number: f"<{number}>", "int")}), "L": [5, 6]}
+    several = "{{ $x := 1 }}{{ .T.M $x }}{{ if true }}{{ $x := 3 }}{{ .T.M $x }}{{ end }}{{ $x | .T.M }}{{ $x := 2 }}{{ .T.M $x }}"
+    assert render(several, data) == "<1><3><1><2>"
+    assert render("{{ $x := 0 }}{{ if false }}{{ $x := 1 }}{{ else }}{{ $x }}{{ end }}", data) == "0"
+    assert render("{{ $a := 1 }}{{ $b := 2 }}{{ range $a, $b = .L }}{{ end }}{{ $a }}{{ $b }}", data) == "16"
+    for text in ("{{ if false }}{{ $x := 1 }}{{ else }}{{ $x }}{{ end }}", "{{ $x := $x }}"):
+        with pytest.raises(TemplateError, match=r"undefined variable: \$x$"):
+            render(text, data)
+
+
 def test_functions_get_their_types_from_annotations():
     def repeat(text: str, count: int) -> str:
         return text * count
