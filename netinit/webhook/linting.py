@@ -15,7 +15,6 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
-from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
