@@ -13,7 +13,7 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, INET, Snapshot
-from netinit.kernel import detect, netlink, tcp_sockets
+from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
 from netinit.options import (
@@ -39,7 +39,8 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import list_snapshot
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
+from netinit.simulate import host
+from netinit.simulate.host import surroundings_of
 from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
@@ -96,7 +97,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read(read_snapshot)
-    marked = [one for one in snapshot.routing_rules if matches_a_mark_alone(one) and one.mask == FULL_MASK]
+    marked = [one for one in snapshot.routing_rules if host.matches_a_mark_alone(one) and one.mask == FULL_MASK]
     routing = {one.mark: one.table for one in marked}
     contents = ipset.read_contents()
     found: dict[str, InferredOptions] = {}
@@ -118,16 +119,14 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places or (FIRST_WITH[NF_TABLES],)}
     for name, family in product(rulesets, families):
         own = live.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
-        table = next((rule.table for rule in rules_to_lo(snapshot, family)), 0)
+        table = next((rule.table for rule in host.rules_to_lo(snapshot, family)), 0)
         rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=live.foreign[family])
     empty = not places and not any(live.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}
-    simple = all(is_simple(snapshot, family) for family in families)
+    simple = all(host.is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
-    forbidden = [one for one in snapshot.unknown if one.is_forbidden]
-    warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
-    warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
+    warnings += host.warn_of_hidden(snapshot)
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
@@ -186,15 +185,10 @@ def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: boo
 
 def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what affects packets but is not simulated."""
-    found = [one.place for one in snapshot.unknown if not one.is_forbidden]
-    if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
-        found.append("a device called lo that is not the loopback")
-    found += [f"BPF {one}" for one in snapshot.programs if not one.is_of_node]
-    found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
-    found += ["a policy of IPsec"] * bool(snapshot.transforms)
-    found += ["a loopback device that is down"] * any(
-        one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
-    )
+    found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in host.find_unfollowed(snapshot)]
+    others = [one for one in snapshot.links if one.index != host.LOOPBACK_INDEX and one.name == LOOPBACK_DEVICE]
+    down = [one for one in snapshot.links if one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP]
+    found += ["a device called lo that is not the loopback"] * bool(others) + ["a loopback device that is down"] * bool(down)
     return tuple(dict.fromkeys(found))
 
 
