@@ -102,9 +102,10 @@ def write_return(
 
 def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyRules]:
     by_family = []
+    keys = {family: ownership.keys_of(listing, family) for family, listing in listings.items()}
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(family, listings, written, _patterns)
+        owned = ownership.owned_rules(family, keys, written, _patterns)
         by_family.append(FamilyRules(family=family, written=written, listing=listing, owned=owned))
     return by_family
 

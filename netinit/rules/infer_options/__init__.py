@@ -5,7 +5,7 @@ Options that produce no rule keep their defaults, which lead to the same plan. C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,13 +19,12 @@ from netinit.rules import model
 from netinit.rules.infer_options import layout_readers
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
-from netinit.rules.iptables.parse import normalise_rule, parse_rule
-from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, WrittenRule, encode_each, write_plan
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.context import TcpFlags
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
+from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
@@ -45,24 +44,17 @@ class InferredOptions:
     recorded: SettledOptions | None = None
 
 
-def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
-    """Infer options from our rules in listings without counters.
-
-    `routing` maps marks of policy rules to routing tables; `contents` are those of address sets. Raises ParseError for an
-    invalid rule.
-    """
-    rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
+def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
+    """Infer options from our rules in the tables of iptables; `routing` maps marks of policy rules to routing tables."""
+    keys = {family: {place: [*map(normalise_rule, rules)] for place, rules in chains.items()} for family, chains in live.items()}
+    ours: dict[Family, dict[tuple[str, str], Sequence[Rule]]] = {}
     excluded: list[str] = []
-    for family, listing in listings.items():
-        owned = owned_rules(family, listings, {}, layout_patterns)
-        rules[family] = {}
-        for name, table in listing.items():
-            for chain, texts in table.rules.items():
-                ours = owned.get((name, chain), []) if chain in BUILTIN_CHAINS else range(len(texts))
-                if chain in OWNED_CHAINS or ours:
-                    rules[family][name, chain] = [resolve(parse_rule(texts[index], family), contents or {}) for index in ours]
-        excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _infer(rules, routing, _list_rules)
+    for family, chains in live.items():
+        owned = owned_rules(family, keys, {}, layout_patterns)
+        ours[family] = {place: rules for place, rules in chains.items() if place[1] in OWNED_CHAINS}
+        ours[family] |= {place: [chains[place][index] for index in indexes] for place, indexes in owned.items()}
+        excluded += _unclaimed(chains.get((NAT, PREROUTING), ()), owned.get((NAT, PREROUTING), []))
+    found = _infer(ours, routing, _list_rules)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -70,11 +62,10 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     return InferredOptions(found.options, (*found.unread, doubt))
 
 
-def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
+def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:
     """Return interfaces that rules before ours exclude inbound: a VM's, or foreign ones."""
-    texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
-    found = [parse_rule(text, family) for text in texts[: min(owned, default=len(texts))]]
-    alone = [rule.matches[0] for rule in found if isinstance(rule.target, Return) and len(rule.matches) == 1]
+    before = rules[: min(owned, default=len(rules))]
+    alone = [rule.matches[0] for rule in before if isinstance(rule.target, Return) and len(rule.matches) == 1]
     return [name for match in alone if isinstance(match, InInterface) and not match.negated for name in match.names]
 
 
