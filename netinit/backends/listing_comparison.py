@@ -25,9 +25,10 @@ class XtablesComparison(Comparison):
         self, plan: Plan, state: State, listings: dict[Family, Listing], *, comments: bool, written: Plan | None = None
     ) -> None:
         self.plan = plan
-        self.state = state
-        self.is_first, self.is_whole = not state.ours, not state.foreign
         self.by_family = _pair(written or plan, listings, comments=comments)
+        foreign = _holds_foreign(self.by_family)
+        self.state = state.replace(foreign=foreign)
+        self.is_first, self.is_whole = not state.ours, not foreign
 
     def find_differences(self) -> tuple[Difference, ...]:
         return tuple([found for one in self.by_family for found in one.find_differences()])
@@ -77,10 +78,12 @@ class XtablesComparison(Comparison):
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
     """Return whether rules of ours, and whether foreign ones, are listed."""
     by_family = _pair(EMPTY_PLAN, listings, comments=False)
-    return (
-        any(one.owned or any(ownership.holds_ours(table) for table in one.listing.values()) for one in by_family),
-        any(ownership.holds_foreign_rules(one.listing, one.owned) for one in by_family),
-    )
+    ours = any(one.owned or any(ownership.holds_ours(table) for table in one.listing.values()) for one in by_family)
+    return ours, _holds_foreign(by_family)
+
+
+def _holds_foreign(by_family: list[FamilyRules]) -> bool:
+    return any(ownership.holds_foreign_rules(one.listing, one.owned) for one in by_family)
 
 
 def write_return(
