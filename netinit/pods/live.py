@@ -74,17 +74,18 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
-def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
-    """Return the options that would make the live rules, their backend, and what they show; None without rules.
+def infer_run(options: Options) -> tuple[Options, str, InferredOptions, Snapshot | None] | None:
+    """Return the options that would make the live rules, their backend, what they show, and the snapshot; None without rules.
 
     Recorded options come first: the rules may differ from them. Options that make no rules (namespace, backend) are those
     given. Raises the errors of `read_live`.
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
-    for backend, inferred in read_live(options).inferred.items():
+    live = read_live(options)
+    for backend, inferred in live.inferred.items():
         if known := inferred.recorded or inferred.options:
-            return known.replace(**run), backend, inferred
+            return known.replace(**run), backend, inferred, live.rules.snapshot
     return None
 
 

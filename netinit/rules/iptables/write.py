@@ -73,11 +73,6 @@ class ListedTable(Record):
     policies: dict[str, str]
     rules: dict[str, list[str]]
 
-    @property
-    def holds_rules(self) -> bool:
-        """Whether it has a rule, or a policy other than ACCEPT."""
-        return any(self.rules.values()) or not {"ACCEPT", "-"}.issuperset(self.policies.values())
-
 
 Listing = dict[str, ListedTable]  # table name -> table
 
