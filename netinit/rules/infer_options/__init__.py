@@ -5,7 +5,7 @@ Options that produce no rule keep their defaults, which lead to the same plan. C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,6 @@ from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
-RulesOf = Callable[[Plan], Mapping[Family, Chains]]
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -54,7 +53,7 @@ def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOp
         ours[family] = {place: rules for place, rules in chains.items() if place[1] in OWNED_CHAINS}
         ours[family] |= {place: [chains[place][index] for index in indexes] for place, indexes in owned.items()}
         excluded += _unclaimed(chains.get((NAT, PREROUTING), ()), owned.get((NAT, PREROUTING), []))
-    found = _infer(ours, routing, _list_rules)
+    found = from_chains(ours, routing)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -70,15 +69,10 @@ def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:
 
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
-    """Infer options from the rules in our nft tables."""
-    return _infer(rules, routing, _rules_of)
-
-
-def _infer(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions:
-    """Infer options from all rules, or from all but one; `rules_of` gives a plan's rules as the dialect has them."""
+    """Infer options from all of our rules, or from all but one."""
     found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _infer_without_one(rules, routing, rules_of) or found
+        return _infer_without_one(rules, routing) or found
     return found
 
 
@@ -116,7 +110,7 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     )
 
 
-def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions | None:
+def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions | None:
     """Infer options without one foreign rule in our chains; the others must be exactly the options'. None if they never are."""
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
@@ -128,16 +122,18 @@ def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing, rules_o
                 for one, chains in rules.items()
             }
             found = _infer_all(left, routing)
-            if found.options and _makes(found.options, left, rules_of):
+            if found.options and _makes(found.options, left):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: SettledOptions, rules: Mapping[Family, Chains], rules_of: RulesOf) -> bool:
-    """Whether options produce exactly these rules in our chains."""
-    made = rules_of(plan(options))
-    return all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
+def _makes(options: SettledOptions, rules: Mapping[Family, Chains]) -> bool:
+    """Whether options produce exactly these rules in our chains, in either dialect."""
+    return any(
+        all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
+        for made in (_rules_of(plan(options)), _list_rules(plan(options)))
+    )
 
 
 def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
@@ -146,7 +142,7 @@ def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
     return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in ours.items()}
 
 
-def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
+def _list_rules(plan_made: Plan) -> Mapping[Family, Chains]:
     """Return a plan's rules as iptables has them: one for each element of a list."""
     return {family: encode_each(write_plan(plan_made, family), partial(WrittenRule.listed, family=family)) for family in FAMILIES}
 
