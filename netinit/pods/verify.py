@@ -16,7 +16,7 @@ from io import BytesIO
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
-from netinit.base.errors import BackendUnavailableError, TooManyPartsError
+from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
@@ -152,7 +152,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     try:
         differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
-        return listed, (f"whether foreign rules divert captured traffic is not known: {error}",)
+        return listed, (f"{NOT_PROVED}: {error}",)
     return listed + differences, warnings
 
 

@@ -55,16 +55,16 @@ def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listin
 
 
 def _write(live: LiveRule, family: Family, sets: Mapping[int, str]) -> DecodedRule:
-    texts = [write_live(name_sets(rule, sets), family, live.packets) for rule in live.rules]
+    texts = [write_live(name_sets(rule, sets), family) for rule in live.rules]
     return texts[0] if len(texts) == 1 else _join(texts, family)
 
 
-def write_live(rule: Rule, family: Family, packets: int | None = None) -> DecodedRule:
+def write_live(rule: Rule, family: Family) -> DecodedRule:
     """Write a decoded rule in iptables syntax."""
     shown = rule.replace(matches=tuple([_show_match(one) for one in rule.matches]), target=_show_target(rule.target))
     first, *more = unfold_rule(shown, family, comments=bool(rule.comment))
     # nf_tables has lists where iptables has single values
-    return DecodedRule(_join_alternatives(shown, family) if more else first.text, rule, packets)
+    return DecodedRule(_join_alternatives(shown, family) if more else first.text, rule)
 
 
 def _join_alternatives(rule: Rule, family: Family) -> str:
@@ -135,4 +135,4 @@ def _join(rules: list[DecodedRule], family: Family) -> DecodedRule:
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), families=(family,))
-    return DecodedRule(text, rule, None)
+    return DecodedRule(text, rule)
