@@ -13,18 +13,19 @@ from netinit.backends import chains_of_tables
 from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.netlink_attributes import HEADER
-from netinit.base.snapshot import SET_ANONYMOUS
 from netinit.kernel import netlink, nf_tables
-from netinit.kernel.netlink import attribute, read_attributes, read_name
+from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, encode_steps, holds_table, miss_all
+from netinit.rules.nft import DIALECT, EncodedTable, are_equal, arrange, encode_steps, miss_all
+from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from netinit.backends.nft_messages import Part
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot, Unknown
     from netinit.kernel.nf_tables import TableDump
     from netinit.rules.model import Plan
@@ -46,31 +47,64 @@ OBJECTS = (
 
 
 def compare_live(
-    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], snapshot: Snapshot | None
+    plan: Plan, steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...], snapshot: Snapshot | None
 ) -> tuple[Difference, ...]:
     """Return the differences between tables and plan. Raises BackendUnavailableError."""
+    if snapshot is None and all(one.policy for one in chains):
+        hooked = {(one.family, one.table, one.name): one.facts for one in chains}
+        if chains_of_tables(steps) == hooked and _is_as_planned(steps, tables, chains):
+            return ()
     snapshot, unread = (snapshot, _find_unread(snapshot.unknown, tables)) if snapshot else _read_snapshot(tables)
     if unread:
         return _distrust(steps, tables, unread)
-    if _is_as_planned(steps, tables, snapshot):
-        return ()
     from netinit.rules.expressions import table_differences  # only where something differs
 
     return table_differences.compare_tables(plan, snapshot)
 
 
-def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], snapshot: Snapshot) -> bool:
-    """Whether the tables hold the plan and nothing else, byte for byte as this backend or a release of nft writes it."""
-    chains = [one for one in snapshot.chains if one.family == netlink.INET and one.table in tables]
-    hooked = {(one.family, one.table, one.name): one.facts for one in chains}
-    beside = {(one.family, one.table) for one in snapshot.sets if not one.flags & SET_ANONYMOUS}
-    beside |= {(one.family, one.table) for one in snapshot.objects}
-    if chains_of_tables(steps) != hooked or not all(one.policy for one in chains):
+def _is_as_planned(steps: dict[str, Steps], tables: tuple[str, ...], chains: tuple[NftChain, ...]) -> bool:
+    """Whether the tables hold the plan's rules, byte for byte as this backend or a release of nft writes them."""
+    try:
+        dump = dump_tables(netlink.INET, tables, whole=False)
+    except OSError:  # the next read reports it
         return False
-    return beside.isdisjoint([(netlink.INET, name) for name in tables]) and any(
-        all(holds_table(snapshot, name, encode_steps(planned, splits_ranges=splits)) for name, planned in steps.items())
-        for splits in (True, False)
+    for body in dump[nf_tables.NFT_MSG_NEWTABLE]:
+        found = read_attributes(body, 0)
+        table = read_name(found[netlink.NFTA_TABLE_NAME])
+        if big(found[nf_tables.NFTA_TABLE_USE]) != len([one for one in chains if one.table == table]):
+            return False  # objects other than chains: named sets and the like
+    live = {name: _arrange(dump, name, planned) for name, planned in steps.items()}
+    return any(
+        all(are_equal(encode_steps(planned, splits_ranges=splits_ranges), live[name]) for name, planned in steps.items())
+        for splits_ranges in (True, False)
     )
+
+
+def _arrange(dump: TableDump, table: str, chains: Collection[str]) -> EncodedTable:
+    rules, listed, saved = (  # of each, attribute 1 is the table's name
+        [found for found in [read_attributes(body, 0) for body in bodies] if read_name(found[1]) == table]
+        for bodies in (dump[nf_tables.NFT_MSG_NEWRULE], dump[nf_tables.NFT_MSG_NEWSETELEM], dump[nf_tables.NFT_MSG_NEWSET])
+    )
+    elements: dict[bytes, list[bytes]] = {}
+    for found in listed:
+        elements.setdefault(found[2], []).extend(_split(found.get(3, b"")))
+    sets = {
+        found[2].rstrip(b"\0"): EncodedSet(
+            name=read_name(found[2]), flags=big(found.get(3)), key_type=big(found.get(4)), key_length=big(found.get(5)),
+            elements=tuple(elements.get(found[2], ())),
+        )
+        for found in saved
+    }  # fmt: skip
+    blocks = [(read_name(found[netlink.NFTA_RULE_CHAIN]), found.get(netlink.NFTA_RULE_EXPRESSIONS, b"")) for found in rules]
+    return arrange(blocks, sets, chains)
+
+
+def _split(elements: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + HEADER <= len(elements):
+        length = max(HEADER, unpack_from("=H", elements, at)[0] + 3 & ~3)
+        yield elements[at : at + length]
+        at += length
 
 
 def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
@@ -137,7 +171,7 @@ def list_comments(tables: tuple[str, ...]) -> dict[str, str]:
 def keep(tables: tuple[str, ...]) -> tuple[TableDump | None, str]:
     """Dump the tables with everything in them, or return why that failed."""
     try:
-        return dump_tables(netlink.INET, tables), ""
+        return dump_tables(netlink.INET, tables, whole=True), ""
     except OSError as error:
         return None, posix.strerror(error.errno or 0)
 

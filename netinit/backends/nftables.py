@@ -16,17 +16,19 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.backends.nft_messages import Part
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.nf_tables import TableDump
     from netinit.kernel.plain_namespace import KnownChains
 
 
 class NftState(State):
-    """The existing tables of ours; their content is read on demand."""
+    """The existing tables of ours and their chains; their content is read on demand."""
 
     tables: tuple[str, ...]
+    chains: tuple[NftChain, ...]
     comments: bool  # whether rules are written with comments
-    snapshot: Snapshot | None = None  # which has the tables; None: they are read when they are compared
+    snapshot: Snapshot | None = None  # which has the tables, `chains` then being empty; None: they are read when they are compared
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
@@ -65,7 +67,7 @@ class NftComparison(Comparison):
             return miss_all(self.steps)
         from netinit.backends.nft_tables import compare_live  # not needed on a first run
 
-        return compare_live(self.plan, self.steps, self.state.tables, self.state.snapshot)
+        return compare_live(self.plan, self.steps, self.state.tables, self.state.chains, self.state.snapshot)
 
     def ours(self) -> dict[str, tuple[str, ...]]:
         if not self.state.tables:
@@ -133,8 +135,9 @@ class NftablesBackend(Backend):
         chains = snapshot.chains if snapshot else live
         inet = dict.fromkeys([chain.table for chain in chains if chain.family == INET])
         tables = tuple([table for table in inet if table in TABLE_NAMES])
+        own = tuple([one for one in live if one.family == INET and one.table in tables])
         foreign = any(one.table not in tables if one.family == INET else one.family not in OF_IPTABLES for one in chains)
-        return NftState(tables=tables, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
+        return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
 
     def commit(self, change: Change) -> None:
         if parts := of_kind(change, NftChange).parts:
@@ -150,7 +153,7 @@ class NftablesBackend(Backend):
 
     def check(self, plan: Plan) -> None:
         """Let the kernel validate a plan's tables without creating them. Raises the errors of `commit`."""
-        change = NftState(tables=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
+        change = NftState(tables=(), chains=(), comments=self._comments, ours=False, foreign=False).compare(plan).change()
         if change.parts:
             _commit(change.parts, check=True)
 

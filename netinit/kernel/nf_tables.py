@@ -27,6 +27,7 @@ NFT_MSG_DELRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_NEW
     SUBSYSTEM << 8 | kind for kind in (8, 9, 12, 18, 22)
 ]
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
+NFTA_TABLE_USE = 3
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
 SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
@@ -133,17 +134,17 @@ def name(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape") + b"\0"
 
 
-def dump_tables(family: int, names: Collection[str]) -> TableDump:
-    """Dump tables of a family with everything in them: the attributes of each object.
+def dump_tables(family: int, names: Collection[str], *, whole: bool) -> TableDump:
+    """Dump tables of a family with rules and sets, each object's attributes; `whole`: with everything else in them too.
 
     Raises OSError: EFBIG above the limits, EINTR if they keep changing.
     """
     wanted = {name(one) for one in names}
     with Netlink(netlink.NETLINK_NETFILTER) as link:
-        return netlink.read_unchanged(lambda: _dump(link, family, wanted))[1]
+        return netlink.read_unchanged(lambda: _dump(link, family, wanted, whole=whole))[1]
 
 
-def _dump(link: Netlink, family: int, names: Collection[bytes]) -> TableDump:
+def _dump(link: Netlink, family: int, names: Collection[bytes], *, whole: bool) -> TableDump:
     def read(kind: int, more: bytes = b"") -> tuple[bytes, ...]:
         """Return all objects of a kind in these tables; the first attribute is the table's name."""
         found = [body[netlink.NETFILTER_SIZE :] for body in dump_objects(link, family, kind, more)]
@@ -162,7 +163,7 @@ def _dump(link: Netlink, family: int, names: Collection[bytes]) -> TableDump:
     if left < 0:
         raise OSError(netlink.EFBIG, posix.strerror(netlink.EFBIG))
     made[NFT_MSG_NEWSETELEM] = tuple(elements)
-    return made | {kind: read(kind) for kind in (NFT_MSG_NEWCHAIN, NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE)}
+    return made | ({kind: read(kind) for kind in (NFT_MSG_NEWCHAIN, NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE)} if whole else {})
 
 
 def dump_objects(link: Netlink, family: int, kind: int, more: bytes = b"") -> list[bytes]:

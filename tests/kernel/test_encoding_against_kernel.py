@@ -73,7 +73,7 @@ def program(made, comments):
 
 def hold():
     """Everything in the tables as the kernel dumps it, without what nft notes beside sets, and the kernel's own addresses."""
-    dump = dump_tables(INET, TABLE_NAMES)
+    dump = dump_tables(INET, TABLE_NAMES, whole=True)
     noted, own = 13, 19  # NFTA_SET_USERDATA, NFTA_SET_TYPE
     sets = [[(kind, value) for kind, value in split_attributes(one) if kind not in (noted, own)] for one in dump[NFT_MSG_NEWSET]]
     elements = [[(kind, sorted(split_attributes(value)) if kind == 3 else value) for kind, value in split_attributes(one)] for one in dump[NFT_MSG_NEWSETELEM]]

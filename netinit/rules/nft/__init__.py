@@ -26,10 +26,8 @@ from netinit.rules.targets import Jump, Return, Target, format_chain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
-
-    from netinit.base.snapshot import NftSet, Snapshot
 
     Condition: TypeAlias = "Match | Family"
 
@@ -214,14 +212,17 @@ def encode_steps(chains: Steps, *, splits_ranges: bool = True) -> EncodedTable:
     return EncodedTable(chains=encoded, sets=tuple(sets))
 
 
-def holds_table(snapshot: Snapshot, name: str, planned: EncodedTable) -> bool:
-    """Whether a snapshot has the planned rules in a table of ours, byte for byte, and the same elements of sets in any order."""
-    sets = {one.name.encode(): one for one in snapshot.sets if (one.family, one.table) == (INET, name)}
-    blocks: dict[str, list[bytes]] = {chain: [] for chain in planned.chains}
-    for one in snapshot.rules:
-        if (one.family, one.table) == (INET, name):
-            blocks.setdefault(one.chain, []).append(one.expressions)
-    named: list[NftSet] = []
+def arrange(
+    rules: Iterable[tuple[str, bytes]], sets: Mapping[bytes, EncodedSet], chains: Iterable[str]
+) -> EncodedTable:
+    """Return a table of the kernel in the form of a planned one.
+
+    `rules`: chain and expressions of each; `chains`: the planned order. Hooks, policies and flags are not included.
+    """
+    blocks: dict[str, list[bytes]] = {chain: [] for chain in chains}
+    for chain, block in rules:
+        blocks.setdefault(chain, []).append(block)
+    named: list[EncodedSet] = []
 
     def rename(old: bytes) -> bytes:
         found = sets.get(old)
@@ -231,10 +232,11 @@ def holds_table(snapshot: Snapshot, name: str, planned: EncodedTable) -> bool:
         named.append(found.replace(name=new.decode()))
         return new
 
-    live = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
-    wanted = [one.in_snapshot(INET, name) for one in planned.sets]
-    return planned.chains == live and [*map(_sort_elements, named)] == [*map(_sort_elements, wanted)]
+    settled = {chain: tuple([settle(one, rename) for one in own]) for chain, own in blocks.items()}
+    return EncodedTable(chains=settled, sets=tuple(named))
 
 
-def _sort_elements(one: NftSet) -> NftSet:
-    return one.replace(elements=tuple(sorted(one.elements, key=lambda element: (element.key, element.flags))))
+def are_equal(planned: EncodedTable, live: EncodedTable) -> bool:
+    """Whether two tables have the same rules, and the same elements of sets in any order."""
+    sets, others = ([one.replace(elements=tuple(sorted(one.elements))) for one in table.sets] for table in (planned, live))
+    return sets == others and planned.chains == live.chains
