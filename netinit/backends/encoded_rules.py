@@ -10,13 +10,15 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
+from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
 from netinit.rules.iptables.write import KNOWN_TABLES
 from netinit.rules.model import TABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
     from netinit.rules.iptables.write import Listing, Written
     from netinit.rules.xtables.building import TableEntry
@@ -34,7 +36,7 @@ class EncodedRules(Record):
     family: Family
     rules: dict[Place, Sequence[object]]
     accepts: bool  # every policy
-    snapshot: Snapshot  # that has these rules
+    snapshot: Callable[[], Snapshot]  # that has these rules: made only where they are decoded
 
     @property
     def listing(self) -> Listing:
@@ -48,7 +50,7 @@ class EncodedRules(Record):
         """Decode the tables to iptables syntax."""
         from netinit.rules.live_listing import list_snapshot
 
-        snapshot = self.snapshot
+        snapshot = self.snapshot()
         if not snapshot.address_sets:  # rules have their numbers; a backend's own read leaves the names out
             snapshot = snapshot.replace(address_sets=tuple(detect.set_names().items()))
         return list_snapshot(snapshot, self.family, legacy=isinstance(self, EncodedLegacy))
@@ -85,7 +87,7 @@ class EncodedNft(EncodedRules):
     def by_place(self) -> dict[Place, list[NftRule]]:
         """Return the rules with their handles."""
         found: dict[Place, list[NftRule]] = {place: [] for place in self.rules}
-        for one in self.snapshot.rules:
+        for one in self.snapshot().rules:
             if one.family == self.family.number and (one.table, one.chain) in found:
                 found[one.table, one.chain].append(one)
         return found
@@ -119,19 +121,39 @@ if TYPE_CHECKING:
 
 def read_nft(families: tuple[Family, ...]) -> EncodedFamilies:
     """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
-    from netinit.base.snapshot import Snapshot, Unknown
-    from netinit.kernel.snapshot import nf_tables_dump
+    def read() -> EncodedFamilies:
+        chains = netlink.list_nft_chains()
+        return tuple([_read_family(family, chains) for family in families])
 
-    chains = netlink.list_nft_chains()
-    for family in families:
-        known = [chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES]
-        _check_size(family, sum([chain.uses for chain in known]))
-    unknown: list[Unknown] = []
+    return netlink.read_unchanged(read)[1]
+
+
+def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
+    known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
+    _check_size(family, sum([chain.uses for chain in known]))
+    rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
     try:
-        found = nf_tables_dump.read(unknown, families=[family.number for family in families])
+        messages = netlink.list_nft_rules(family.number) if rules else []
     except OSError as error:
         raise _too_large(error) from None
-    return nft_of_snapshot(Snapshot(**found, unknown=tuple(unknown)), families)
+    for body in messages:
+        found = netlink.read_attributes(body, netlink.NETFILTER_SIZE)
+        place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
+        if place in rules:
+            rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
+    accepts = all(chain.policy for chain in known)
+    return EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
+
+
+def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
+    """Return what was read as a snapshot. Raises ParseError."""
+    from netinit.base.snapshot import Snapshot
+    from netinit.kernel.snapshot.nf_tables_dump import decode_rules
+
+    rules, unknown = decode_rules(messages)
+    if unknown:
+        raise ParseError("; ".join([f"{one.place}: {one.reason}" for one in unknown]))
+    return Snapshot(rules=rules, chains=chains)
 
 
 def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> EncodedFamilies:
@@ -147,7 +169,7 @@ def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Encoded
             if one.family == family.number and (one.table, one.chain) in rules:
                 rules[one.table, one.chain].append(one.expressions)
         accepts = all(one.policy for one in chains)
-        found.append(EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=snapshot))
+        found.append(EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if any(one.rules for one in found) else ()
 
 
@@ -182,7 +204,7 @@ def legacy_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Enco
         except ValueError as error:
             raise ParseError(f"{family.name}: {error}") from None
         _check_size(family, sum([len(rules) for rules in entries.values()]))
-        found.append(EncodedLegacy(family=family, rules=entries, accepts=accepts, snapshot=snapshot))
+        found.append(EncodedLegacy(family=family, rules=entries, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if snapshot.legacy else ()
 
 

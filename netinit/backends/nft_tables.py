@@ -113,7 +113,7 @@ def _read_snapshot(tables: tuple[str, ...]) -> tuple[Snapshot, str]:
 
     unknown: list[Unknown] = []
     try:
-        snapshot = Snapshot(**nf_tables_dump.read(unknown, families=(netlink.INET,), tables=tables))
+        snapshot = Snapshot(**nf_tables_dump.read(unknown, family=netlink.INET, tables=tables))
     except OSError as error:
         if error.errno != netlink.EFBIG:
             raise BackendUnavailableError(f"the kernel does not list its rules: {posix.strerror(error.errno or 0)}") from None

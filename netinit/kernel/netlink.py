@@ -47,7 +47,7 @@ _PLAIN_ROUTE = {RTA_OIF, RTA_PRIORITY, RTA_CACHEINFO, RTA_TABLE, RTA_PREF}
 _USUAL_METRIC = {2: 0, 10: 1024}  # default RTA_PRIORITY by family
 INET, OF_IPTABLES = 1, (2, 10)  # families of nf_tables; iptables-nft keeps its rules in the last two
 # linux/netfilter/nf_tables.h: the subsystem's number, then the message's
-NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN = 10 << 8 | 1, 10 << 8 | 4
+NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE = 10 << 8 | 1, 10 << 8 | 4, 10 << 8 | 7
 NFTA_TABLE_NAME, NFTA_TABLE_FLAGS, NFT_TABLE_F_DORMANT = 1, 2, 1
 NFT_MSG_GETGEN, NFTA_GEN_ID = 10 << 8 | 16, 1
 NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE = 1, 3, 4, 5, 7
@@ -283,6 +283,11 @@ def read_unchanged(read: Callable[[], Result]) -> tuple[int, Result]:
         if before == generation:
             return generation, found
     raise OSError(EINTR, "nf_tables changes all the time")
+
+
+def list_nft_rules(family: int) -> list[bytes]:
+    """Return all rules of an nf_tables family: four bytes of header, then attributes. Raises OSError."""
+    return dump(NETLINK_NETFILTER, NFT_MSG_GETRULE, pack(NETFILTER, family, 0, 0))
 
 
 def dump(protocol: int, kind: int, body: bytes, most: int = MAX_BYTES) -> list[bytes]:

@@ -48,16 +48,16 @@ _OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message
 }  # fmt: skip
 
 
-def read(unknown: list[Unknown], *, families: Collection[int] = (0,), tables: Collection[str] = ()) -> dict[str, Any]:
+def read(unknown: list[Unknown], *, family: int = 0, tables: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of a Snapshot that nf_tables fills; empty on a kernel without it. Raises OSError.
 
-    `families`: only these; `tables`: only their rules and sets.
+    `family`: only this one; `tables`: only their rules and sets.
     """
 
-    def dump() -> tuple[list[dict[str, Any]], list[Unknown]]:
+    def dump() -> tuple[dict[str, Any], list[Unknown]]:
         missed: list[Unknown] = []
         with Netlink(NETLINK_NETFILTER) as link:
-            return [_dump(link, missed, family, tables) for family in families], missed
+            return _dump(link, missed, family, tables), missed
 
     try:
         netlink.read_nft_generation()
@@ -67,7 +67,7 @@ def read(unknown: list[Unknown], *, families: Collection[int] = (0,), tables: Co
         raise
     generation, (found, missed) = netlink.read_unchanged(dump)
     unknown += missed
-    return {"generation": generation} | {kind: sum([one.get(kind, ()) for one in found], ()) for one in found for kind in one}
+    return {"generation": generation, **found}
 
 
 def _dump(link: Netlink, unknown: list[Unknown], family: int, only: Collection[str]) -> dict[str, Any]:
@@ -106,6 +106,12 @@ def _fill(one: NftSet, most: int, unknown: list[Unknown]) -> tuple[NftSet, int]:
         unknown.append(_misread(place, error))
         return one.replace(is_complete=False), size
     return one.replace(elements=elements), size
+
+
+def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[Unknown]]:
+    """Return the rules of messages that were read before, and what is not understood."""
+    unknown: list[Unknown] = []
+    return _decode_objects(nf_tables.NFT_MSG_NEWRULE, messages, unknown), unknown
 
 
 def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]) -> tuple[Any, ...]:
