@@ -6,8 +6,9 @@ from hosts import Host
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, number_of
 from netinit.options import Options, SettledOptions, offline
 from netinit.rules import layouts
+from netinit.rules.iptables import ownership
 from netinit.rules.iptables.compare import FamilyRules
-from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, owned_rules, target_of
+from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, keys_of, target_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.sets import render_preparation, use_sets
@@ -72,6 +73,11 @@ def plan(options: Options) -> Plan:
 def family_rules(listing, owned, written=None, family=IPV4) -> FamilyRules:
     """One family's listed rules beside those that are written."""
     return FamilyRules(family=family, written=written or {}, listing=listing, owned=owned)
+
+
+def owned_rules(family, listings, written, patterns) -> ownership.Owned:
+    """Which rules of listings are ours."""
+    return ownership.owned_rules(family, {one: keys_of(listing, one) for one, listing in listings.items()}, written, patterns)
 
 
 def write_nft(made: Plan, *, comments: bool = False) -> Written:

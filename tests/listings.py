@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core import parse_listing, write_plan
+from core import parse_listing, parse_rule, write_plan
+from netinit.rules.infer_options import InferredOptions, from_iptables
 
 BUILTIN = {
     "raw": ("PREROUTING", "OUTPUT"),
@@ -39,3 +40,15 @@ def listing_of(plan, family) -> str:
         for name, chain in chains.items()
         for text in chain.texts or [""]
     )
+
+
+def from_listings(listings, routing) -> InferredOptions:
+    """The options that the rules of listings show."""
+    rules = {
+        family: {
+            (table, chain): [parse_rule(text, family) for text in texts]
+            for table, listed in listing.items() for chain, texts in listed.rules.items()
+        }
+        for family, listing in listings.items()
+    }  # fmt: skip
+    return from_iptables(rules, routing)

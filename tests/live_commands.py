@@ -79,7 +79,7 @@ def ask(
         found = {"verify": _of_report(report), "kubectl netinit check": _of_check(report, options)}
         if "verify without flags" in asked:
             shown = infer_run(Options())
-            found["verify without flags"] = _of_report(verify(shown[0])) if shown else (True, "no rules of netinit here")
+            found["verify without flags"] = _of_report(verify(shown[0], snapshot=shown[-1])) if shown else (True, "no rules of netinit here")
         each: dict[str, dict[str, Answer]] = {name: {} for name in connections}
         rule_source = find_rule_source(Options(), LIVE) if {"explain", "audit"} & {*asked} else None
         for name, connection in connections.items():

@@ -158,7 +158,7 @@ class HeldText(EncodedRules):
         tables = parse_listing(text)
         rules = {(name, chain): texts for name, table in tables.items() for chain, texts in table.rules.items()}
         accepts = not any(table.policies[chain] == "DROP" for table in tables.values() for chain in table.policies)
-        return cls(family=family, text=text, tables=tables, rules=rules, accepts=accepts, snapshot=Snapshot)
+        return cls(family=family, text=text, tables=tables, rules=rules, accepts=accepts, snapshot=Snapshot())
 
     def is_as_planned(self, written: Written) -> bool:
         return False  # rules are compared one by one

@@ -94,7 +94,7 @@ def join_table(table, chains):
     """The table with these chains, in their order, counters at zero. Its hooks are those of the chains."""
     form = ENTRY_FORMS[table.version]
     placed, starts = [], {}
-    firsts, lasts = list(table.hook_entries), list(table.underflows)
+    firsts = list(table.hook_entries)
     at = 0
     for chain in chains:
         if chain.hook < 0:
@@ -106,12 +106,10 @@ def join_table(table, chains):
             firsts[chain.hook] = at
         for entry in chain.entries:
             placed.append((at, entry))
-            if chain.hook >= 0:
-                lasts[chain.hook] = at
             at += len(entry.data)
     placed.append((at, _error_entry(ERROR_TARGET, form)))
     blob = b"".join(_place(entry, place, form, starts) for place, entry in placed)
-    return table.replace(hook_entries=tuple(firsts), underflows=tuple(lasts), entries=blob)
+    return table.replace(hook_entries=tuple(firsts), entries=blob)
 
 
 def _place(entry, at, form, starts):

@@ -114,7 +114,7 @@ class SetsBackend(RestoreBackend):
         self._threshold = threshold
 
     def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> SetsState:
-        state = super().observe(snapshot, families).detailed()
+        state = super().observe(snapshot, families)
         sets = self._read_sets()
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
         return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)

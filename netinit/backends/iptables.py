@@ -16,7 +16,6 @@ from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Self
 
     from netinit.backends.encoded_rules import EncodedFamilies
     from netinit.backends.listing_comparison import XtablesComparison
@@ -61,15 +60,7 @@ class XtablesState(State):
         """Compare rule by rule."""
         from netinit.backends.listing_comparison import XtablesComparison
 
-        return XtablesComparison(plan, self.detailed(), self.listings)
-
-    def detailed(self) -> Self:
-        """Return the state whose flag `foreign` also counts foreign rules in tables with ours. Raises ParseError."""
-        if not self.ours or self.foreign:
-            return self
-        from netinit.backends.listing_comparison import find_holders
-
-        return self.replace(foreign=find_holders(self.listings)[1])
+        return XtablesComparison(plan, self, self.listings)
 
     def describe(self) -> dict[str, str]:
         return filled({family.name: show_listing(listing) for family, listing in self.listings.items()})

@@ -23,8 +23,8 @@ class XtablesComparison(Comparison):
 
     def __init__(self, plan: Plan, state: State, listings: dict[Family, Listing], written: Plan | None = None) -> None:
         self.plan = plan
-        self.state = state
         self.by_family = _pair(written or plan, listings, comments=state.comments)
+        self.state = state.replace(foreign=_holds_foreign(self.by_family))
 
     def find_differences(self) -> tuple[Difference, ...]:
         return tuple([found for one in self.by_family for found in one.find_differences()])
@@ -74,10 +74,12 @@ class XtablesComparison(Comparison):
 def find_holders(listings: dict[Family, Listing]) -> tuple[bool, bool]:
     """Return whether rules of ours, and whether foreign ones, are listed."""
     by_family = _pair(EMPTY_PLAN, listings, comments=False)
-    return (
-        any(one.owned or any(ownership.holds_ours(table) for table in one.listing.values()) for one in by_family),
-        any(ownership.holds_foreign_rules(one.listing, one.owned) for one in by_family),
-    )
+    ours = any(one.owned or any(ownership.holds_ours(table) for table in one.listing.values()) for one in by_family)
+    return ours, _holds_foreign(by_family)
+
+
+def _holds_foreign(by_family: list[FamilyRules]) -> bool:
+    return any(ownership.holds_foreign_rules(one.listing, one.owned) for one in by_family)
 
 
 def write_return(
@@ -99,9 +101,10 @@ def write_return(
 
 def _pair(plan: Plan, listings: dict[Family, Listing], *, comments: bool) -> list[FamilyRules]:
     by_family = []
+    keys = {family: ownership.keys_of(listing, family) for family, listing in listings.items()}
     for family, listing in listings.items():
         written = write_plan(plan, family, comments=comments)
-        owned = ownership.owned_rules(family, listings, written, _patterns)
+        owned = ownership.owned_rules(family, keys, written, _patterns)
         by_family.append(FamilyRules(family=family, written=written, listing=listing, owned=owned))
     return by_family
 

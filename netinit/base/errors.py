@@ -49,6 +49,7 @@ class BusyError(ApplyError):
 
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signals that ask a process to end, see signal(7)
 AS_BEFORE = "everything is as it was before"
+NOT_PROVED = "whether foreign rules divert captured traffic is not known"
 
 
 def ended_by(number: int, words: str) -> BaseException:

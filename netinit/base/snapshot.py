@@ -72,7 +72,6 @@ class NftSet(Record):
     flags: int = 0
     key_type: int = 0
     key_length: int = 0
-    data_type: int = 0
     elements: tuple[NftElement, ...] = ()
     is_complete: bool = True
 
@@ -89,13 +88,12 @@ class NftObject(Record):
 
 
 class LegacyTable(Record):
-    """A table of legacy iptables: offsets of its hooks' first entries and policies, and the entries as bytes."""
+    """A table of legacy iptables: offsets of its hooks' first entries, and the entries as bytes."""
 
     version: int  # 4 or 6
     name: str
     valid_hooks: int
     hook_entries: tuple[int, ...]
-    underflows: tuple[int, ...]
     entries: bytes
 
 
@@ -106,7 +104,6 @@ class Device(Record):
     name: str
     flags: int = 0
     kind: str = ""
-    master: int = 0
     xdp: int = 0
 
 

@@ -13,22 +13,17 @@ from netinit.base.errors import DriftError, NetinitError
 from netinit.base.net import FAMILIES
 from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
+from netinit.base.snapshot import Snapshot
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import PathRow, answer_question, format_path, format_rule
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
-from netinit.cli.rule_sources import (
-    LIVE,
-    Question,
-    RuleSource,
-    find_rule_source,
-    make_packet,
-    question_options,
-)
+from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packet, question_options
+from netinit.kernel.netlink import read_nft_generation
 from netinit.kernel.run import Signals, await_input
-from netinit.kernel.trace_messages import Handles, list_handles
+from netinit.kernel.trace_messages import require_admin
 from netinit.options import Options
-from netinit.pods.pod_trace import SLICE, Follower, inside, open_tracer
+from netinit.pods.pod_trace import SLICE, Follower, inside, number_rules, open_tracer
 from netinit.simulate.endpoints import format_packet, stand_in
 from netinit.simulate.engine import simulate, simulate_on_old_entries
 from netinit.simulate.explain import Explanation
@@ -40,7 +35,6 @@ from netinit.simulate.verdict_counters import Place, count_rules
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = dict(zip(LABELS, ("!", "✘", "?"), strict=True))
 ON_OLD_ENTRY = "so does a connection that is untracked, or that starts on another one's old conntrack entry"
-_MAX_READS = 5  # attempts to read rules that keep changing
 
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
@@ -93,10 +87,13 @@ def _follow(
     options: Options, question: Question, signals: Signals, timeout: float, rate: int, *, until_input: bool
 ) -> Iterator[tuple[Trace, Explanation, AlignedTrace]]:
     """Yield the packets in question as they come: observed path, explanation, and both merged."""
-    rule_source, handles = _read_rules(options)
+    require_admin()
+    rule_source = find_rule_source(options, LIVE)
     note(rule_source.notes)
     warn(rule_source.warnings)
     rules = rule_source.rules
+    snapshot = rules.snapshot or Snapshot()
+    generation = snapshot.generation  # of the rules that were read last
     packet = make_packet(question, rules.surroundings)
     inbound = bool(packet.in_interface)
     wanted = packet.replace(
@@ -106,34 +103,25 @@ def _follow(
     older = any(name.endswith("legacy") for name in rules.rulesets)
     deadline = time.monotonic() + timeout
     with open_tracer(wanted, rate=rate, older=older) as tracer:
-        follower = Follower(tracer, wanted, rules.rulesets, handles)
+        follower = Follower(tracer, wanted, rules.rulesets, snapshot)
         which = f"{'a datagram' if question.udp else 'a connection'} that {'comes in' if inbound else 'is made here'}"
         note([f"waiting for {which}, to port {wanted.destination_port or 0}; Ctrl-C ends it"])
         while time.monotonic() < deadline and not signals.pending and not (until_input and await_input(STDIN, 0)):
             found = follower.read(SLICE)
             if not found:
                 continue
-            rules_now, handles_now = rules, handles
-            if older or list_handles() != handles:
-                source_now, handles_now = _read_rules(options)
-                rules_now = source_now.rules
-            current = handles_now == handles and _texts(rules_now) == _texts(rules)
+            rules_now, snapshot_now = rules, snapshot
+            if older or read_nft_generation() != generation:
+                rules_now = find_rule_source(options, LIVE).rules
+                snapshot_now = rules_now.snapshot or Snapshot()
+                generation = snapshot_now.generation
+            current = number_rules(snapshot_now) == number_rules(snapshot) and _texts(rules_now) == _texts(rules)
             for observed in found:
                 answer, folded = compare(rules, observed)
                 yield observed, answer, folded if current else replace(folded, agrees=None, notes=(*folded.notes, REPLACED))
             if not current:
-                rules, handles = rules_now, handles_now
-                follower = Follower(tracer, wanted, rules.rulesets, handles)
-
-
-def _read_rules(options: Options) -> tuple[RuleSource, Handles]:
-    """The rules with the kernel's handles. Raises NetinitError if they keep changing."""
-    for _ in range(_MAX_READS):
-        before = list_handles()
-        rule_source = find_rule_source(options, LIVE)
-        if list_handles() == before:
-            return rule_source, before
-    raise NetinitError("the rules keep changing: trace again when they are programmed")
+                rules, snapshot = rules_now, snapshot_now
+                follower = Follower(tracer, wanted, rules.rulesets, snapshot)
 
 
 def _texts(rules: PodRules) -> dict[Place, str]:

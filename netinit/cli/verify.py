@@ -12,6 +12,7 @@ from netinit.base.errors import BackendUnavailableError, DriftError, OptionError
 from netinit.base.net import join_host
 from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
+from netinit.base.snapshot import Snapshot
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_sources import complete_servers, find_known, format_options, pod_options, read_manifest
@@ -58,14 +59,14 @@ def command(  # noqa: PLR0917 - click's
     """
     if live and watching:
         raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
-    target, notes = _find_options(options, pod, select)
+    target, notes, snapshot = _find_options(options, pod, select)
     note(notes)
     if target is None:
         _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
 
-    def look() -> Report:
-        report = compare(target, connections=connections)
+    def look(read: Snapshot | None = None) -> Report:
+        report = compare(target, connections=connections, snapshot=read)
         doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
         return report.replace(differences=report.differences + doubts)
 
@@ -73,7 +74,7 @@ def command(  # noqa: PLR0917 - click's
         return watch(target, look, as_json=as_json, connections=connections)
     report = probes = None
     try:
-        report = look()
+        report = look(snapshot)
     except BackendUnavailableError as error:
         if not live:
             raise
@@ -101,8 +102,10 @@ def _show(report: Report | None, probes: Probes | None, target: Options | None, 
         answer(conclude(report, probes))
 
 
-def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[Options | None, tuple[str, ...]]:
-    """The options to compare with, and notes; None if none are given and no rules show them."""
+def _find_options(
+    options: Options, pod: tuple[str, ...], select: str
+) -> tuple[Options | None, tuple[str, ...], Snapshot | None]:
+    """The options to compare with (None if none are given and no rules show them), notes, and what was read to infer them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
@@ -110,22 +113,21 @@ def _find_options(options: Options, pod: tuple[str, ...], select: str) -> tuple[
         facts = complete_servers(read_manifest(pod, select), options)
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",)
+        return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",), None
     known, _ = find_known(options)
     if known is options:
-        return options, ()
+        return options, (), None
     if known:
         text = f"no options were given; those with which the node's agent programmed the pod: {format_options(known)}"
-        return known.replace(**kept), (text,)
+        return known.replace(**kept), (text,), None
     from netinit.pods.live import infer_run
 
     if shown := infer_run(options):
-        target, source, inferred = shown
-        if inferred.recorded:
-            return target, (f"no options were given; those that the nft table's comment records: {format_options(target)}",)
-        note_text = f"no options were given; those that the rules show: {format_options(target)}"
-        return target, (note_text, *[f"{source}: not shown by the rules: {text}" for text in inferred.unread])
-    return None, ()
+        target, source, inferred, snapshot = shown
+        origin = "the nft table's comment records" if inferred.recorded else "the rules show"
+        unread = () if inferred.recorded else [f"{source}: not shown by the rules: {text}" for text in inferred.unread]
+        return target, (f"no options were given; those that {origin}: {format_options(target)}", *unread), snapshot
+    return None, (), None
 
 
 def render_probes(probes: Probes) -> Lines:

@@ -26,7 +26,7 @@ from netinit.base.net import Family
 from netinit.kernel import detect, netlink, nf_tables
 from netinit.kernel.capabilities import advise
 from netinit.kernel.conntrack import EventSocket
-from netinit.kernel.netlink import attribute, big, list_nft_chains, list_nft_rules, read_attributes, read_name
+from netinit.kernel.netlink import attribute, big, list_nft_chains, read_attributes, read_name
 from netinit.kernel.nf_tables import Message, NfTables, create_chain, name, raise_first
 
 TABLE = "netinit-trace"
@@ -120,7 +120,6 @@ class LegacyRuleEvent:
 
 
 Event = PacketStart | RuleEvent | LegacyRuleEvent
-Handles = dict[tuple[int, str, str], dict[int, int]]  # by family, table and chain: rule numbers (from 1) by handle
 
 
 def require_admin() -> None:
@@ -225,29 +224,6 @@ class Tracer:
                 if error.errno != ENOBUFS:
                     raise
                 self.lost = True
-
-
-def list_hooks() -> dict[tuple[int, str, str], str]:
-    """Return the hook of each base chain, by family, table and chain."""
-    return {
-        (chain.family, chain.table, chain.name): HOOKS[chain.hook]
-        for chain in list_nft_chains()
-        if 0 <= chain.hook < len(HOOKS)
-    }
-
-
-def list_handles() -> Handles:
-    """Return the nf_tables rules by the handles of trace events, without the trace's own. Raises OSError, BackendUnavailableError."""
-    require_admin()
-    found: Handles = {}
-    for family in (netlink.INET, *netlink.OF_IPTABLES):
-        for body in list_nft_rules(family):
-            rule = read_attributes(body, netlink.NETFILTER_SIZE)
-            place = family, read_name(rule[netlink.NFTA_RULE_TABLE]), read_name(rule[netlink.NFTA_RULE_CHAIN])
-            if place[:2] != (netlink.INET, TABLE):
-                numbers = found.setdefault(place, {})
-                numbers[big(rule[netlink.NFTA_RULE_HANDLE])] = len(numbers) + 1
-    return found
 
 
 def _bind(sock: EventSocket, group: int) -> None:

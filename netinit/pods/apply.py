@@ -14,6 +14,7 @@ from netinit.backends import BACKENDS, Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import (
     AS_BEFORE,
+    NOT_PROVED,
     SIGNALS,
     ApplyError,
     BackendUnavailableError,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 NFT_DIALECT = "nft"
 MAX_NAMED = 10  # differences per message
 STAY = "the rules are programmed and stay"
-NOT_KNOWN = "whether foreign rules divert captured traffic is not known"
 
 
 class NotInForceError(ApplyError):
@@ -341,7 +341,7 @@ def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...]
     try:
         differences, warnings = ((), ()) if _is_plain(backend, comparison, task) else _judge(backend, shadows, task)
     except (OSError, TooManyPartsError) as error:
-        why = f"{NOT_KNOWN}: {(isinstance(error, OSError) and error.strerror) or error}"
+        why = f"{NOT_PROVED}: {(isinstance(error, OSError) and error.strerror) or error}"
         if required:
             raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
         return (*[one.describe() for one in shadows], why)

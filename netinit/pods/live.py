@@ -13,7 +13,7 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import IFF_UP, INET, Snapshot
-from netinit.kernel import detect, netlink, tcp_sockets
+from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
 from netinit.options import (
@@ -31,15 +31,15 @@ from netinit.options import (
 )
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
-from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
 from netinit.rules.infer_options.layout_readers import Chains, Routing
-from netinit.rules.iptables.sets import Contents, use_sets
-from netinit.rules.iptables.write import Listing
+from netinit.rules.iptables.sets import Contents, resolve, use_sets
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.live_listing import list_snapshot
+from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.host import describe_node_program, is_simple, matches_a_mark_alone, rules_to_lo, surroundings_of
+from netinit.simulate import host
+from netinit.simulate.host import surroundings_of
 from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
@@ -74,17 +74,18 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
-def infer_run(options: Options) -> tuple[Options, str, InferredOptions] | None:
-    """Return the options that would make the live rules, their backend, and what they show; None without rules.
+def infer_run(options: Options) -> tuple[Options, str, InferredOptions, Snapshot | None] | None:
+    """Return the options that would make the live rules, their backend, what they show, and the snapshot; None without rules.
 
     Recorded options come first: the rules may differ from them. Options that make no rules (namespace, backend) are those
     given. Raises the errors of `read_live`.
     """
     of_rules = {flag.field for flag in Interception.flags}
     run = {flag.field: getattr(options, flag.field) for flag in Options.flags if flag.field not in of_rules}
-    for backend, inferred in read_live(options).inferred.items():
+    live = read_live(options)
+    for backend, inferred in live.inferred.items():
         if known := inferred.recorded or inferred.options:
-            return known.replace(**run), backend, inferred
+            return known.replace(**run), backend, inferred, live.rules.snapshot
     return None
 
 
@@ -96,43 +97,49 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = _read(read_snapshot)
-    marked = [one for one in snapshot.routing_rules if matches_a_mark_alone(one) and one.mask == FULL_MASK]
-    routing = {one.mark: one.table for one in marked}
     contents = ipset.read_contents()
-    found: dict[str, InferredOptions] = {}
-    plans: list[Plan] = []
-    for name in places:
-        if variant := BACKENDS[name].variant:
-            listings = _list_rules(snapshot, families, legacy=BACKENDS[name].tables == LEGACY_TABLES)
-            for family, listing in listings.items():
-                size = sum([len(texts) for table in listing.values() for texts in table.rules.values()])
-                warnings += notice_size(size, family)
-            found[name] = from_listings(listings, routing, contents)
-            plans += _with_sets(_plans(wanted, found[name]), variant, contents)
-        else:
-            native = _load(snapshot).rulesets[SOURCES[name]]
-            found[name] = _read_or_infer(snapshot, chains_of({family: native[family] for family in families}), routing)
-            plans += _plans(wanted, found[name])
+    found = {name: _infer(snapshot, name, families, contents) for name in places}
+    plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]
     live = _load(snapshot, plans)
     unread = _find_unread(snapshot)
     rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places or (FIRST_WITH[NF_TABLES],)}
     for name, family in product(rulesets, families):
         own = live.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
-        table = next((rule.table for rule in rules_to_lo(snapshot, family)), 0)
+        table = next((rule.table for rule in host.rules_to_lo(snapshot, family)), 0)
+        warnings += notice_size(sum([len(chain.rules) for chain in own.chains]), family)
         rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=live.foreign[family])
     empty = not places and not any(live.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}
-    simple = all(is_simple(snapshot, family) for family in families)
+    simple = all(host.is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
-    forbidden = [one for one in snapshot.unknown if one.is_forbidden]
-    warnings += [f"{one.place} may not be read here ({one.reason}), and may decide otherwise" for one in forbidden]
-    warnings += [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
+    warnings += host.warn_of_hidden(snapshot)
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
     rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot)
     return LiveRules(rules, found, tuple(warnings), _read_listening())
+
+
+def _infer(snapshot: Snapshot, name: str, families: tuple[Family, ...], contents: Contents) -> InferredOptions:
+    """Return the options that the rules of a backend show. Raises ParseError."""
+    marked = [one for one in snapshot.routing_rules if host.matches_a_mark_alone(one) and one.mask == FULL_MASK]
+    routing = {one.mark: one.table for one in marked}
+    if not BACKENDS[name].variant:
+        native = _load(snapshot).rulesets[SOURCES[name]]
+        return _read_or_infer(snapshot, chains_of({family: native[family] for family in families}), routing)
+    rules: dict[Family, Chains] = {}
+    sets = dict(snapshot.address_sets)
+    for family in families:
+        try:
+            tables = decode_tables(snapshot, family, legacy=BACKENDS[name].tables == LEGACY_TABLES)
+        except ValueError as error:
+            raise ParseError(str(error)) from None
+        rules[family] = {
+            (table, chain.name): [resolve(name_sets(rule, sets), contents) for live in chain.rules for rule in live.rules]
+            for table, chains in tables.items() for chain in chains
+        }  # fmt: skip
+    return from_iptables(rules, routing)
 
 
 def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
@@ -166,7 +173,7 @@ def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:
     owner = backends.owner_of_sets(variant)
-    sizes = [len(elements) for known, elements in contents.items() if known.startswith(owner)]
+    sizes = [len(elements) for known, elements in contents.items() if known.startswith(f"{owner}-")]
     return [use_sets(plan, owner, min(sizes) - 1)[0] for plan in plans] + plans if sizes else plans
 
 
@@ -177,24 +184,12 @@ def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
     return live
 
 
-def _list_rules(snapshot: Snapshot, families: tuple[Family, ...], *, legacy: bool) -> dict[Family, Listing]:
-    try:
-        return {family: list_snapshot(snapshot, family, legacy=legacy) for family in families}
-    except ValueError as error:
-        raise ParseError(str(error)) from None
-
-
 def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what affects packets but is not simulated."""
-    found = [one.place for one in snapshot.unknown if not one.is_forbidden]
-    if any(link.index != netlink.LOOPBACK_INDEX and link.name == LOOPBACK_DEVICE for link in snapshot.links):
-        found.append("a device called lo that is not the loopback")
-    found += [f"BPF {one}" for one in snapshot.programs if not one.is_of_node]
-    found += [f"a filter of tc on {snapshot.name_of(one.index)}" for one in snapshot.traffic_control if one.what == "filter"]
-    found += ["a policy of IPsec"] * bool(snapshot.transforms)
-    found += ["a loopback device that is down"] * any(
-        one.index == netlink.LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links
-    )
+    found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in host.find_unfollowed(snapshot)]
+    others = [one for one in snapshot.links if one.index != host.LOOPBACK_INDEX and one.name == LOOPBACK_DEVICE]
+    down = [one for one in snapshot.links if one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP]
+    found += ["a device called lo that is not the loopback"] * bool(others) + ["a loopback device that is down"] * bool(down)
     return tuple(dict.fromkeys(found))
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from netinit.backends.named_pod import NamedPod
 from netinit.base.net import Family, Network
-from netinit.base.snapshot import FAMILY_NAMES
+from netinit.base.snapshot import FAMILY_NAMES, Snapshot
 from netinit.kernel import namespaces, trace_messages
 from netinit.kernel.netlink import INET, LOOPBACK_INDEX
 from netinit.kernel.run import Signals
@@ -106,14 +106,25 @@ class _TracedPacket:
     last_event: float = 0.0
 
 
+def number_rules(snapshot: Snapshot) -> dict[tuple[int, str, str], dict[int, int]]:
+    """Return the numbers of nf_tables rules by handle, by family, table and chain; without the trace's own."""
+    found: dict[tuple[int, str, str], dict[int, int]] = {}
+    for one in snapshot.rules:
+        if (one.family, one.table) != (INET, TABLE):
+            numbers = found.setdefault((one.family, one.table, one.chain), {})
+            numbers[one.handle] = len(numbers) + 1
+    return found
+
+
 class Follower:
     """Follows packets of one connection and returns each at the end of its path."""
 
-    def __init__(self, tracer: trace_messages.Tracer, wanted: Packet, rulesets: Rulesets, handles: trace_messages.Handles) -> None:
+    def __init__(self, tracer: trace_messages.Tracer, wanted: Packet, rulesets: Rulesets, snapshot: Snapshot) -> None:
         self._tracer, self._wanted = tracer, wanted
         self._rulesets = {source: found[wanted.family] for source, found in rulesets.items() if wanted.family in found}
-        self._handles = handles
-        self._hooks = trace_messages.list_hooks()
+        self._handles = number_rules(snapshot)
+        hooked = [one for one in snapshot.chains if 0 <= one.hook < len(trace_messages.HOOKS)]
+        self._hooks = {(one.family, one.table, one.name): trace_messages.HOOKS[one.hook] for one in hooked}
         self._packets: dict[tuple[int, int, int], _TracedPacket] = {}
         self._names: dict[int, tuple[int, int, int]] = {}  # packet number of the kernel -> the packet that has it now
 

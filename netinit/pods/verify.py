@@ -16,7 +16,7 @@ from io import BytesIO
 from netinit.backends import routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
-from netinit.base.errors import BackendUnavailableError, TooManyPartsError
+from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
@@ -57,18 +57,19 @@ class Report(Record):
 
 
 def verify(
-    options: Options, machine: Machine = HERE, *, connections: bool = False, known: Judgement | None = None
-) -> Report:
+    options: Options, machine: Machine = HERE, *, connections: bool = False, known: Judgement | None = None,
+    snapshot: Snapshot | None = None,
+) -> Report:  # fmt: skip
     """Compare the namespace that the options name (default: this process's) with their plan.
 
     Compares rules of a snapshot in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of
     other backends; then whether the rules are in force. `connections`: open connections that bypass the proxy are
-    differences too. `known` is used again where nothing has changed since. Raises NamespaceError; BackendUnavailableError if
-    rules cannot be read.
+    differences too. `known` is used again where nothing has changed since. `snapshot`: what was just read of the namespace.
+    Raises NamespaceError; BackendUnavailableError if rules cannot be read.
     """
 
     def look(resolved: Options, warning: str) -> Report:
-        return _verify_here(resolved, warning, machine, connections=connections, known=known)
+        return _verify_here(resolved, warning, machine, connections=connections, known=known, snapshot=snapshot)
 
     return machine.inside(options, look)
 
@@ -104,10 +105,12 @@ def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
         )  # fmt: skip
 
 
-def _verify_here(options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None) -> Report:
+def _verify_here(
+    options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None, snapshot: Snapshot | None
+) -> Report:
     settled = machine.settle(options)
     try:
-        snapshot = machine.read_snapshot()
+        snapshot = snapshot or machine.read_snapshot()
     except OSError as error:
         _refuse_without_admin(machine)
         raise BackendUnavailableError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None
@@ -149,7 +152,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     try:
         differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
     except TooManyPartsError as error:
-        return listed, (f"whether foreign rules divert captured traffic is not known: {error}",)
+        return listed, (f"{NOT_PROVED}: {error}",)
     return listed + differences, warnings
 
 

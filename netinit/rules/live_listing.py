@@ -13,7 +13,7 @@ from netinit.rules.foreign_targets import ForeignTarget, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, DecodedRule, ListedTable, unfold_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InterfaceMatch
-from netinit.rules.model import BUILTIN_CHAINS, LiveRule, Rule
+from netinit.rules.model import BUILTIN_CHAINS, LiveChain, LiveRule, Rule
 from netinit.rules.targets import Jump
 from netinit.rules.xtables.decoded_tables import decode_table
 
@@ -32,37 +32,39 @@ PLAIN_MARKS = frozenset("+-_.:/@")
 OF_TARGET = frozenset("_-")
 
 
-def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
+def decode_tables(snapshot: Snapshot, family: Family, *, legacy: bool) -> dict[str, tuple[LiveChain, ...]]:
     """Return a snapshot's iptables tables, of nf_tables or legacy. Raises ValueError for invalid legacy tables."""
     if legacy:
-        tables = {table.name: decode_table(table) for table in snapshot.legacy if table.version == family.version}
-    else:
-        from netinit.rules.expressions.rule_reader import LiveTables  # not for legacy tables
+        return {table.name: decode_table(table) for table in snapshot.legacy if table.version == family.version}
+    from netinit.rules.expressions.rule_reader import LiveTables  # not for legacy tables
 
-        live = LiveTables(snapshot)
-        tables = {name: live.chains(family.number, name) for name in live.names(family.number) if name in KNOWN_TABLES}
+    live = LiveTables(snapshot)
+    return {name: live.chains(family.number, name) for name in live.names(family.number) if name in KNOWN_TABLES}
+
+
+def list_snapshot(snapshot: Snapshot, family: Family, *, legacy: bool) -> Listing:
+    """Return a snapshot's iptables tables in the words of iptables. Raises ValueError for invalid legacy tables."""
     sets = dict(snapshot.address_sets)
     return {
         name: ListedTable(
             policies={one.name: one.policy if one.policy and one.name in BUILTIN_CHAINS else "-" for one in chains},
             rules={one.name: [_write(rule, family, sets) for rule in one.rules] for one in chains},
         )
-        for name, chains in tables.items()
+        for name, chains in decode_tables(snapshot, family, legacy=legacy).items()
     }
 
 
 def _write(live: LiveRule, family: Family, sets: Mapping[int, str]) -> DecodedRule:
-    texts = [write_live(rule, family, sets, live.packets) for rule in live.rules]
+    texts = [write_live(name_sets(rule, sets), family) for rule in live.rules]
     return texts[0] if len(texts) == 1 else _join(texts, family)
 
 
-def write_live(rule: Rule, family: Family, sets: Mapping[int, str], packets: int | None = None) -> DecodedRule:
-    """Write a decoded rule in iptables syntax; `sets` maps ids of address sets to names."""
-    named = name_sets(rule, sets)
-    shown = named.replace(matches=tuple([_show_match(one) for one in named.matches]), target=_show_target(named.target))
+def write_live(rule: Rule, family: Family) -> DecodedRule:
+    """Write a decoded rule in iptables syntax."""
+    shown = rule.replace(matches=tuple([_show_match(one) for one in rule.matches]), target=_show_target(rule.target))
     first, *more = unfold_rule(shown, family, comments=bool(rule.comment))
     # nf_tables has lists where iptables has single values
-    return DecodedRule(_join_alternatives(shown, family) if more else first.text, named, packets)
+    return DecodedRule(_join_alternatives(shown, family) if more else first.text, rule)
 
 
 def _join_alternatives(rule: Rule, family: Family) -> str:
@@ -77,9 +79,7 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
 
 def name_sets(rule: Rule, sets: Mapping[int, str]) -> Rule:
     """Return the rule with the names of its address sets; the kernel stores ids."""
-    if not any(isinstance(one, UnknownMatch) and one.kept and one.kept[0] == SET_MATCH for one in rule.matches):
-        return rule
-    return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches]))
+    return rule.replace(matches=tuple([_name_set(one, sets) for one in rule.matches])) if sets else rule
 
 
 def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
@@ -135,4 +135,4 @@ def _join(rules: list[DecodedRule], family: Family) -> DecodedRule:
     text = f"[{'; '.join(map(_bare, rules)) or 'never'}]"
     targets = tuple(dict.fromkeys([one.rule.target for one in rules]))
     rule = Rule(matches=(UnknownMatch(text=text),), target=Several(targets=targets), families=(family,))
-    return DecodedRule(text, rule, None)
+    return DecodedRule(text, rule)

@@ -11,19 +11,18 @@ from netinit.base.records import Record
 from netinit.options import LAYOUTS, OFF, ON, TPROXY, Options, offline
 from netinit.options.interception import SIDECAR
 from netinit.rules import layouts
-from netinit.rules.iptables.ownership import jumps_to_ours, keys_of, target_of
+from netinit.rules.iptables.ownership import jumps_to_ours, target_of
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from netinit.base.net import Family
-    from netinit.rules.iptables.ownership import Key
-    from netinit.rules.iptables.write import ListedTable, Listing
+    from netinit.rules.iptables.ownership import Key, Keys
 
     Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
 
@@ -83,28 +82,28 @@ class LayoutPatterns(Record):
     value_places: tuple[ValuePlace, ...]
     anchors: dict[tuple[str, str], frozenset[str]]  # table and built-in chain -> the possible targets of the jump
 
-    def find_confirmed(self, listings: Mapping[Family, Listing]) -> Evidence:
-        """Return the values that the listings confirm."""
+    def find_confirmed(self, live: Mapping[Family, Keys]) -> Evidence:
+        """Return the values that the live rules confirm."""
         found: Evidence = {VIRTUAL: set(), EXCLUDED: set(), MARK: set()}
-        for family, listing in listings.items():  # each table separately: a killed run may have changed only one of them
+        for rules in live.values():  # each table separately: a killed run may have changed only one of them
             for place in self.value_places:
-                for key in keys_of(listing.get(place.table), place.chain, family):
+                for key in rules.get((place.table, place.chain), ()):
                     found[place.placeholder].update(place.read(key))
             for table, chain in self.anchors:
-                found[EXCLUDED] |= self._excluded(listing.get(table), table, chain, family)
+                found[EXCLUDED] |= self._excluded(rules, table, chain)
         return found
 
-    def _excluded(self, listed: ListedTable | None, table: str, chain: str, family: Family) -> set[object]:
+    def _excluded(self, rules: Keys, table: str, chain: str) -> set[object]:
         """Return interfaces excluded right before such a jump, and also in another chain."""
         found: set[object] = set()
-        keys = keys_of(listed, chain, family)
+        keys = rules.get((table, chain), ())
         excluding = [one for one in self.rules if one.table == table and EXCLUDED in one.placeholders]
         ours = [one for one in excluding if one.chain == chain]
         elsewhere = {
             value
             for pattern in excluding
             if pattern.chain != chain
-            for key in keys_of(listed, pattern.chain, family)
+            for key in rules.get((table, pattern.chain), ())
             for _, value in read_values(pattern.key, key) or ()
         }
         for index, key in enumerate(keys):
@@ -116,7 +115,7 @@ class LayoutPatterns(Record):
                     found.add(name)
         return found
 
-    def match(self, table: str, chain: str, keys: list[Key], evidence: Evidence) -> set[int]:
+    def match(self, table: str, chain: str, keys: Sequence[Key], evidence: Evidence) -> set[int]:
         """Return the rules with a pattern and confirmed values; of equal ones for an interface, the first or last."""
         found: set[int] = set()
         last = {key: index for index, key in enumerate(keys)}

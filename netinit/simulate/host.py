@@ -14,6 +14,8 @@ from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
 LOOPBACK_INDEX = 1
+CHOOSES_SOCKETS = "it chooses the socket of inbound connections, also of captured ones"
+MAY_REWRITE = "it may redirect or rewrite packets"
 DROPPING = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
 LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
 UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here
@@ -64,6 +66,28 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
 def describe_node_program(program: AttachedProgram) -> str:
     """The warning about a BPF program of the node, such as Cilium's for services."""
     return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
+
+
+def find_unfollowed(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
+    """Yield what may affect packets and is not simulated: its kind, its name, and what it may do; the rest is in `warn_of_hidden`."""
+    for program in snapshot.programs:
+        if not program.is_of_node:
+            yield "BPF", str(program), CHOOSES_SOCKETS if program.where.startswith("sk_lookup") else MAY_REWRITE
+    for index in sorted({one.index for one in snapshot.traffic_control if one.what == "filter"}):
+        yield "tc", f"filters on {snapshot.name_of(index)}", MAY_REWRITE
+    if snapshot.transforms:
+        yield "IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere"
+    for one in snapshot.unknown:
+        if not one.is_forbidden:
+            yield "kernel", one.place, f"it is not read: {one.reason}"
+
+
+def warn_of_hidden(snapshot: Snapshot) -> Iterator[str]:
+    """Yield warnings about BPF programs of the node, and about what may not be read here."""
+    yield from [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
+    for one in snapshot.unknown:
+        if one.is_forbidden:
+            yield f"{one.place} may not be read here ({one.reason}): whether one redirects packets is not known"
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:

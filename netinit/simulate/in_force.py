@@ -53,7 +53,6 @@ from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
-SOCKET_LOOKUP = "sk_lookup"
 NETKIT = "netkit"  # kind of a device
 FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
@@ -96,7 +95,7 @@ class _ForceCheck:
         for family in self._plan.families:
             found += self._foreign(family)
         found += self._unfollowed()
-        self._warnings += self.losses()
+        self._warnings += [*host.warn_of_hidden(self._snapshot), *self.losses()]
         return tuple(found), tuple(self._warnings)
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
@@ -154,26 +153,10 @@ class _ForceCheck:
 
     def _unfollowed(self) -> Iterator[Difference]:
         """What may divert packets but cannot be simulated."""
-        snapshot = self._snapshot
-        for program in snapshot.programs:
-            if program.is_of_node:
-                self._warnings.append(host.describe_node_program(program))
-                continue
-            what = "it may redirect or rewrite packets"
-            if program.where.startswith(SOCKET_LOOKUP):
-                what = "it chooses the socket of inbound connections, also of captured ones"
-            yield _unseen("BPF", str(program), what)
-        for index in sorted({one.index for one in snapshot.traffic_control if one.what == "filter"}):
-            yield _unseen("tc", f"filters on {snapshot.name_of(index)}", "they may redirect or rewrite packets")
-        if snapshot.transforms:
-            yield _unseen("IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere")
-        for place in self._kernel.unreadable:
-            yield _unseen("kernel", place, "it cannot be read, and may decide otherwise")
-        for one in snapshot.unknown:
-            if one.is_forbidden:
-                self._warnings.append(f"{one.place} may not be read here ({one.reason}): whether one redirects packets is not known")
-                continue
-            yield _unseen("kernel", one.place, f"it is not read: {one.reason}")
+        unreadable = [("kernel", place, "it cannot be read, and may decide otherwise") for place in self._kernel.unreadable]
+        for where, what, effect in (*host.find_unfollowed(self._snapshot), *unreadable):
+            purpose = f"netinit does not follow it: {effect}"
+            yield Difference(kind=ESCAPING, where=where, rule=what, purpose=purpose, origin=FOREIGN)
 
     def losses(self) -> list[str]:
         """Routes, policy rules and a loopback device that drop captured packets."""
@@ -337,7 +320,3 @@ def _normalise(rules: Sequence[Rule]) -> list[object]:
         for before, rule in pairs
         if not (before and before.matches == rule.matches and rule.target in before.target.nft_targets()[1:])
     ]
-
-
-def _unseen(where: str, what: str, purpose: str) -> Difference:
-    return Difference(kind=ESCAPING, where=where, rule=what, purpose=f"netinit does not follow it: {purpose}", origin=FOREIGN)

@@ -44,7 +44,7 @@ INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
 UNPLANNED: Planned = ("", None)
-Writer = Callable[[Rule, Family, Mapping[int, str]], str]
+Writer = Callable[[Rule, Family], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Loader:
             for rule in [name_sets(rule, self._sets) for rule in live.rules]:
                 if family in rule.families:
                     purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), UNPLANNED)
-                    text, comment = str(write(rule, family, self._sets)), rule.comment if rule.comment != purpose else ""
+                    text, comment = str(write(rule, family)), rule.comment if rule.comment != purpose else ""
                     loaded.append(LoadedRule(number, text, rule, purpose, origin, live.packets, comment, live.handle))
         return LoadedChain(chain.name, tuple(loaded), chain.policy)
 
@@ -129,7 +129,7 @@ class _Loader:
                 self._unreadable.append(f"table {table.name}: {why}")
                 continue
             chains = [
-                self._load(table.name, chain, family, self._planned, lambda rule, *_: format_rule(rule))
+                self._load(table.name, chain, family, self._planned, lambda rule, _: format_rule(rule))
                 for chain in self._live.chains(table.family, table.name)
                 if not chain.policy or _is_of_backend(chain.nft)
             ]

@@ -19,7 +19,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from core import family_rules, plan, settled
+from core import family_rules, owned_rules, plan, settled
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
 from netinit.base.net import IPV4, number_of
@@ -42,7 +42,6 @@ from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.pods.verify import Report
 from netinit.rules.expressions.compat import encode_rule
-from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, expected_base

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from core import plan, write_nft
+from listings import from_listings
 from netinit.base.net import FAMILIES
 from netinit.options import Options
-from netinit.rules.infer_options import InferredOptions, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, from_chains
 from netinit.rules.iptables.write import ListedTable, Listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, Plan
 from netinit.rules.nft import render_tables

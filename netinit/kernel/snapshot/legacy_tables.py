@@ -57,7 +57,7 @@ def read_table(family: Family, table: str) -> LegacyTable:
             raise
         return LegacyTable(
             version=family.version, name=table, valid_hooks=unpack_from("=I", info, 32)[0],
-            hook_entries=unpack_from("=5I", info, 36), underflows=unpack_from("=5I", info, 56), entries=entries,
+            hook_entries=unpack_from("=5I", info, 36), entries=entries,
         )  # fmt: skip
     raise OSError(EAGAIN, f"legacy table {table} changes all the time")
 

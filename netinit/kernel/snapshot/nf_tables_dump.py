@@ -40,7 +40,6 @@ _OBJECTS: dict[int, tuple[str, type, Fields]] = {  # by message
     }),
     nf_tables.NFT_MSG_NEWSET: ("set", NftSet, {
         1: ("table", name), 2: ("name", name), 3: ("flags", number), 4: ("key_type", number), 5: ("key_length", number),
-        6: ("data_type", number),
     }),
     nf_tables.NFT_MSG_NEWOBJ: ("object", NftObject, {
         1: ("table", name), 2: ("name", name), 3: ("kind", lambda value: str(number(value))),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # linux/rtnetlink.h, if_link.h, pkt_sched.h, fib_rules.h
 RTM_GETTFILTER = 46
 _LINK, _CONTROL = "=BBHiII", "=BxxxiIII"
-IFLA_IFNAME, IFLA_MASTER, IFLA_LINKINFO, IFLA_XDP_PROG_ID = 3, 10, 18, 4
+IFLA_IFNAME, IFLA_LINKINFO, IFLA_XDP_PROG_ID = 3, 18, 4
 CLASSIFIES = ("clsact", "ingress")  # qdiscs that hold inbound filters, and outbound ones
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # TC_H_MIN_INGRESS and TC_H_MIN_EGRESS of ffff:
 NOT_SUPPORTED = (22, 95)  # EINVAL, EOPNOTSUPP: a kernel without traffic control
@@ -131,7 +131,7 @@ def _read_link(body: bytes) -> Device:
     _, _, _, index, flags, _ = unpack_from(_LINK, body)
     found = attributes_of(body, netlink.LINK_SIZE)
     return Device(
-        index=index, name=name(found[IFLA_IFNAME]), flags=flags, master=native(found.get(IFLA_MASTER)),
+        index=index, name=name(found[IFLA_IFNAME]), flags=flags,
         kind=name(attributes_of(found.get(IFLA_LINKINFO, b"")).get(1, b"")),
         xdp=native(attributes_of(found.get(netlink.IFLA_XDP, b"")).get(IFLA_XDP_PROG_ID)),
     )  # fmt: skip

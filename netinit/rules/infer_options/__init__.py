@@ -5,7 +5,7 @@ Options that produce no rule keep their defaults, which lead to the same plan. C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,16 +19,14 @@ from netinit.rules import model
 from netinit.rules.infer_options import layout_readers
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.iptables.ownership import owned_rules
-from netinit.rules.iptables.parse import normalise_rule, parse_rule
-from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, WrittenRule, encode_each, write_plan
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import InInterface
-from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
+from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
 from netinit.rules.targets import Return
 
-RulesOf = Callable[[Plan], Mapping[Family, Chains]]
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
 
@@ -44,24 +42,17 @@ class InferredOptions:
     recorded: SettledOptions | None = None
 
 
-def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents: Contents | None = None) -> InferredOptions:
-    """Infer options from our rules in listings without counters.
-
-    `routing` maps marks of policy rules to routing tables; `contents` are those of address sets. Raises ParseError for an
-    invalid rule.
-    """
-    rules: dict[Family, dict[tuple[str, str], list[Rule]]] = {}
+def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
+    """Infer options from our rules in the tables of iptables; `routing` maps marks of policy rules to routing tables."""
+    keys = {family: {place: [*map(normalise_rule, rules)] for place, rules in chains.items()} for family, chains in live.items()}
+    ours: dict[Family, dict[tuple[str, str], Sequence[Rule]]] = {}
     excluded: list[str] = []
-    for family, listing in listings.items():
-        owned = owned_rules(family, listings, {}, layout_patterns)
-        rules[family] = {}
-        for name, table in listing.items():
-            for chain, texts in table.rules.items():
-                ours = owned.get((name, chain), []) if chain in BUILTIN_CHAINS else range(len(texts))
-                if chain in OWNED_CHAINS or ours:
-                    rules[family][name, chain] = [resolve(parse_rule(texts[index], family), contents or {}) for index in ours]
-        excluded += _unclaimed(listing, owned.get((NAT, PREROUTING), []), family)
-    found = _infer(rules, routing, _list_rules)
+    for family, chains in live.items():
+        owned = owned_rules(family, keys, {}, layout_patterns)
+        ours[family] = {place: rules for place, rules in chains.items() if place[1] in OWNED_CHAINS}
+        ours[family] |= {place: [chains[place][index] for index in indexes] for place, indexes in owned.items()}
+        excluded += _unclaimed(chains.get((NAT, PREROUTING), ()), owned.get((NAT, PREROUTING), []))
+    found = from_chains(ours, routing)
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
@@ -69,24 +60,18 @@ def from_listings(listings: Mapping[Family, Listing], routing: Routing, contents
     return InferredOptions(found.options, (*found.unread, doubt))
 
 
-def _unclaimed(listing: Listing, owned: list[int], family: Family) -> list[str]:
+def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:
     """Return interfaces that rules before ours exclude inbound: a VM's, or foreign ones."""
-    texts = listing[NAT].rules.get(PREROUTING, []) if NAT in listing else []
-    found = [parse_rule(text, family) for text in texts[: min(owned, default=len(texts))]]
-    alone = [rule.matches[0] for rule in found if isinstance(rule.target, Return) and len(rule.matches) == 1]
+    before = rules[: min(owned, default=len(rules))]
+    alone = [rule.matches[0] for rule in before if isinstance(rule.target, Return) and len(rule.matches) == 1]
     return [name for match in alone if isinstance(match, InInterface) and not match.negated for name in match.names]
 
 
 def from_chains(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
-    """Infer options from the rules in our nft tables."""
-    return _infer(rules, routing, _rules_of)
-
-
-def _infer(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions:
-    """Infer options from all rules, or from all but one; `rules_of` gives a plan's rules as the dialect has them."""
+    """Infer options from all of our rules, or from all but one."""
     found = _infer_all(rules, routing)
     if found.options is None and found.unread:
-        return _infer_without_one(rules, routing, rules_of) or found
+        return _infer_without_one(rules, routing) or found
     return found
 
 
@@ -124,7 +109,7 @@ def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
     )
 
 
-def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing, rules_of: RulesOf) -> InferredOptions | None:
+def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions | None:
     """Infer options without one foreign rule in our chains; the others must be exactly the options'. None if they never are."""
     places = [(family, place) for family, chains in rules.items() for place in chains if place[1] in OWNED_CHAINS]
     if sum([len(rules[family][place]) for family, place in places]) > MAX_CANDIDATES:
@@ -136,16 +121,18 @@ def _infer_without_one(rules: Mapping[Family, Chains], routing: Routing, rules_o
                 for one, chains in rules.items()
             }
             found = _infer_all(left, routing)
-            if found.options and _makes(found.options, left, rules_of):
+            if found.options and _makes(found.options, left):
                 what = f"a rule of {place[1]} that no option makes: {' '.join([match.describe() for match in foreign.matches])}"
                 return InferredOptions(found.options, (*found.unread, what))
     return None
 
 
-def _makes(options: SettledOptions, rules: Mapping[Family, Chains], rules_of: RulesOf) -> bool:
-    """Whether options produce exactly these rules in our chains."""
-    made = rules_of(plan(options))
-    return all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
+def _makes(options: SettledOptions, rules: Mapping[Family, Chains]) -> bool:
+    """Whether options produce exactly these rules in our chains, in either dialect."""
+    return any(
+        all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
+        for made in (_rules_of(plan(options)), _list_rules(plan(options)))
+    )
 
 
 def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
@@ -154,7 +141,7 @@ def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
     return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in ours.items()}
 
 
-def _list_rules(plan_made: Plan) -> dict[Family, Chains]:
+def _list_rules(plan_made: Plan) -> Mapping[Family, Chains]:
     """Return a plan's rules as iptables has them: one for each element of a list."""
     return {family: encode_each(write_plan(plan_made, family), partial(WrittenRule.listed, family=family)) for family in FAMILIES}
 

@@ -8,38 +8,39 @@ pattern and other rules of ours confirm its values (interface, mark). All others
 from __future__ import annotations
 
 from netinit.base.net import IPV4
-from netinit.rules.iptables.parse import normalise
+from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
 from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from netinit.base.net import Family
 
     Key = tuple[object, ...]  # of a rule, see `normalise`: its matches and its target
+    Keys = Mapping[tuple[str, str], Sequence[Key]]  # (table, chain) -> those of its rules; empty chains count too
 
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
 
 
-def owned_rules(family: Family, listings: Mapping[Family, Listing], written: Written, patterns: Callable[[], Any]) -> Owned:
+def owned_rules(family: Family, live: Mapping[Family, Keys], written: Written, patterns: Callable[[], Any]) -> Owned:
     """Return the positions of our rules in one family's built-in chains; `patterns` returns the LayoutPatterns, on demand."""
     owned: Owned = {}
     evidence: dict[str, set[object]] = {}
-    for name, table in listings[family].items():
-        present = holds_ours(table)
+    with_ours = {table for table, chain in live[family] if chain in OWNED_CHAINS}
+    for name in dict.fromkeys([table for table, _ in live[family]]):
         for chain in BUILTIN_CHAINS:
-            keys = keys_of(table, chain, family)
+            keys = live[family].get((name, chain))
             if not keys:
                 continue
             found = {index for index, key in enumerate(keys) if jumps_to_ours(key)}
-            if present and len(found) < len(keys):
+            if name in with_ours and len(found) < len(keys):
                 wanted = _wanted(keys, written.get(name, {}), chain, found, family)
                 if len(found | wanted) < len(keys):
-                    evidence = evidence or patterns().find_confirmed(listings)
+                    evidence = evidence or patterns().find_confirmed(live)
                     found |= patterns().match(name, chain, keys, evidence)
                     wanted = _wanted(keys, written.get(name, {}), chain, found, family)
                 found |= wanted
@@ -100,25 +101,30 @@ def jumps_to_ours(key: Key) -> bool:
     return isinstance(key[-1], Jump) and key[-1].chain in OWNED_CHAINS
 
 
-def keys_of(table: ListedTable | None, chain: str, family: Family) -> list[Key]:
-    """Return the keys of a chain's rules."""
-    return [normalise(text, family) for text in table.rules.get(chain, ())] if table else []
+def keys_of(listing: Listing, family: Family) -> Keys:
+    """Return the keys of the rules in built-in chains and in ours."""
+    return {
+        (name, chain): [normalise(text, family) for text in texts]
+        for name, table in listing.items()
+        for chain, texts in table.rules.items()
+        if chain in BUILTIN_CHAINS or chain in OWNED_CHAINS
+    }
 
 
-def _wanted(keys: list[Key], planned: dict[str, WrittenChain], chain: str, found: set[int], family: Family) -> set[int]:
+def _wanted(keys: Sequence[Key], planned: dict[str, WrittenChain], chain: str, found: set[int], family: Family) -> set[int]:
     """Return the rules that the plan has here: the first ones that it inserts, the last that it appends."""
     wanted = planned.get(chain)
     more: set[int] = set()
     if wanted and not OWNED_CHAINS.isdisjoint(planned):
-        for number, text in enumerate(wanted.texts):
-            key = normalise(text, family)
+        for number, one in enumerate(wanted.rules):
+            key = normalise_rule(one.listed(family))
             places = [index for index, listed in enumerate(keys) if listed == key and index not in more]
             if places and not any(place in found for place in places):
                 more.add(places[0] if number < wanted.inserted else places[-1])
     return more
 
 
-def _find_run(keys: list[Key], run: tuple[Key, ...]) -> set[int]:
+def _find_run(keys: Sequence[Key], run: tuple[Key, ...]) -> set[int]:
     for start in range(len(keys) - len(run) + 1):
         if tuple(keys[start : start + len(run)]) == run:
             return set(range(start, start + len(run)))

@@ -56,14 +56,13 @@ Written = dict[str, dict[str, WrittenChain]]  # table -> chain -> rules
 class DecodedRule(str):
     """A rule in the kernel: its text, and its decoded meaning, which the text may not show completely."""
 
-    __slots__ = ("packets", "rule")
+    __slots__ = ("rule",)
     rule: Rule
-    packets: int | None
 
-    def __new__(cls, text: str, rule: Rule, packets: int | None) -> DecodedRule:  # noqa: PYI034 - not subclassed
+    def __new__(cls, text: str, rule: Rule) -> DecodedRule:  # noqa: PYI034 - not subclassed
         """Create the text with its decoded rule."""
         made = super().__new__(cls, text)
-        made.rule, made.packets = rule, packets
+        made.rule = rule
         return made
 
 

@@ -32,7 +32,7 @@ FULL = Snapshot(
     rules=(NftRule(family=2, table="nat", chain="OUTPUT", handle=1, expressions=b"e"),),
     sets=(NftSet(family=2, table="nat", name="s", flags=0, key_type=7, key_length=4, elements=(ELEMENT,)),),
     objects=(NftObject(family=2, table="nat", name="c", kind="1"),),
-    legacy=(LegacyTable(version=4, name="nat", valid_hooks=1, hook_entries=(0,), underflows=(0,), entries=b""),),
+    legacy=(LegacyTable(version=4, name="nat", valid_hooks=1, hook_entries=(0,), entries=b""),),
     links=(Device(index=1, name="lo"),), addresses=(HostAddress(family=2, address="127.0.0.1", length=8, index=1),),
     traffic_control=(TrafficControl(what="qdisc", index=1, kind="noqueue"),), routing_rules=(RoutingRule(family=2),), routes=(ROUTE,),
     settings=(("ipv4/ip_forward", "0"),), programs=(AttachedProgram(where="XDP on eth0", number=1),), transforms=0,
@@ -119,7 +119,7 @@ def test_counters_of_the_older_interface_alone_are_left_out(version):
         for start in (0, header + 40):
             entries[start + sizes : start + sizes + 4] = header.to_bytes(2, "little") + (header + 40).to_bytes(2, "little")
         entries[at] ^= value
-        return LegacyTable(version=version, name="nat", valid_hooks=1, hook_entries=(0,), underflows=(0,), entries=bytes(entries))
+        return LegacyTable(version=version, name="nat", valid_hooks=1, hook_entries=(0,), entries=bytes(entries))
 
     plain = without_counters(Snapshot(legacy=(table(0, 0),)))
     for at in range(2 * (header + 40)):

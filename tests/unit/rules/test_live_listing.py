@@ -6,15 +6,15 @@ import struct
 
 import pytest
 
-from core import family_rules
+from core import family_rules, owned_rules
 from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import INET, NftChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
-from netinit.rules.iptables.ownership import owned_rules, target_of
+from netinit.rules.iptables.ownership import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import ListedTable
-from netinit.rules.live_listing import list_snapshot, write_live
+from netinit.rules.live_listing import list_snapshot, name_sets, write_live
 from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
@@ -25,7 +25,7 @@ from rule_encodings import encode_rule
 
 def live(*matches, target=None, comment="", sets=None):
     rule = Rule(matches=matches, target=target or Return(), comment=comment, origin=None, families=(IPV4,))
-    return write_live(rule, IPV4, sets or {})
+    return write_live(name_sets(rule, sets or {}), IPV4)
 
 
 @pytest.mark.parametrize("name", ["lo -j RETURN", 'x"', "x\n", "x\\", "x\udcff", "x\u2028", "", "-j"])

@@ -6,11 +6,11 @@ import pytest
 
 from core import IPV4, IPV6, Network, Options, plan, settled, write_nft
 from goldens import BEHAVIOURS, THIRDS, options_of
-from listings import listing_of, make_listing
+from listings import from_listings, listing_of, make_listing
 from netinit.base.net import PortRange
 from netinit.options import LAYOUTS
 from netinit.options.interception import HOST_PROBES
-from netinit.rules.infer_options import InferredOptions, find_other_values, from_chains, from_listings
+from netinit.rules.infer_options import InferredOptions, find_other_values, from_chains
 from netinit.rules.nft import render_tables
 from netinit.rules.render import render_commands
 from plan_snapshot import live_chains

@@ -180,7 +180,7 @@ def test_a_rule_of_others_before_ours_that_may_decide_is_a_shadow():
 
 def test_a_shadow_in_the_kernel_can_be_the_answer_of_a_child():
     listing = make_listing("nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT")
-    listing["nat"].rules["OUTPUT"].insert(0, DecodedRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4), 7))
+    listing["nat"].rules["OUTPUT"].insert(0, DecodedRule("-p tcp -j ACCEPT", parse_rule("-p tcp -j ACCEPT", IPV4)))
     found = tuple(family_rules(listing, owned_rules(IPV4, {IPV4: listing}, {}, layout_patterns)).find_shadows())
     assert [one.rule for one in found] == ["-p tcp -j ACCEPT"]
     assert decode(encode(found)) == found
