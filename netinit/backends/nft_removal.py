@@ -80,7 +80,7 @@ def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
     """Commit the removal, with what it leaves empty of `parts` if nothing has come into use. Raises ApplyError."""
     try:
         with NfTables() as link:
-            empty = _find_empty(parts, change.freed, OWNED_CHAINS)
+            empty = _find_empty(detect.nft_chains() or (), parts, change.freed, OWNED_CHAINS)
             refused = link.commit([*change.deletions, *empty])
             if refused and empty:
                 refused = link.commit(change.deletions)
@@ -153,11 +153,14 @@ def find_parts() -> tuple[OwnPart, ...]:
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
     """Delete tables and built-in chains of ours without rules and with unchanged policies. Raises ApplyError."""
+    chains = (detect.nft_chains() or ()) if parts else ()
     for part in parts:  # each for itself: all of a transaction, or nothing of it if any is in use
+        messages = _find_empty(chains, (part,))
+        if not messages:
+            continue
         try:
             with NfTables() as link:
-                messages = _find_empty((part,))
-                wrong = [one.number for one in link.commit(messages) if one.number not in CHANGED] if messages else []
+                wrong = [one.number for one in link.commit(messages) if one.number not in CHANGED]
         except OSError as error:
             wrong = [error.errno or 0]
         if wrong:
@@ -165,13 +168,12 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _find_empty(
-    parts: Collection[OwnPart], freed: Mapping[Place, int] | None = None, deleted: Collection[str] = ()
+    chains: Collection[NftChain], parts: Collection[OwnPart], freed: Mapping[Place, int] | None = None, deleted: Collection[str] = ()
 ) -> list[tuple[int, Message]]:
-    """Return the deletion of tables and built-in chains of ours without rules and with unchanged policies.
+    """Return the deletion of tables and built-in chains of ours, of these chains, without rules and with unchanged policies.
 
     For a transaction that deletes `freed` rules of a chain before it, and the chains with the names in `deleted`.
     """
-    chains = detect.nft_chains() or ()
     found: list[tuple[int, Message]] = []
     for part in parts:
         live = [one for one in chains if (one.family, one.table) == (part.family, part.table) and one.name not in deleted]
