@@ -15,6 +15,8 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netinit.backends.nft_messages import Part
     from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot
@@ -32,6 +34,9 @@ class NftState(State):
 
     def compare(self, plan: Plan) -> NftComparison:
         return NftComparison(plan, self)
+
+    def removal(self, plan: Plan) -> NftChange:
+        return _make_change(self, plan, self.tables, {}, {})
 
     def describe(self) -> dict[str, str]:
         if not self.tables:
@@ -91,30 +96,33 @@ class NftComparison(Comparison):
         wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
         # Delete only what exists: a deletion makes the kernel wait for all readers, some 15 ms.
         deleted = [name for name in self.state.tables if name in wanted or name not in self.steps]
-        return self._make_change(deleted, wanted, {recording: record})
+        return _make_change(self.state, self.plan, deleted, wanted, {recording: record})
 
     def committed(self) -> dict[str, str]:
         return {DIALECT: render_tables(write_steps(self.steps, comments=self.state.comments))}
 
     def removal(self) -> NftChange:
-        return self._make_change(self.state.tables, {}, {})
+        return self.state.removal(self.plan)
 
     def known_chains(self) -> KnownChains | None:
         return None if self.state.ours and self.differences else chains_of_tables(self.steps)
 
-    def _make_change(self, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]) -> NftChange:
-        from netinit.backends.nft_messages import delete_tables, write_tables
 
-        change = NftChange(
-            scripts={}, before=self.state, plan=self.plan,
-            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.state.comments, records=records)),
-        )  # fmt: skip
-        if not (deleted and change.parts):
-            return change
-        from netinit.backends.nft_tables import keep
+def _make_change(
+    state: NftState, plan: Plan, deleted: Sequence[str], wanted: dict[str, Steps], records: dict[str, str]
+) -> NftChange:
+    from netinit.backends.nft_messages import delete_tables, write_tables
 
-        saved, unread = keep(self.state.tables)
-        return change.replace(saved=saved, unread=unread)
+    change = NftChange(
+        scripts={}, before=state, plan=plan,
+        parts=(*delete_tables(deleted), *write_tables(wanted, comments=state.comments, records=records)),
+    )  # fmt: skip
+    if not (deleted and change.parts):
+        return change
+    from netinit.backends.nft_tables import keep
+
+    saved, unread = keep(state.tables)
+    return change.replace(saved=saved, unread=unread)
 
 
 class NftablesBackend(Backend):
