@@ -10,7 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
+from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE
 from netinit.rules.iptables.write import KNOWN_TABLES
 from netinit.rules.model import TABLES
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from netinit.base.netlink_attributes import NftChain
-    from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
+    from netinit.base.snapshot import LegacyTable, Snapshot
     from netinit.rules.iptables.write import Listing, Written
     from netinit.rules.xtables.building import TableEntry
 
@@ -83,14 +83,11 @@ class EncodedNft(EncodedRules):
     """The rules of iptables-nft."""
 
     rules: dict[Place, list[bytes]]  # type: ignore[assignment] # read only
+    handles: dict[Place, list[int]]  # of the rules
 
-    def by_place(self) -> dict[Place, list[NftRule]]:
-        """Return the rules with their handles."""
-        found: dict[Place, list[NftRule]] = {place: [] for place in self.rules}
-        for one in self.snapshot().rules:
-            if one.family == self.family.number and (one.table, one.chain) in found:
-                found[one.table, one.chain].append(one)
-        return found
+    def by_place(self) -> dict[Place, list[tuple[int, bytes]]]:
+        """Return handle and expressions of each rule."""
+        return {place: list(zip(self.handles[place], rules, strict=True)) for place, rules in self.rules.items()}
 
     def settled(self) -> dict[Place, tuple[object, ...]]:
         from netinit.rules.rule_builder import settle
@@ -132,6 +129,7 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
     known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
+    handles: dict[Place, list[int]] = {place: [] for place in rules}
     try:
         messages = netlink.list_nft_rules(family.number) if rules else []
     except OSError as error:
@@ -141,8 +139,9 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
         place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
+            handles[place].append(netlink.big(found[NFTA_RULE_HANDLE]))
     accepts = all(chain.policy for chain in known)
-    return EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
+    return EncodedNft(family=family, rules=rules, handles=handles, accepts=accepts, snapshot=lambda: _decode(known, messages))
 
 
 def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
@@ -165,11 +164,13 @@ def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Encoded
     for family in families:
         chains = [one for one in snapshot.chains if one.family == family.number and one.table in KNOWN_TABLES]
         rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in chains}
+        handles: dict[Place, list[int]] = {place: [] for place in rules}
         for one in snapshot.rules:
             if one.family == family.number and (one.table, one.chain) in rules:
                 rules[one.table, one.chain].append(one.expressions)
+                handles[one.table, one.chain].append(one.handle)
         accepts = all(one.policy for one in chains)
-        found.append(EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
+        found.append(EncodedNft(family=family, rules=rules, handles=handles, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if any(one.rules for one in found) else ()
 
 

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from netinit.backends.encoded_rules import EncodedNft
     from netinit.base.net import Family
     from netinit.base.netlink_attributes import NftChain
-    from netinit.base.snapshot import NftRule
     from netinit.kernel.nf_tables import Message
     from netinit.rules.iptables.ownership import Owned
     from netinit.rules.model import Plan
 
     Place = tuple[int, str, str]  # family, table, chain
-    Rules = dict[tuple[str, str], list[NftRule]]  # ours by table and built-in chain
+    Rules = dict[tuple[str, str], list[tuple[int, bytes]]]  # handle and expressions by table and chain
 
 NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
 CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains; a table is in use, or gone
@@ -98,15 +97,15 @@ def _find_jumps(live: Rules) -> Rules | None:
     for (table, chain), rules in live.items():
         if chain in OWNED_CHAINS or not rules:
             continue
-        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
+        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(expressions) for _, expressions in rules):
             return None
         found[table, chain] = rules
     return found
 
 
-def _jumps_to_ours(rule: NftRule) -> bool:
-    """Whether the rule's only verdict is a jump to a chain of ours."""
-    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.expressions)]
+def _jumps_to_ours(rule: bytes) -> bool:
+    """Whether the only verdict of a rule's expressions is a jump to a chain of ours."""
+    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule)]
     names = [one.get(netlink.NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
     if names.count(b"immediate") != 1 or names[-1] != b"immediate":
         return False
@@ -118,8 +117,8 @@ def _jumps_to_ours(rule: NftRule) -> bool:
 def _write(live: EncodedNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
         place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
-        for one in rules:
-            yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
+        for handle, _ in rules:
+            yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, handle.to_bytes(8, "big"))
     chains = [place for place in live.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
         yield NFT_MSG_DELRULE, 0, attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
