@@ -75,11 +75,11 @@ def find_removal(state: State, live: Sequence[EncodedNft], plan: Plan, find_owne
     )
 
 
-def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
-    """Commit the removal, with what it leaves empty of `parts` if nothing has come into use. Raises ApplyError."""
+def commit(change: NftRemoval, chains: Collection[NftChain]) -> None:
+    """Commit the removal, with what it leaves empty of the live `chains` if nothing has come into use. Raises ApplyError."""
     try:
         with NfTables() as link:
-            empty = _find_empty(detect.nft_chains() or (), parts, change.freed, OWNED_CHAINS)
+            empty = _find_empty(chains, find_parts(chains), change.freed, OWNED_CHAINS)
             refused = link.commit([*change.deletions, *empty])
             if refused and empty:
                 refused = link.commit(change.deletions)
@@ -135,10 +135,10 @@ class OwnPart(Record):
     alone: bool
 
 
-def find_parts() -> tuple[OwnPart, ...]:
+def find_parts(live: Collection[NftChain]) -> tuple[OwnPart, ...]:
     """Return the tables of iptables-nft that contain chains of ours."""
     tables: dict[tuple[int, str], list[NftChain]] = {}
-    for chain in detect.nft_chains() or ():
+    for chain in live:
         if chain.family in netlink.OF_IPTABLES and chain.table in TABLES:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
