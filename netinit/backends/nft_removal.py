@@ -167,7 +167,10 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _find_empty(
-    chains: Collection[NftChain], parts: Collection[OwnPart], freed: Mapping[Place, int] | None = None, deleted: Collection[str] = ()
+    chains: Collection[NftChain],
+    parts: Collection[OwnPart],
+    freed: Mapping[Place, int] | None = None,
+    deleted: Collection[str] = (),
 ) -> list[tuple[int, Message]]:
     """Return the deletion of tables and built-in chains of ours, of these chains, without rules and with unchanged policies.
 

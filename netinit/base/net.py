@@ -53,7 +53,7 @@ class Family(Record):
         return Network.parse(self.loopback if self.version == 6 else "127.0.0.0/8")  # noqa: PLR2004
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Family) and self.version == other.version  # there are two; comparing all fields is 1 % of a start
+        return isinstance(other, Family) and self.version == other.version  # there are two; comparing all fields is slow
 
     def __hash__(self) -> int:
         return self.version
