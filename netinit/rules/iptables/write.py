@@ -142,7 +142,9 @@ def _combine_matches(rule: Rule) -> list[tuple[tuple[Match, ...], str]]:
         found: list[tuple[Match, ...]] = [()]
         for match in _order_matches(rule.matches):
             found = [(*before, one) if one else before for before in found for one in match.each()]
-        made = rule.__dict__["_combined"] = [(matches, _write_matches(matches)) for matches in found]
+        made = [(matches, _write_matches(matches)) for matches in found]
+        if len(rule.families) > 1:  # not lists of networks, which are long
+            rule.__dict__["_combined"] = made
     return made
 
 
