@@ -47,8 +47,9 @@ class AddressMatch(Match):
         return format_option(self.option, self.networks[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        alone = (self,) if len(self.networks) == 1 else [self.replace(networks=(one,)) for one in self.networks]
-        return tuple([one if self.negated or one.networks[0].length else None for one in alone])  # every address: no match
+        kind, negated = type(self), self.negated  # `replace` would be slow: there may be ten thousand
+        alone = [self] if len(self.networks) == 1 else [kind(networks=(one,), negated=negated) for one in self.networks]
+        return tuple([one if negated or one.networks[0].length else None for one in alone])  # every address: no match
 
     def nft(self) -> str:
         family = self.networks[0].family
