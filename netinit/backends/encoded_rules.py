@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
+from netinit.base.netlink_attributes import MalformedError, attributes_of
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE
@@ -83,11 +84,12 @@ class EncodedNft(EncodedRules):
     """The rules of iptables-nft."""
 
     rules: dict[Place, list[bytes]]  # type: ignore[assignment] # read only
-    handles: dict[Place, list[int]]  # of the rules
+    handles: Callable[[], dict[Place, list[int]]]  # of the rules: read only where they are removed
 
     def by_place(self) -> dict[Place, list[tuple[int, bytes]]]:
-        """Return handle and expressions of each rule."""
-        return {place: list(zip(self.handles[place], rules, strict=True)) for place, rules in self.rules.items()}
+        """Return handle and expressions of each rule. Raises ParseError if one is not understood."""
+        handles = self.handles()
+        return {place: list(zip(handles[place], rules, strict=True)) for place, rules in self.rules.items()}
 
     def settled(self) -> dict[Place, tuple[object, ...]]:
         from netinit.rules.rule_builder import settle
@@ -129,7 +131,6 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
     known = tuple([chain for chain in chains if chain.family == family.number and chain.table in KNOWN_TABLES])
     _check_size(family, sum([chain.uses for chain in known]))
     rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in known}
-    handles: dict[Place, list[int]] = {place: [] for place in rules}
     try:
         messages = netlink.list_nft_rules(family.number) if rules else []
     except OSError as error:
@@ -139,9 +140,26 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
         place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
-            handles[place].append(netlink.big(found[NFTA_RULE_HANDLE]))
     accepts = all(chain.policy for chain in known)
-    return EncodedNft(family=family, rules=rules, handles=handles, accepts=accepts, snapshot=lambda: _decode(known, messages))
+    return EncodedNft(
+        family=family, rules=rules, handles=lambda: _read_handles(known, messages), accepts=accepts,
+        snapshot=lambda: _decode(known, messages),
+    )  # fmt: skip
+
+
+def _read_handles(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> dict[Place, list[int]]:
+    """Return the handles of the rules of each chain. Raises ParseError."""
+    handles: dict[Place, list[int]] = {(one.table, one.name): [] for one in chains}
+    try:
+        for body in messages:
+            found = attributes_of(body, netlink.NETFILTER_SIZE)
+            place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
+            if place in handles:
+                handles[place].append(netlink.big(found.get(NFTA_RULE_HANDLE)))
+    except MalformedError:
+        _decode(chains, messages)  # its error says which rules are meant
+        raise
+    return handles
 
 
 def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
@@ -170,7 +188,7 @@ def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Encoded
                 rules[one.table, one.chain].append(one.expressions)
                 handles[one.table, one.chain].append(one.handle)
         accepts = all(one.policy for one in chains)
-        found.append(EncodedNft(family=family, rules=rules, handles=handles, accepts=accepts, snapshot=lambda: snapshot))
+        found.append(EncodedNft(family=family, rules=rules, handles=handles.copy, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if any(one.rules for one in found) else ()
 
 

@@ -48,7 +48,7 @@ def test_chains_of_other_tables_and_families_are_no_rules_of_iptables():
 def test_rules_are_as_planned_where_they_are_those_of_the_plan_with_its_comments(kind, family):
     made, other = (plan(Options.from_argv(["-b", port, "--ipv6", "on"])) for port in ("80", "81"))
     written = write_plan(made, family, comments=True)
-    handles = {"handles": {}} if kind is encoded_rules.EncodedNft else {}
+    handles = {"handles": dict} if kind is encoded_rules.EncodedNft else {}
     rules = next(kind(family=family, rules={}, accepts=True, snapshot=Snapshot, **handles).encode(written))
     held = kind(family=family, rules=rules, accepts=True, snapshot=Snapshot, **handles)
     assert held.is_as_planned(written)
