@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from netinit.base.errors import ParseError
 from netinit.base.net import Family
+from netinit.base.netlink_attributes import MalformedError, attributes_of
 from netinit.base.records import Record
 from netinit.kernel import detect, netlink
-from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE
+from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE
 from netinit.rules.iptables.write import KNOWN_TABLES
 from netinit.rules.model import TABLES
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from netinit.base.netlink_attributes import NftChain
-    from netinit.base.snapshot import LegacyTable, NftRule, Snapshot
+    from netinit.base.snapshot import LegacyTable, Snapshot
     from netinit.rules.iptables.write import Listing, Written
     from netinit.rules.xtables.building import TableEntry
 
@@ -83,14 +84,12 @@ class EncodedNft(EncodedRules):
     """The rules of iptables-nft."""
 
     rules: dict[Place, list[bytes]]  # type: ignore[assignment] # read only
+    handles: Callable[[], dict[Place, list[int]]]  # of the rules: read only where they are removed
 
-    def by_place(self) -> dict[Place, list[NftRule]]:
-        """Return the rules with their handles."""
-        found: dict[Place, list[NftRule]] = {place: [] for place in self.rules}
-        for one in self.snapshot().rules:
-            if one.family == self.family.number and (one.table, one.chain) in found:
-                found[one.table, one.chain].append(one)
-        return found
+    def by_place(self) -> dict[Place, list[tuple[int, bytes]]]:
+        """Return handle and expressions of each rule. Raises ParseError if one is not understood."""
+        handles = self.handles()
+        return {place: list(zip(handles[place], rules, strict=True)) for place, rules in self.rules.items()}
 
     def settled(self) -> dict[Place, tuple[object, ...]]:
         from netinit.rules.rule_builder import settle
@@ -142,7 +141,25 @@ def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
         if place in rules:
             rules[place].append(found.get(NFTA_RULE_EXPRESSIONS, b""))
     accepts = all(chain.policy for chain in known)
-    return EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: _decode(known, messages))
+    return EncodedNft(
+        family=family, rules=rules, handles=lambda: _read_handles(known, messages), accepts=accepts,
+        snapshot=lambda: _decode(known, messages),
+    )  # fmt: skip
+
+
+def _read_handles(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> dict[Place, list[int]]:
+    """Return the handles of the rules of each chain. Raises ParseError."""
+    handles: dict[Place, list[int]] = {(one.table, one.name): [] for one in chains}
+    try:
+        for body in messages:
+            found = attributes_of(body, netlink.NETFILTER_SIZE)
+            place = netlink.read_name(found[NFTA_RULE_TABLE]), netlink.read_name(found[NFTA_RULE_CHAIN])
+            if place in handles:
+                handles[place].append(netlink.big(found.get(NFTA_RULE_HANDLE)))
+    except MalformedError:
+        _decode(chains, messages)  # its error says which rules are meant
+        raise
+    return handles
 
 
 def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot:
@@ -165,11 +182,13 @@ def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Encoded
     for family in families:
         chains = [one for one in snapshot.chains if one.family == family.number and one.table in KNOWN_TABLES]
         rules: dict[Place, list[bytes]] = {(one.table, one.name): [] for one in chains}
+        handles: dict[Place, list[int]] = {place: [] for place in rules}
         for one in snapshot.rules:
             if one.family == family.number and (one.table, one.chain) in rules:
                 rules[one.table, one.chain].append(one.expressions)
+                handles[one.table, one.chain].append(one.handle)
         accepts = all(one.policy for one in chains)
-        found.append(EncodedNft(family=family, rules=rules, accepts=accepts, snapshot=lambda: snapshot))
+        found.append(EncodedNft(family=family, rules=rules, handles=handles.copy, accepts=accepts, snapshot=lambda: snapshot))
     return tuple(found) if any(one.rules for one in found) else ()
 
 

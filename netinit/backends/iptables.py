@@ -277,17 +277,17 @@ class NftVariant(RestoreBackend):
             return
         from netinit.backends import nft_removal  # not needed on a first run
 
-        parts = nft_removal.find_parts()
+        chains = detect.nft_chains() or ()
         if isinstance(change, nft_removal.NftRemoval):
-            nft_removal.commit(change, parts)
+            nft_removal.commit(change, chains)
         else:
             super().commit(change)
-        nft_removal.remove_empty(parts)
+        nft_removal.remove_empty(nft_removal.find_parts(chains))
 
     def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
         from netinit.backends import nft_removal
 
-        parts = nft_removal.find_parts()
+        parts = nft_removal.find_parts(detect.nft_chains() or ())
         lost = super()._return_to(change, families)
         nft_removal.remove_empty(parts)
         return lost

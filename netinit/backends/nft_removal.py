@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from netinit.backends.encoded_rules import EncodedNft
     from netinit.base.net import Family
     from netinit.base.netlink_attributes import NftChain
-    from netinit.base.snapshot import NftRule
     from netinit.kernel.nf_tables import Message
     from netinit.rules.iptables.ownership import Owned
     from netinit.rules.model import Plan
 
     Place = tuple[int, str, str]  # family, table, chain
-    Rules = dict[tuple[str, str], list[NftRule]]  # ours by table and built-in chain
+    Rules = dict[tuple[str, str], list[tuple[int, bytes]]]  # handle and expressions by table and chain
 
 NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT, NFTA_VERDICT_CHAIN = 2, 2, 2
 CHANGED = (2, 16)  # ENOENT, EBUSY: a rule was replaced, or a foreign one jumps to our chains; a table is in use, or gone
@@ -76,11 +75,11 @@ def find_removal(state: State, live: Sequence[EncodedNft], plan: Plan, find_owne
     )
 
 
-def commit(change: NftRemoval, parts: Collection[OwnPart]) -> None:
-    """Commit the removal, with what it leaves empty of `parts` if nothing has come into use. Raises ApplyError."""
+def commit(change: NftRemoval, chains: Collection[NftChain]) -> None:
+    """Commit the removal, with what it leaves empty of the live `chains` if nothing has come into use. Raises ApplyError."""
     try:
         with NfTables() as link:
-            empty = _find_empty(parts, change.freed, OWNED_CHAINS)
+            empty = _find_empty(chains, find_parts(chains), change.freed, OWNED_CHAINS)
             refused = link.commit([*change.deletions, *empty])
             if refused and empty:
                 refused = link.commit(change.deletions)
@@ -98,15 +97,15 @@ def _find_jumps(live: Rules) -> Rules | None:
     for (table, chain), rules in live.items():
         if chain in OWNED_CHAINS or not rules:
             continue
-        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(one) for one in rules):
+        if chain not in BUILTIN_CHAINS or not all(_jumps_to_ours(expressions) for _, expressions in rules):
             return None
         found[table, chain] = rules
     return found
 
 
-def _jumps_to_ours(rule: NftRule) -> bool:
-    """Whether the rule's only verdict is a jump to a chain of ours."""
-    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule.expressions)]
+def _jumps_to_ours(rule: bytes) -> bool:
+    """Whether the only verdict of a rule's expressions is a jump to a chain of ours."""
+    expressions = [read_attributes(one, 0) for _, one in split_attributes(rule)]
     names = [one.get(netlink.NFTA_EXPR_NAME, b"").rstrip(b"\0") for one in expressions]
     if names.count(b"immediate") != 1 or names[-1] != b"immediate":
         return False
@@ -118,8 +117,8 @@ def _jumps_to_ours(rule: NftRule) -> bool:
 def _write(live: EncodedNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
         place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
-        for one in rules:
-            yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, one.handle.to_bytes(8, "big"))
+        for handle, _ in rules:
+            yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, handle.to_bytes(8, "big"))
     chains = [place for place in live.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
         yield NFT_MSG_DELRULE, 0, attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
@@ -136,10 +135,10 @@ class OwnPart(Record):
     alone: bool
 
 
-def find_parts() -> tuple[OwnPart, ...]:
+def find_parts(live: Collection[NftChain]) -> tuple[OwnPart, ...]:
     """Return the tables of iptables-nft that contain chains of ours."""
     tables: dict[tuple[int, str], list[NftChain]] = {}
-    for chain in detect.nft_chains() or ():
+    for chain in live:
         if chain.family in netlink.OF_IPTABLES and chain.table in TABLES:
             tables.setdefault((chain.family, chain.table), []).append(chain)
     found = []
@@ -153,11 +152,14 @@ def find_parts() -> tuple[OwnPart, ...]:
 
 def remove_empty(parts: Collection[OwnPart]) -> None:
     """Delete tables and built-in chains of ours without rules and with unchanged policies. Raises ApplyError."""
+    chains = (detect.nft_chains() or ()) if parts else ()
     for part in parts:  # each for itself: all of a transaction, or nothing of it if any is in use
+        messages = _find_empty(chains, (part,))
+        if not messages:
+            continue
         try:
             with NfTables() as link:
-                messages = _find_empty((part,))
-                wrong = [one.number for one in link.commit(messages) if one.number not in CHANGED] if messages else []
+                wrong = [one.number for one in link.commit(messages) if one.number not in CHANGED]
         except OSError as error:
             wrong = [error.errno or 0]
         if wrong:
@@ -165,13 +167,15 @@ def remove_empty(parts: Collection[OwnPart]) -> None:
 
 
 def _find_empty(
-    parts: Collection[OwnPart], freed: Mapping[Place, int] | None = None, deleted: Collection[str] = ()
+    chains: Collection[NftChain],
+    parts: Collection[OwnPart],
+    freed: Mapping[Place, int] | None = None,
+    deleted: Collection[str] = (),
 ) -> list[tuple[int, Message]]:
-    """Return the deletion of tables and built-in chains of ours without rules and with unchanged policies.
+    """Return the deletion of tables and built-in chains of ours, of these chains, without rules and with unchanged policies.
 
     For a transaction that deletes `freed` rules of a chain before it, and the chains with the names in `deleted`.
     """
-    chains = detect.nft_chains() or ()
     found: list[tuple[int, Message]] = []
     for part in parts:
         live = [one for one in chains if (one.family, one.table) == (part.family, part.table) and one.name not in deleted]

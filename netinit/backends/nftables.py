@@ -15,6 +15,7 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_t
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+
     from netinit.backends.nft_messages import Part
     from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot

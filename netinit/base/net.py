@@ -52,8 +52,11 @@ class Family(Record):
         """Addresses that the kernel accepts only from lo."""
         return Network.parse(self.loopback if self.version == 6 else "127.0.0.0/8")  # noqa: PLR2004
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Family) and self.version == other.version  # there are two; comparing all fields is slow
+
     def __hash__(self) -> int:
-        return self.version  # faster than hashing all fields, and as good
+        return self.version
 
     def __repr__(self) -> str:
         return self.name
@@ -68,6 +71,7 @@ IPV6 = Family(
     passthrough="::6/128", any_address="::",
 )  # fmt: skip
 FAMILIES = (IPV4, IPV6)
+_HOST_BITS = [(1 << number) - 1 for number in range(IPV6.bits + 1)]  # by their number: a list may have ten thousand networks
 _lengths: dict[str, int] = {}  # cache: ten thousand networks have few different prefix lengths
 
 
@@ -251,8 +255,8 @@ def covers(wide: Network, narrow: Network) -> bool:
 
 def merge_networks(networks: Iterable[Network], family: Family) -> list[Interval]:
     """Merge networks of one family into ascending intervals that do not touch: nft refuses overlapping elements of a set."""
-    host_bits = [(1 << family.bits - length) - 1 for length in range(family.bits + 1)]
-    return join_ranges(sorted([(network[1], network[1] | host_bits[network[2]]) for network in networks]))
+    bits = family.bits
+    return join_ranges(sorted([(first, first | _HOST_BITS[bits - length]) for _, first, length in networks]))
 
 
 def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:

@@ -10,7 +10,7 @@ from _struct import pack, unpack
 
 from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
 from netinit.base.records import Record
-from netinit.kernel import netlink, read_text, run
+from netinit.kernel import Closing, netlink, read_text, run
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 TYPE_CHECKING = False
@@ -75,11 +75,18 @@ def legacy_tables(family: Family) -> tuple[str, ...] | None:
     """
     path = _TABLE_NAMES[family]
     if path in _opened:
-        return tuple(posix.pread(_opened[path], _MAX_NAME_BYTES, 0).decode().split())
-    names = tuple(read_text(path).split())
-    if not names and posix.access(path, posix.F_OK) and not posix.access(path, posix.R_OK):
+        return _read_table_names(_opened[path])
+    try:
+        with Closing(posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)) as file:
+            return _read_table_names(file)
+    except FileNotFoundError:
+        return ()
+    except OSError:
         return None
-    return names
+
+
+def _read_table_names(descriptor: int) -> tuple[str, ...]:
+    return tuple(posix.pread(descriptor, _MAX_NAME_BYTES, 0).decode().split())
 
 
 def open_table_names() -> None:

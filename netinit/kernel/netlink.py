@@ -331,9 +331,12 @@ def fields_of(found: Mapping[int, bytes], fields: Fields) -> dict[str, Any]:
     """Return the fields of a record by its attributes, as far as they are there; what is read without a name is several fields."""
     values: dict[str, Any] = {}
     for kind, (field, read) in fields.items():
-        if kind in found:
-            value = read(found[kind])
-            values.update({field: value} if field else value)
+        if kind not in found:
+            continue
+        if field:
+            values[field] = read(found[kind])
+        else:
+            values.update(read(found[kind]))
     return values
 
 

@@ -190,7 +190,9 @@ class Options(Interception):
         """Yield each option, with its value, that `from_argv` would set otherwise; fields in `always` are included."""
         plain = Options(layout=self.layout, outbound_port=self.outbound_port, proxy_uids=self.proxy_uids)
         # Derived values follow from these three, whose defaults are those of from_argv in this environment.
-        basic = {"outbound_port": DEFAULT_OUTBOUND_PORT, "proxy_uids": _default_uids({}, self.layout), "layout": CURRENT}
+        basic: dict[str, object] = {"outbound_port": DEFAULT_OUTBOUND_PORT, "layout": CURRENT}
+        if "proxy_uids" not in always:  # looking up a user by name may load a library: 3 % of a start
+            basic["proxy_uids"] = _default_uids({}, self.layout)
         for flag in FLAGS:
             value = getattr(self, flag.field)
             if flag.field in always or value != basic.get(flag.field, getattr(plain, flag.field)):
@@ -210,7 +212,8 @@ class Options(Interception):
 
     def to_environ(self) -> dict[str, str]:
         """Return the environment variables for options without a flag that differ from their defaults."""
-        return {flag.variables[0]: flag.kind.write(value) for flag, value in self.differing() if not flag.long}
+        found = self.differing(("proxy_uids",))  # which has a flag
+        return {flag.variables[0]: flag.kind.write(value) for flag, value in found if not flag.long}
 
     @property
     def log_level(self) -> str:

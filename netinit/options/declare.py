@@ -39,33 +39,29 @@ def istio(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), h
 
     `facts`, here and below: `help_text`; `annotated`, whether a pod annotation of netinit sets it too; other fields of `Flag`.
     """
-    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also) if has_variable else (), default, **facts)
+    return _declare(names, kind, OF_ISTIO, (_variable_of(names), *also) if has_variable else (), default, facts=facts)
 
 
 def ours(names: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare a flag that istio-iptables lacks; its variable begins with NETINIT_."""
-    return _declare(names, kind, OF_OURS, (f"NETINIT_{_variable_of(names)}",), default, **facts)
+    return _declare(names, kind, OF_OURS, (f"NETINIT_{_variable_of(names)}",), default, facts=facts)
 
 
 def variable(name: str, kind: Kind, *, default: Any, **facts: Any) -> Any:
     """Declare an option that only an environment variable sets."""
-    return _declare("", kind, WITHOUT_FLAG, (name,), default, **facts)
+    return _declare("", kind, WITHOUT_FLAG, (name,), default, facts=facts)
 
 
 def plain(names: str, kind: Kind, *, default: Any, also: tuple[str, ...] = (), **facts: Any) -> Any:
     """Declare a flag of a command with its own options. `also`: its variables."""
-    return _declare(names, kind, PLAIN, also, default, **facts)
+    return _declare(names, kind, PLAIN, also, default, facts=facts)
 
 
-def _declare(
-    names: str, kind: Kind, group: str, variables: tuple[str, ...], default: Any, *, help_text: str, annotated: bool = False,
-    **facts: Any,
-) -> Flag:  # fmt: skip
-    annotation = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}" if annotated else ""
-    return Flag(
-        names=names, variables=variables, kind=kind, default=default, help=help_text, group=group, annotation=annotation,
-        **facts,
-    )  # fmt: skip
+def _declare(names: str, kind: Kind, group: str, variables: tuple[str, ...], default: Any, *, facts: dict[str, Any]) -> Flag:
+    if facts.pop("annotated", False):
+        facts["annotation"] = f"{ANNOTATIONS}{names.partition('--')[2].partition(' ')[0]}"
+    text = facts.pop("help_text")
+    return Flag(names=names, variables=variables, kind=kind, default=default, help=text, group=group, **facts)
 
 
 def _variable_of(names: str) -> str:

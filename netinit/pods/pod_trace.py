@@ -23,7 +23,7 @@ from netinit.rules.model import NFT_PREFIXES
 from netinit.rules.nft import model_name, model_table
 from netinit.rules.numbers import META_IIF, META_NFTRACE, META_SKGID, META_SKUID
 from netinit.rules.packet_inputs import Packet
-from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32
+from netinit.rules.rule_builder import REGISTER, RuleBuilder
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import Ruleset
@@ -88,7 +88,7 @@ def open_tracer(wanted: Packet, *, rate: int, older: bool) -> trace_messages.Tra
             rule.compare(pack("=I", number))
     Limit(rate=rate, burst=rate).express(rule)
     rule.put(b"\1")
-    rule.add(b"meta", (2, be32(META_NFTRACE)), (3, REGISTER))
+    rule.add(b"meta", (2, META_NFTRACE), (3, REGISTER))
     rule.add(b"log", (1, pack(">H", trace_messages.GROUP)), (4, pack(">H", 1)))  # NFTA_LOG_GROUP, _QTHRESHOLD
     return trace_messages.Tracer(rule.block(), wanted.family, inbound=bool(wanted.in_interface), older=older)
 

@@ -108,7 +108,7 @@ class TrackZone(Target):
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack("=H", self.zone))
-        writer.add(b"ct", (4, pack(">I", 1)), (2, pack(">I", numbers.CT_ZONE)))
+        writer.add(b"ct", (4, 1), (2, numbers.CT_ZONE))
 
     def struct(self, family: Family) -> structs.Struct:
         return structs.pad("CT", 2, pack(structs.CT, 0, self.zone, 0, 0))
@@ -138,7 +138,7 @@ class LogTarget(Target):
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         prefix = self.prefix.encode("utf-8", "surrogateescape") + b"\0"
-        writer.add(b"log", (2, prefix), (1, pack(">H", self.group)) if self.group else (5, pack(">I", WARNING)))
+        writer.add(b"log", (2, prefix), (1, pack(">H", self.group)) if self.group else (5, WARNING))
 
     def struct(self, family: Family) -> structs.Struct:
         prefix = self.prefix.encode("utf-8", "surrogateescape")

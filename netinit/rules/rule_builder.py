@@ -21,38 +21,37 @@ if TYPE_CHECKING:
     from netinit.base.snapshot import NftSet
 
     Ranges = Sequence[tuple[bytes, bytes]]
+    # Type and value; a number has 32 bits and is written in network byte order, a tuple is nested attributes.
+    Attribute = tuple[int, bytes | int | "Attributes"]
+    Attributes = tuple[Attribute, ...]
 
 LIST_ELEMENT, NAME, DATA, VALUE, VERDICT = 1, 1, 2, 1, 2  # NFTA_LIST_ELEM, NFTA_EXPR_*, NFTA_DATA_*
-REGISTER = pack(">I", 1)  # NFT_REG_1: no rule here needs a second one
-NO_REGISTER = pack(">I", 0)
+REGISTER, NO_REGISTER = 1, 0  # NFT_REG_1: no rule here needs a second one
 COUNTER, LOOKUP = b"counter\0", b"lookup\0"
 NAME_AT = 2 * HEADER  # of an expression's name, in its list element
 COUNTS = 2 * (HEADER + 8)  # NFTA_COUNTER_BYTES and _PACKETS
 ANONYMOUS = b"__set"
 SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, INTERVAL_END = 1, 2, 4, 1  # NFT_SET_*, NFT_SET_ELEM_*
-PADDING = (b"", bytes(3), bytes(2), bytes(1))  # of an attribute, by what its length is beyond a multiple of four
-_made: dict[tuple[object, ...], bytes] = {}
+_made: dict[tuple[object, ...], bytes] = {}  # expressions by name and attributes, or by kind and key of a load
 _around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}  # what an element has before and behind its key, by the key's length
 
 
-def expression(name: bytes, *attributes: tuple[int, bytes]) -> bytes:
+def expression(name: bytes, *attributes: Attribute) -> bytes:
     """Return an expression as an element of NFTA_RULE_EXPRESSIONS."""
-    key = (name, attributes)
-    found = _made.get(key)
-    if found is None:
-        body = b"".join([pack("=HH", HEADER + len(value), kind) + value + PADDING[len(value) & 3] for kind, value in attributes])
-        found = _made[key] = write_attribute(LIST_ELEMENT, write_attribute(NAME, name + b"\0") + write_attribute(DATA, body))
-    return found
+    return write_attribute(LIST_ELEMENT, _encode(((NAME, name + b"\0"), (DATA, attributes))))
+
+
+def _encode(attributes: Attributes) -> bytes:
+    encoded = b""
+    for kind, value in attributes:
+        payload = value if isinstance(value, bytes) else be32(value) if isinstance(value, int) else _encode(value)
+        encoded += write_attribute(kind, payload)
+    return encoded
 
 
 def be32(number: int) -> bytes:
     """Return a 32-bit number in network byte order."""
     return pack(">I", number & 0xFFFFFFFF)
-
-
-def data(value: bytes) -> bytes:
-    """Return a value as NFTA_DATA_VALUE."""
-    return write_attribute(VALUE, value)
 
 
 END = write_attribute(3, be32(INTERVAL_END))  # NFTA_SET_ELEM_FLAGS
@@ -84,7 +83,7 @@ def element(key: bytes, *, ends: bool = False) -> bytes:
     size = len(key)
     around = _around.get((size, ends))
     if around is None:
-        whole = write_attribute(LIST_ELEMENT, write_attribute(1, data(key)) + (END if ends else b""))
+        whole = write_attribute(LIST_ELEMENT, write_attribute(1, write_attribute(VALUE, key)) + (END if ends else b""))
         around = _around[size, ends] = whole[: 3 * HEADER], whole[3 * HEADER + size :]
     return around[0] + key + around[1]
 
@@ -109,17 +108,25 @@ class RuleBuilder:
         """Return all expressions."""
         return b"".join(self.parts)
 
-    def add(self, name: bytes, *attributes: tuple[int, bytes]) -> None:
+    def add(self, name: bytes, *attributes: Attribute) -> None:
         """Append an expression."""
-        self.parts.append(expression(name, *attributes))
+        key = name, attributes
+        found = _made.get(key)
+        if found is None:
+            found = _made[key] = expression(name, *attributes)
+        self.parts.append(found)
 
     # ---- loads ----------------------------------------------------------------------------------------------
 
     def load(self, kind: str, *key: int) -> None:
         """Load a value, of a kind in `numbers.LOADS` and with its key there."""
-        register, order = LOADS[kind]
-        values = iter(key)
-        self.add(kind.encode(), *[(one, REGISTER if one == register else be32(next(values))) for one in order])
+        found = _made.get((kind, key))
+        if found is None:
+            register, order = LOADS[kind]
+            values = iter(key)
+            attributes = [(one, REGISTER if one == register else next(values)) for one in order]
+            found = _made[kind, key] = expression(kind.encode(), *attributes)
+        self.parts.append(found)
 
     def load_mark(self, *, connection: bool) -> None:
         """Load the mark of the packet or its connection."""
@@ -131,13 +138,12 @@ class RuleBuilder:
     def mask(self, mask: bytes, xor: bytes | None = None) -> None:
         """Keep the bits in `mask`, then invert those in `xor`."""
         xor = bytes(len(mask)) if xor is None else xor
-        self.add(
-            b"bitwise", (1, REGISTER), (2, REGISTER), (3, be32(len(mask))), (6, NO_REGISTER), (4, data(mask)), (5, data(xor))
-        )
+        size, values = (3, len(mask)), ((4, ((VALUE, mask),)), (5, ((VALUE, xor),)))
+        self.add(b"bitwise", (1, REGISTER), (2, REGISTER), size, (6, NO_REGISTER), *values)
 
     def swap(self, length: int) -> None:
         """Convert to network byte order."""
-        self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, be32(1)), (4, be32(length)), (5, be32(length)))
+        self.add(b"byteorder", (1, REGISTER), (2, REGISTER), (3, 1), (4, length), (5, length))
 
     # ---- comparisons --------------------------------------------------------------------------------------------
 
@@ -161,7 +167,7 @@ class RuleBuilder:
 
     def compare_with(self, operator: str, value: bytes) -> None:
         """End the rule unless the comparison of the register with a value is true."""
-        self.add(b"cmp", (1, REGISTER), (2, be32(OPERATORS.index(operator))), (3, data(value)))
+        self.add(b"cmp", (1, REGISTER), (2, OPERATORS.index(operator)), (3, ((VALUE, value),)))
 
     def compare_ranges(self, ranges: Ranges, negated: bool, key_type: int) -> None:
         """Compare the register with a range, or look it up in an anonymous set of several."""
@@ -171,8 +177,8 @@ class RuleBuilder:
         elif low == high:
             self.compare(low, negated)
         elif negated or not self._splits_ranges:
-            operator = be32(1 if negated else 0)  # NFT_RANGE_NEQ, NFT_RANGE_EQ
-            self.add(b"range", (1, REGISTER), (2, operator), (3, data(low)), (4, data(high)))
+            operator = 1 if negated else 0  # NFT_RANGE_NEQ, NFT_RANGE_EQ
+            self.add(b"range", (1, REGISTER), (2, operator), (3, ((VALUE, low),)), (4, ((VALUE, high),)))
         else:
             self.compare_with(">=", low)
             self.compare_with("<=", high)
@@ -187,7 +193,7 @@ class RuleBuilder:
             flags |= SET_INTERVAL
             elements = intervals(ranges)
         self.sets.append(EncodedSet(name=name, flags=flags, key_type=key_type, key_length=size, elements=tuple(elements)))
-        self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, be32(1 if negated else 0)))
+        self.add(b"lookup", (1, name.encode() + b"\0"), (2, REGISTER), (5, 1 if negated else 0))
 
     # ---- actions ------------------------------------------------------------------------------------------------
 
@@ -197,26 +203,26 @@ class RuleBuilder:
 
     def put(self, value: bytes, register: int = 1) -> None:
         """Load a constant."""
-        self.add(b"immediate", (1, be32(register)), (2, data(value)))
+        self.add(b"immediate", (1, register), (2, ((VALUE, value),)))
 
     def store_mark(self, *, connection: bool) -> None:
         """Set the mark of the packet or its connection to what is loaded."""
         if connection:
-            self.add(b"ct", (4, REGISTER), (2, be32(numbers.CT_MARK)))
+            self.add(b"ct", (4, REGISTER), (2, numbers.CT_MARK))
         else:
-            self.add(b"meta", (2, be32(numbers.META_MARK)), (3, REGISTER))
+            self.add(b"meta", (2, numbers.META_MARK), (3, REGISTER))
 
     def add_struct(self, kind: bytes, struct: tuple[str, int, bytes]) -> None:
         """Append the struct of an iptables extension, NFTA_MATCH_* or NFTA_TARGET_*."""
         name, revision, info = struct
-        self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, be32(revision)), (3, info))
+        self.add(kind, (1, name.encode("utf-8", "surrogateescape") + b"\0"), (2, revision), (3, info))
 
     def decide(self, code: int, chain: str = "") -> None:
         """End with a verdict (NF_*, NFT_*); `chain` for jumps."""
-        verdict = write_attribute(1, be32(code))
+        verdict: Attributes = ((1, code),)
         if code in (NFT_JUMP, NFT_GOTO):
-            verdict += write_attribute(2, chain.encode("utf-8", "surrogateescape") + b"\0")
-        self.add(b"immediate", (1, NO_REGISTER), (2, write_attribute(VERDICT, verdict)))
+            verdict = (1, code), (2, chain.encode("utf-8", "surrogateescape") + b"\0")
+        self.add(b"immediate", (1, NO_REGISTER), (2, ((VERDICT, verdict),)))
 
 
 def intervals(ranges: Ranges) -> list[bytes]:

@@ -164,7 +164,7 @@ class Redirect(Capture):
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack(">H", self.port))
-        writer.add(b"redir", (1, pack(">I", 1)), (2, pack(">I", 1)), (3, pack(">I", 2)))
+        writer.add(b"redir", (1, 1), (2, 1), (3, 2))
 
     def struct(self, family: Family) -> structs.Struct:
         ports = pack(structs.PORTS, self.port, self.port)
@@ -224,7 +224,7 @@ class Reject(Target):
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         if self.message == "tcp-reset":
-            writer.add(b"reject", (1, pack(">I", numbers.REJECT_RESET)))
+            writer.add(b"reject", (1, numbers.REJECT_RESET))
             return
         kind, code = numbers.REJECT_ICMP, UNREACHABLE[family.version]
         if self.message.startswith((numbers.ICMP_CODE, numbers.ICMPX_CODE)):
@@ -234,7 +234,7 @@ class Reject(Target):
             raise ValueError(f"reject with {self.message}: nft has another name for it")
         elif writer.is_mixed:
             kind, code = numbers.REJECT_ICMPX, numbers.ICMPX_PORT_UNREACHABLE
-        writer.add(b"reject", (1, pack(">I", kind)), (2, bytes((code,))))
+        writer.add(b"reject", (1, kind), (2, bytes((code,))))
 
     def struct(self, family: Family) -> structs.Struct:
         """Return the struct. Raises ValueError for a message of the other family."""
@@ -272,7 +272,7 @@ class Tproxy(Capture):
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack(">H", self.port))
-        writer.add(b"tproxy", (1, pack(">I", family.number)), (3, pack(">I", 1)))
+        writer.add(b"tproxy", (1, family.number), (3, 1))
         writer.put(pack("=I", self.mark))
         writer.store_mark(connection=False)
         writer.decide(numbers.NF_ACCEPT)

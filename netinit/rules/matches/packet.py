@@ -47,10 +47,9 @@ class AddressMatch(Match):
         return format_option(self.option, self.networks[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        kind = Source if self.source else Destination
-        return tuple([  # every address is listed as no match
-            kind(networks=(one,), negated=self.negated) if self.negated or one.length else None for one in self.networks
-        ])
+        kind, negated = type(self), self.negated  # `replace` would be slow: there may be ten thousand
+        alone = [self] if len(self.networks) == 1 else [kind(networks=(one,), negated=negated) for one in self.networks]
+        return tuple([one if negated or one.networks[0].length else None for one in alone])  # every address: no match
 
     def nft(self) -> str:
         family = self.networks[0].family
@@ -108,7 +107,7 @@ class InterfaceMatch(Match):
         return format_option(self.option, self.names[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        return tuple([self.replace(names=(name,)) for name in self.names])
+        return (self,) if len(self.names) == 1 else tuple([self.replace(names=(name,)) for name in self.names])
 
     def nft(self) -> str:
         # nft lists a set in the order of the kernel, which compares names as little-endian numbers.
@@ -197,7 +196,7 @@ class Port(Match):
         return format_extension(self.protocol, option, values, self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        if self.negated:
+        if self.negated or len(self.ports) == 1:
             return (self,)
         groups = _fill_multiports(self.ports) if self.has_ranges else [(port,) for port in self.ports]
         return tuple([self.replace(ports=tuple(group)) for group in groups])

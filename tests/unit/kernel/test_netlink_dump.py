@@ -125,6 +125,8 @@ def test_a_rule_that_is_not_understood_is_an_error_where_rules_are_decoded(kerne
     assert held.size == 1
     with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
         held.decode()
+    with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
+        held.by_place()
     kernel["rules"] = [kernel["rules"][0][:-8]]
     assert [*encoded_rules.read_nft((IPV4,))[0].decode()["nat"].rules] == ["A"]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
+
+import pytest
+
 from goldens import BEHAVIOURS, options_of
 from netinit.options import MAX_RECORD, Interception, Options, read_record, write_record
 from sweeps import together
@@ -30,6 +34,11 @@ def test_a_record_is_a_command_line_with_variables_before_it():
     text = write_record(options)
     assert text == "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5,6 netinit apply -u 7 -b * -c eth1"
     assert of_rules(read_record(text)) == of_rules(options)
+
+
+def test_a_record_looks_up_no_user(monkeypatch):
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: pytest.fail(f"{name} was looked up: this may load a library"))
+    assert write_record(Options(proxy_uids=(7,), proxy_gids=(8,))) == "netinit apply -u 7 -g 8"
 
 
 def test_what_does_not_fit_is_not_recorded():
