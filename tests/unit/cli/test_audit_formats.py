@@ -1,0 +1,185 @@
+"""The formats of an audit: the whole text, Markdown and page of results that have every field."""
+
+from __future__ import annotations
+
+from netinit.base.version import __version__
+from netinit.cli.audit.formats import render_markdown, render_page, render_text
+
+FOREIGN = {
+    "kind": "foreign", "by": "foreign", "title": "what rules of others decide", "port": None, "who": ["TCP in", "TCP <out>"],
+    "because": ["rule 1 of nat OUTPUT", "rule 2"], "closes": "delete the rule", "example": "TCP to 192.0.2.1:80",
+}  # fmt: skip
+DESIGN = {
+    "kind": "proxy", "by": "design", "title": "what the proxy sends", "port": None, "who": ["by uid 1337"], "because": ["no loops"],
+    "closes": "", "example": "TCP to 192.0.2.2:80",
+}  # fmt: skip
+COVERED = {
+    "kind": "captured", "by": "covered", "title": "goes to the proxy on", "port": 15001, "who": ["TCP out"], "because": ["all TCP"],
+    "closes": "", "example": "TCP to 192.0.2.3:80",
+}  # fmt: skip
+COUNTEREXAMPLE = {"packet": "TCP to 192.0.2.4:80", "sentence": "direct: no rule", "path": ["OUTPUT nat OUTPUT 1: -j X", "direct"]}
+CURES = [{"change": "without -x", "verdict": "captured"}, {"change": "--ipv6 on", "verdict": "refused"}]
+REFUTED = {
+    "name": "no way out", "assertion": "tcp is captured", "result": "refuted", "about": "9", "counterexample": COUNTEREXAMPLE,
+    "cures": CURES,
+}  # fmt: skip
+PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about": "9", "counterexample": None, "cures": []}
+EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "counterexample": None, "cures": []}
+UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "counterexample": None, "cures": []}
+WEB = {
+    "name": "Pod \"web\"", "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
+    "assertions": [REFUTED, PROVED, EMPTY, UNKNOWN], "warnings": ["not all is known"],
+}  # fmt: skip
+DB = {"name": "Pod db", "options": None, "traffic": [DESIGN], "assertions": [], "warnings": []}
+QUIET = {"name": "Pod quiet", "options": None, "traffic": [COVERED], "assertions": [], "warnings": []}
+
+
+def test_text_has_a_block_for_each_pod_with_its_bypasses_and_assertions():
+    assert render_text([WEB, DB, QUIET]) == """\
+Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design
+✘ what rules of others decide (foreign, foreign)
+    TCP in
+    TCP <out>
+    because: rule 1 of nat OUTPUT
+    because: rule 2
+    to close it: delete the rule
+    example: TCP to 192.0.2.1:80
+· what the proxy sends (design, proxy)
+    by uid 1337
+    because: no loops
+✔ goes to the proxy on 15001
+    TCP out
+    because: all TCP
+✘ refuted: no way out: tcp is captured
+    counterexample: TCP to 192.0.2.4:80
+    direct: no rule
+      OUTPUT nat OUTPUT 1: -j X
+      direct
+    what would change it: without -x: captured
+    what would change it: --ipv6 on: refused
+✔ proved: udp is direct
+✔ proved: ipv6 is refused
+    no packet is concerned: this pod has none of these
+? unknown: sctp is direct
+
+Pod db: 1 kind of traffic bypasses the proxy: 1 by design
+· what the proxy sends (design, proxy)
+    by uid 1337
+    because: no loops
+
+Pod quiet: all traffic goes through the proxy
+✔ goes to the proxy on 15001
+    TCP out
+    because: all TCP
+"""
+
+
+def test_the_symbol_and_the_summary_show_the_cause_of_a_bypass():
+    rows = [FOREIGN | {"by": by} for by in ("design", "configuration", "unknown", "foreign", "foreign")]
+    printed = render_text([DB | {"traffic": rows}]).splitlines()
+    assert printed[0] == (
+        "Pod db: 5 kinds of traffic bypass the proxy: 2 because of foreign rules, 1 that cannot be evaluated, "
+        "1 because of the configuration, 1 by design"
+    )
+    assert [line[0] for line in printed[1:] if line[0] != " "] == ["·", "!", "?", "✘", "✘"]
+
+
+def test_markdown_has_a_section_with_both_tables_for_each_pod():
+    assert render_markdown([WEB, DB]) == r"""# Audit of traffic
+
+## Pod "web"
+
+2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design.
+
+> Warning: not all is known
+
+| by | traffic | who | because | to close it |
+| --- | --- | --- | --- | --- |
+| foreign | what rules of others decide | TCP in<br>TCP \<out\> | rule 1 of nat OUTPUT<br>rule 2 | delete the rule |
+| design | what the proxy sends | by uid 1337 | no loops |  |
+| covered | goes to the proxy on 15001 | TCP out | all TCP |  |
+
+| assertion | result | counterexample | what would change it |
+| --- | --- | --- | --- |
+| tcp is captured | refuted | TCP to 192\.0\.2\.4:80: direct: no rule | without \-x; \-\-ipv6 on |
+| udp is direct | proved |  |  |
+| ipv6 is refused | proved |  |  |
+| sctp is direct | unknown |  |  |
+
+## Pod db
+
+1 kind of traffic bypasses the proxy: 1 by design.
+
+| by | traffic | who | because | to close it |
+| --- | --- | --- | --- | --- |
+| design | what the proxy sends | by uid 1337 | no loops |  |
+"""
+
+
+def test_markdown_escapes_every_character_that_is_markup():
+    found = render_markdown([DB | {"name": r"\`*_{}[]<>()#+-.!|~" + "\x1b\n"}])
+    assert found.splitlines()[2] == r"## \\\`\*\_\{\}\[\]\<\>\(\)\#\+\-\.\!\|\~\\x1b\\n"
+
+
+def test_the_page_has_a_section_with_both_tables_for_each_pod():
+    page = render_page([WEB, QUIET], "2026-01-02 <now>")
+    start, end = page.index("<section>"), page.index("\n<footer>")
+    assert page[start:end] == """\
+<section>
+<h2>Pod &quot;web&quot;</h2>
+<p>2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design.</p>
+<p class="dim"><code>netinit apply -b &#x27;*&#x27;</code></p>
+<p class="warning">not all is known</p>
+<div class="table"><table>
+<thead><tr><th>By</th><th>Traffic</th><th>Who</th><th>Because</th><th>To close it</th></tr></thead>
+<tbody>
+<tr><td><span class="by foreign">foreign</span></td>\
+<td>what rules of others decide<div class="dim"><code>foreign</code></div></td>\
+<td><div>TCP in</div><div>TCP &lt;out&gt;</div><div class="dim">for example TCP to 192.0.2.1:80</div></td>\
+<td><div>rule 1 of nat OUTPUT</div><div>rule 2</div></td><td>delete the rule</td></tr>
+<tr><td><span class="by design">design</span></td><td>what the proxy sends<div class="dim"><code>proxy</code></div></td>\
+<td><div>by uid 1337</div><div class="dim">for example TCP to 192.0.2.2:80</div></td><td><div>no loops</div></td><td></td></tr>
+<tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
+<td><div>TCP out</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
+</tbody>
+</table></div>
+<div class="table"><table>
+<thead><tr><th>Result</th><th>Assertion</th><th>Counterexample</th><th>What would change it</th></tr></thead>
+<tbody>
+<tr><td><span class="by refuted">refuted</span></td><td><div>no way out</div><code>tcp is captured</code></td>\
+<td><div>TCP to 192.0.2.4:80</div><div>direct: no rule</div><details><summary>its path</summary>\
+<div><code>OUTPUT nat OUTPUT 1: -j X</code></div><div><code>direct</code></div></details></td>\
+<td><div>without -x: captured</div><div>--ipv6 on: refused</div></td></tr>
+<tr><td><span class="by proved">proved</span></td><td><code>udp is direct</code></td><td></td><td></td></tr>
+<tr><td><span class="by proved">proved</span></td><td><code>ipv6 is refused</code></td><td></td><td></td></tr>
+<tr><td><span class="by unknown">unknown</span></td><td><code>sctp is direct</code></td><td></td><td></td></tr>
+</tbody>
+</table></div>
+</section>
+<section>
+<h2>Pod quiet</h2>
+<p>all traffic goes through the proxy.</p>
+<div class="table"><table>
+<thead><tr><th>By</th><th>Traffic</th><th>Who</th><th>Because</th><th>To close it</th></tr></thead>
+<tbody>
+<tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
+<td><div>TCP out</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
+</tbody>
+</table></div>
+</section>"""
+    assert page.startswith("<!doctype html>\n")
+    assert page.endswith(f"<footer>netinit {__version__}, 2026-01-02 &lt;now&gt;</footer>\n</body>\n</html>\n")
+
+
+def test_the_page_marks_as_markup_nothing_that_a_pod_names():
+    hostile = "<b>\x1b"
+    foreign = FOREIGN | dict.fromkeys(("title", "closes", "example"), hostile) | dict.fromkeys(("who", "because"), [hostile])
+    shown = {"packet": hostile, "sentence": hostile, "path": [hostile]}
+    refuted = REFUTED | {
+        "name": hostile, "assertion": hostile, "counterexample": shown, "cures": [{"change": hostile, "verdict": hostile}],
+    }  # fmt: skip
+    pod = {"name": hostile, "options": hostile, "traffic": [foreign], "assertions": [refuted], "warnings": [hostile]}
+    page = render_page([pod], hostile)
+    assert page.count("&lt;b&gt;\\x1b") == 16
+    assert hostile not in page
+    assert "\x1b" not in page
