@@ -27,7 +27,7 @@ PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about":
 EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "counterexample": None, "cures": []}
 UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "counterexample": None, "cures": []}
 WEB = {
-    "name": "Pod \"web\"", "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
+    "name": 'Pod "web"', "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
     "assertions": [REFUTED, PROVED, EMPTY, UNKNOWN], "warnings": ["not all is known"],
 }  # fmt: skip
 DB = {"name": "Pod db", "options": None, "traffic": [DESIGN], "assertions": [], "warnings": []}
@@ -173,7 +173,7 @@ def test_the_page_has_a_section_with_both_tables_for_each_pod():
 
 def test_the_page_marks_as_markup_nothing_that_a_pod_names():
     hostile = "<b>\x1b"
-    foreign = FOREIGN | dict.fromkeys(("title", "closes", "example"), hostile) | dict.fromkeys(("who", "because"), [hostile])
+    foreign = FOREIGN | dict.fromkeys(("title", "closes", "example"), hostile) | {key: [hostile] for key in ("who", "because")}
     shown = {"packet": hostile, "sentence": hostile, "path": [hostile]}
     refuted = REFUTED | {
         "name": hostile, "assertion": hostile, "counterexample": shown, "cures": [{"change": hostile, "verdict": hostile}],
