@@ -1,0 +1,138 @@
+"""`netinit lint` as a command line: its whole output, its exit codes, --minimal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.cli.findings import Issue
+from netinit.cli.lint import lint_options, render_text
+from netinit.options import Options
+
+PODS = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: one, annotations: {netinit.io/accepted-findings: "NI104 = the cluster grants it"}}
+  spec:
+    initContainers: [{name: istio-init, args: [istio-iptables, -i, "*", -b, "*", -d, "15090,15021,15020"]}]
+    containers: [{name: app}, {name: istio-proxy, image: proxy}]
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: two}
+  spec:
+    initContainers:
+    - {name: istio-init, args: [istio-iptables, -i, "*", -b, "15006"], securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}}
+    containers: [{name: app}]
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: three}
+  spec: {containers: [{name: app}]}
+"""
+TUNNEL = (
+    "warning NI014: --inbound-tunnel-port: 15008 is left to the proxy's tunnel (HBONE), which nothing in the pod's environment "
+    "enables: an application that listens there is reached directly; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true"
+)
+NO_INIT_CONTAINER = (
+    "warning NI102: no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when the pod "
+    "is made; add one (netinit inject), or ask what the cluster does (netinit check-inject)"
+)
+OWN_PORT = (
+    "error NI006: --istio-inbound-ports: 15006 is the proxy's own (--inbound-capture-port): connections to it would be handed to "
+    "the proxy a second time; leave it out"
+)
+NOT_EXCLUDED = (
+    "warning NI007: --istio-inbound-ports: 15090, 15021, 15020 are captured, where Istio's proxy answers probes and metrics itself; "
+    "exclude them with -d 15090,15021,15020"
+)
+MINIMAL = "--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json"
+
+
+@pytest.fixture
+def pods(tmp_path):
+    file = tmp_path / "pods.yaml"
+    file.write_text(PODS)
+    return file
+
+
+def test_the_findings_of_each_pod_are_below_its_name(run, pods):
+    done = run(f"netinit lint {pods}")
+    assert (done.code, done.err) == (1, "")
+    assert done.out == f"""\
+Pod "one"
+  {TUNNEL}
+Pod "two"
+  {OWN_PORT}
+Pod "three"
+  {NO_INIT_CONTAINER}
+1 error, 2 warnings in 3 pods, 1 accepted; docs/findings.md explains the codes
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out"),
+    [
+        ("-b 15006", 1, f"{OWN_PORT}\n1 error, 0 warnings; docs/findings.md explains the codes\n"),
+        ("-b * -i *", 0, f"{NOT_EXCLUDED}\n0 errors, 1 warning; docs/findings.md explains the codes\n"),
+        ("-b * -i * --strict", 1, f"{NOT_EXCLUDED}\n0 errors, 1 warning; docs/findings.md explains the codes\n"),
+        ("-b * -i * --strict --ignore NI007", 0, "no problems found, 1 accepted\n"),
+        ("-b 80", 0, "no problems found\n"),
+        ("-b 80 --strict", 0, "no problems found\n"),
+    ],
+)  # fmt: skip
+def test_options_alone_are_checked_without_a_pods_name(run, words, code, out):
+    done = run(f"netinit lint {words}")
+    assert (done.code, done.out, done.err) == (code, out, "")
+
+
+def test_a_finding_of_a_pod_is_an_object_with_its_pod_file_and_reason(run, pods):
+    found = json.loads(run(f"netinit lint {pods} --select one --json").out)["findings"]
+    assert [(one["code"], one["pod"], one["file"], one["accepted"]) for one in found] == [
+        ("NI104", 'Pod "one"', str(pods), "the cluster grants it"),
+        ("NI014", 'Pod "one"', str(pods), None),
+    ]  # fmt: skip
+    (alone,) = json.loads(run("netinit lint -b 15006 --json").out)["findings"]
+    assert (alone["pod"], alone["file"], alone["accepted"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("has_tunnel", "kinds"), [(None, []), (True, []), (False, ["open-tunnel"])])
+def test_the_tunnels_port_is_a_problem_where_the_pod_has_none(has_tunnel, kinds):
+    options = Options.from_argv(["-i", "*", "-b", "*", "-d", "15090,15021,15020"], {})
+    assert [one.kind for one in lint_options(options, has_tunnel)] == kinds
+    assert has_tunnel is not None or lint_options(options) == ()
+
+
+def test_ipv6_that_the_first_address_leaves_uncaptured_is_a_problem():
+    options = Options.from_argv(["-i", "*", "-b", "80"], {})
+    (found,) = lint_options(options, addresses=("10.0.0.1", "fd00::1"))
+    assert (found.severity, found.kind, found.option) == ("warning", "ipv6", "--ipv6")
+    assert "IPv6 is not captured" in found.message
+    assert lint_options(options, addresses=("fd00::1", "10.0.0.1")) == ()
+
+
+def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, pods):
+    done = run(f"netinit lint --minimal {pods}")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == """# Pod "one"\nnetinit apply -b '*' -d 15090,15021,15020 -i '*'\n# Pod "two"\nnetinit apply -b 15006 -i '*'\n"""
+    assert run("netinit lint --minimal -b 80 -d 81 --ipv6 on").out == "netinit apply -b 80 --ipv6 on\n"
+
+
+@pytest.mark.parametrize("words", ["--strict", "--ignore NI001", "--json", "--format sarif"])
+def test_minimal_has_no_findings_to_judge_or_format(run, words):
+    done = run(f"netinit lint --minimal {words}")
+    assert (done.code, done.out, done.err) == (2, "", f"netinit: {MINIMAL}\n")
+
+
+def test_pods_of_one_name_in_two_files_are_two_blocks():
+    issues = [
+        Issue("ipv6", "warning", "--ipv6", "first", "Pod a", "1.yaml"), Issue("ipv6", "error", "--ipv6", "second", "Pod a", "1.yaml"),
+        Issue("ipv6", "warning", "", "third", "Pod a", "2.yaml"), Issue("ipv6", "error", "--ipv6", "fourth", "Pod a", "2.yaml", "a reason"),
+    ]  # fmt: skip
+    assert render_text(issues, ["Pod a", "Pod a"]).splitlines() == [
+        "Pod a", "  warning NI203: --ipv6: first", "  error NI203: --ipv6: second", "Pod a", "  warning NI203: third",
+        "1 error, 2 warnings in 2 pods, 1 accepted; docs/findings.md explains the codes",
+    ]  # fmt: skip
+    assert render_text([], ["Pod a"]) == "no problems found in 1 pod\n"
