@@ -25,7 +25,9 @@ items:
   metadata: {name: two}
   spec:
     initContainers:
-    - {name: istio-init, args: [istio-iptables, -i, "*", -b, "15006"], securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}}
+    - name: istio-init
+      args: [istio-iptables, -i, "*", -b, "15006"]
+      securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}
     containers: [{name: app}]
 - apiVersion: v1
   kind: Pod
@@ -37,16 +39,16 @@ TUNNEL = (
     "enables: an application that listens there is reached directly; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true"
 )
 NO_INIT_CONTAINER = (
-    "warning NI102: no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when the pod "
-    "is made; add one (netinit inject), or ask what the cluster does (netinit check-inject)"
+    "warning NI102: no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when "
+    "the pod is made; add one (netinit inject), or ask what the cluster does (netinit check-inject)"
 )
 OWN_PORT = (
     "error NI006: --istio-inbound-ports: 15006 is the proxy's own (--inbound-capture-port): connections to it would be handed to "
     "the proxy a second time; leave it out"
 )
 NOT_EXCLUDED = (
-    "warning NI007: --istio-inbound-ports: 15090, 15021, 15020 are captured, where Istio's proxy answers probes and metrics itself; "
-    "exclude them with -d 15090,15021,15020"
+    "warning NI007: --istio-inbound-ports: 15090, 15021, 15020 are captured, where Istio's proxy answers probes and metrics "
+    "itself; exclude them with -d 15090,15021,15020"
 )
 MINIMAL = "--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json"
 
@@ -116,7 +118,9 @@ def test_ipv6_that_the_first_address_leaves_uncaptured_is_a_problem():
 def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, pods):
     done = run(f"netinit lint --minimal {pods}")
     assert (done.code, done.err) == (0, "")
-    assert done.out == """# Pod "one"\nnetinit apply -b '*' -d 15090,15021,15020 -i '*'\n# Pod "two"\nnetinit apply -b 15006 -i '*'\n"""
+    assert done.out.splitlines() == [
+        '# Pod "one"', "netinit apply -b '*' -d 15090,15021,15020 -i '*'", '# Pod "two"', "netinit apply -b 15006 -i '*'",
+    ]  # fmt: skip
     assert run("netinit lint --minimal -b 80 -d 81 --ipv6 on").out == "netinit apply -b 80 --ipv6 on\n"
 
 
@@ -128,8 +132,10 @@ def test_minimal_has_no_findings_to_judge_or_format(run, words):
 
 def test_pods_of_one_name_in_two_files_are_two_blocks():
     issues = [
-        Issue("ipv6", "warning", "--ipv6", "first", "Pod a", "1.yaml"), Issue("ipv6", "error", "--ipv6", "second", "Pod a", "1.yaml"),
-        Issue("ipv6", "warning", "", "third", "Pod a", "2.yaml"), Issue("ipv6", "error", "--ipv6", "fourth", "Pod a", "2.yaml", "a reason"),
+        Issue("ipv6", "warning", "--ipv6", "first", "Pod a", "1.yaml"),
+        Issue("ipv6", "error", "--ipv6", "second", "Pod a", "1.yaml"),
+        Issue("ipv6", "warning", "", "third", "Pod a", "2.yaml"),
+        Issue("ipv6", "error", "--ipv6", "fourth", "Pod a", "2.yaml", "a reason"),
     ]  # fmt: skip
     assert render_text(issues, ["Pod a", "Pod a"]).splitlines() == [
         "Pod a", "  warning NI203: --ipv6: first", "  error NI203: --ipv6: second", "Pod a", "  warning NI203: third",

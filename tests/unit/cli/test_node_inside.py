@@ -24,7 +24,7 @@ def question(*words, uids=("uid-web",), **more):
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """`ask(*questions, flags=[…])`: how the command ended; its answers are `ask.answers`, what was searched for `ask.searched`."""
+    """`ask(*questions, flags=[…])`: how the command ended. Answers: `ask.answers`, what was searched for: `ask.searched`."""
 
     def find(uids, *, attachments, records, folder):
         ask_all.searched.append((sorted(uids), str(attachments._folder), str(records), str(folder)))
@@ -81,10 +81,13 @@ def inner(monkeypatch):
         (question("verify", "--watch"), "--watch: goes on until Ctrl-C; run netinit verify --watch on the node itself"),
         (question("verify", environ={"LD_PRELOAD": "x"}), "'LD_PRELOAD' is not a variable of an option"),
         (question("apply", "-b", "80"), "apply: is run for a pod only with --reconcile"),
-        (question("apply", "--reconcile", "--run-validation"), "--run-validation: is not allowed for a pod of the node; leave it out"),
+        (question("apply", "--reconcile", "--run-validation"),
+         "--run-validation: is not allowed for a pod of the node; leave it out"),
         (question("apply", "--reconcile", "--pid", "1"), "--pid: is not allowed for a pod of the node; leave it out"),
-        (question("apply", "--reconcile", "--skip-rule-apply"), "--skip-rule-apply: is not allowed for a pod of the node; leave it out"),
-        ("{", "the standard input: a question is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (question("apply", "--reconcile", "--skip-rule-apply"),
+         "--skip-rule-apply: is not allowed for a pod of the node; leave it out"),
+        ("{",
+         "the standard input: a question is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     ],
 )  # fmt: skip
 def test_a_question_that_is_not_allowed_is_refused_before_any_is_answered(ask, asked, message):
