@@ -50,6 +50,14 @@ NOT_EXCLUDED = (
     "warning NI007: --istio-inbound-ports: 15090, 15021, 15020 are captured, where Istio's proxy answers probes and metrics "
     "itself; exclude them with -d 15090,15021,15020"
 )
+UNNAMED = (
+    "warning NI002: --redirect-dns: its name servers are not in the manifest: name them with --dns-servers, DNS counts as not "
+    "captured without"
+)
+NOT_ALL_NAMED = (
+    "warning NI011: --redirect-dns: the cluster's name servers, which its pods ask first, are not in the manifest: name all with "
+    "--dns-servers"
+)
 MINIMAL = "--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json"
 
 
@@ -113,6 +121,37 @@ def test_ipv6_that_the_first_address_leaves_uncaptured_is_a_problem():
     assert (found.severity, found.kind, found.option) == ("warning", "ipv6", "--ipv6")
     assert "IPv6 is not captured" in found.message
     assert lint_options(options, addresses=("fd00::1", "10.0.0.1")) == ()
+
+
+DNS = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: dns}}
+spec:
+  {more}
+  initContainers:
+  - name: istio-init
+    args: [istio-iptables, -b, "80", -i, "*", --redirect-dns]
+    securityContext: {{capabilities: {{add: [NET_ADMIN, NET_RAW]}}}}
+  containers: [{{name: app}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "finding"),
+    [
+        ("", "", UNNAMED),
+        ("dnsConfig: {nameservers: [10.0.0.10]}", "", NOT_ALL_NAMED),
+        ("dnsConfig: {nameservers: [10.0.0.10]}\n  dnsPolicy: None", "", ""),
+        ("", "--dns-servers 10.0.0.10", ""),
+    ],
+)
+def test_name_servers_that_the_manifest_does_not_name_are_a_problem(run, tmp_path, more, words, finding):
+    file = tmp_path / "dns.yaml"
+    file.write_text(DNS.format(more=more))
+    done = run(f"netinit lint {file} {words}")
+    summary = "0 errors, 1 warning in 1 pod; docs/findings.md explains the codes" if finding else "no problems found in 1 pod"
+    assert (done.code, done.out.splitlines()) == (0, [*(['Pod "dns"', f"  {finding}"] if finding else []), summary])
 
 
 def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, pods):

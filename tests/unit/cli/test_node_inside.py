@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import netinit
 from netinit.base.errors import NamespaceError
 from netinit.cli.node import inside
 from netinit.cli.node.inside import MAX_BYTES
@@ -60,10 +63,10 @@ def inner(monkeypatch):
         inner.calls.append((argv, environ))
         return inner.run(argv)
 
-    inner = SimpleNamespace(calls=[], run=lambda argv: 0, groups=[])
+    inner = SimpleNamespace(calls=[], run=lambda argv: 0, groups=[], loaded=[])
     monkeypatch.setenv("PATH", "/bin")
     monkeypatch.setattr(start, "run", run_one)
-    monkeypatch.setattr(inside.preload, "load_all", lambda folder: None)
+    monkeypatch.setattr(inside.preload, "load_all", inner.loaded.append)
     monkeypatch.setattr(inside, "_in_children", lambda questions, ask: map(ask, questions))
     monkeypatch.setattr(inside.bpf, "of_folder", lambda folder, group: (folder, group))
     monkeypatch.setattr(inside.bpf, "remember", inner.groups.append)
@@ -127,6 +130,7 @@ def test_each_question_is_answered_with_the_namespace_of_its_pod_and_in_order(as
     uids = ["uid-gone", "uid-static", "uid-web"]
     assert ask.searched == [(uids, "/s/attachments", "/r", "/n"), (uids, "/c")]
     assert inner.groups == [("/c", 7)]
+    assert inner.loaded == [str(Path(netinit.__file__).parent)], "modules that the children need are imported before the forks"
 
 
 def test_a_long_answer_is_cut(ask, inner):
@@ -151,6 +155,8 @@ def test_a_repair_is_a_program_of_its_own_with_the_variables_of_the_question(ask
     monkeypatch.setattr(inside, "run_netinit", run_netinit)
     ask(question("apply", "--reconcile", environ={"PROXY_UID": "7"}))
     assert ask.answers == [{"code": 1, "answer": "z" * MAX_BYTES + "…", "notes": "e" * MAX_BYTES + "…"}]
+    ask(question("apply", environ={"RECONCILE": "true"}))
+    assert started.pop()[1] == {"RECONCILE": "true"}
     assert started == [(("apply", "--reconcile", "--netns", "/run/netns/cni-1"), {"PROXY_UID": "7"})]
     assert inner.calls == []
 
@@ -167,7 +173,13 @@ def test_children_that_fail_are_errors_in_their_place():
     found = list(inside._in_children(words, answer))
     assert [one.get("answer") for one in found] == [None, "one", None, *map(str, range(9))]
     assert found[0] == {"code": 1, "error": "the pod is gone"}
-    assert (found[2]["code"], found[2].keys()) == (1, {"code", "error"})
+    assert found[2] == {"code": 1, "error": "SystemExit: 1"}
+
+
+def test_an_answer_that_does_not_come_in_time_is_an_error_in_its_place(monkeypatch):
+    monkeypatch.setattr(inside, "SECONDS", 0.1)
+    (found,) = inside._in_children(["slow"], lambda words: time.sleep(30))
+    assert found == {"code": 1, "error": "the answer: it did not finish within 0 s and was stopped; is a process of it stopped?"}
 
 
 def test_a_pod_without_a_record_is_an_error_that_names_its_uids():
