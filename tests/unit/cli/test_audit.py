@@ -107,6 +107,34 @@ def test_live_rules_without_known_options_have_none_in_the_answer():
     assert to_object(audited, full=False)["options"] is None
 
 
+def test_a_bypass_and_an_assertion_are_objects_with_every_field(run):
+    assertion = "outbound ipv4 tcp to 10.1.0.0/16 port 80 not by proxy is captured"
+    _, tree = ask(run, *SIDECAR, "-x", "10.0.0.0/8", "--json", "--full", "--assert", assertion)
+    (pod,) = tree["pods"]
+    (row,) = [one for one in pod["traffic"] if one["kind"] == "network"]
+    (ruling,) = pod["assertions"]
+    assert (row.pop("packets").isdigit(), ruling.pop("about").isdigit()) == (True, True)
+    box = {"protocol": ["tcp"], "state": ["NEW"], "destination": ["10.0.0.0/8"]}
+    others = ["0-1336", "1338-4294967295"]
+    boxes = [box | {"sent by a socket": ["no"]}, box | {"sent by a socket": ["yes"], "uid": others, "gid": others}]
+    because = "these networks are not captured (--istio-service-exclude-cidr)"
+    assert row == {
+        "kind": "network", "by": "configuration", "title": "networks that are excluded", "directions": ["outbound"], "port": None,
+        "who": ["IPv4: TCP out to 10.0.0.0/8 by uid any but 1337 by gid any but 1337"], "because": [because],
+        "closes": "remove them from --istio-service-exclude-cidr",
+        "example": "TCP from 192.0.2.10 to 10.0.0.1:8080, sent by uid 1000, gid 1000",
+        "sets": [{"family": "IPv4", "direction": "outbound", "boxes": boxes}],
+    }  # fmt: skip
+    shown = ruling.pop("counterexample")
+    assert shown["packet"] == "TCP from 192.0.2.10 to 10.1.0.1:80, sent by uid 1000, gid 1000"
+    assert shown["sentence"] == f"direct: goes out to 10.1.0.1:80 through eth0, because {because}"
+    assert shown["path"][:3] == [
+        "it leaves through eth0: by the routing table", "its connection is NEW", "OUTPUT nat OUTPUT 1: -j ISTIO_OUTPUT",
+    ]  # fmt: skip
+    cure = {"change": "remove 10.0.0.0/8 from --istio-service-exclude-cidr", "verdict": "captured"}
+    assert ruling == {"assertion": assertion, "name": "", "line": None, "result": "refuted", "cures": [cure]}
+
+
 def test_foreign_rules_are_audited_with_every_port_that_they_redirect_to():
     rules = [f"-A {chain} -p tcp -j REDIRECT --to-ports {port}" for chain, port in (("PREROUTING", 4143), ("OUTPUT", 4140))]
     listing = parse_listing("\n".join(["*nat", ":PREROUTING ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", *rules, "COMMIT", ""]))

@@ -225,8 +225,8 @@ class TestDestinations:
     def test_a_host_and_an_external_service_are_what_the_resolver_says(self, text, monkeypatch):
         asked = []
 
-        def resolve(host, port, type):
-            asked.append((host, port, type))
+        def resolve(host, port, **more):
+            asked.append((host, port, more))
             addresses = ("192.0.2.1", "192.0.2.1", "fe80::1%eth0")
             return [(None, None, None, None, (address, port)) for address in addresses]
 
@@ -236,7 +236,7 @@ class TestDestinations:
         assert find_destinations(cluster, text, "shop") == [
             NamedDestination(title, "192.0.2.1", 5432), NamedDestination(title, "fe80::1", 5432),
         ]  # fmt: skip
-        assert asked == [("db.example.org", 5432, socket.SOCK_STREAM)]
+        assert asked == [("db.example.org", 5432, {"type": socket.SOCK_STREAM})]
 
     @pytest.mark.parametrize(
         ("text", "answers", "message"),

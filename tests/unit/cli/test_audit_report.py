@@ -1,0 +1,118 @@
+"""The results of an audit as values: what is a finding, what fails, and the object that JSON is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from netinit.base.errors import OptionError
+from netinit.cli.audit.report import Audited, fails, list_issues, read_fail_on, summarise, to_object
+from netinit.cli.findings import CODES, Issue
+from netinit.cli.rule_sources import RuleSource
+from netinit.simulate.audit import kinds
+from netinit.simulate.audit.assertions import Assertion, Ruling
+from netinit.simulate.audit.bypasses import Traffic
+from netinit.simulate.pod_rules import PodRules
+
+CONFIGURED = {kind.name for kind in kinds.BYPASSES if kind.intent == kinds.CONFIGURATION}
+CLASSES = ", ".join(sorted({kind.name for kind in kinds.BYPASSES} | {"foreign", "unknown", "configuration", "design"}))
+
+
+def traffic(kind, who=("TCP out", "UDP out"), closes="close it"):
+    return Traffic(kind, ("outbound",), 0, who, ("a rule",), closes, ())
+
+
+def ruling(text="tcp is captured", name="", line=0, *, holds=None):
+    return Ruling(Assertion(text, (), frozenset(), "", 0, frozenset(), name, line), holds, 7)
+
+
+def audited(*found, rulings=(), accepted=None, file="pod.yaml"):
+    facts = None if accepted is None else SimpleNamespace(file=file, accepted=accepted)
+    return Audited(RuleSource("Pod x", PodRules({}, {}), facts=facts), found, rulings)
+
+
+def test_bypasses_that_are_not_by_design_are_findings_with_the_severity_of_their_cause():
+    shown = [traffic(kind) for kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.IPV6, kinds.PROXY, kinds.CAPTURED)]
+    found = list_issues(audited(*shown), {})
+    assert found == [
+        Issue(kind.name, severity, "", f"{kind.title}: TCP out; UDP out; close it", "Pod x", "", "")
+        for kind, severity in ((kinds.FOREIGN, "error"), (kinds.UNKNOWN, "error"), (kinds.IPV6, "warning"))
+    ]
+
+
+def test_assertions_that_are_not_proved_are_findings_with_their_names():
+    rulings = (ruling(holds=True), ruling("udp is direct", "no way out", holds=False), ruling("sctp is direct"))
+    assert list_issues(audited(rulings=rulings), {}) == [
+        Issue("assertion", "error", "no way out", "refuted: udp is direct", "Pod x", "", ""),
+        Issue("assertion", "error", "", "unknown: sctp is direct", "Pod x", "", ""),
+    ]
+
+
+def test_a_finding_names_the_manifest_and_why_it_is_accepted():
+    code, other = CODES["ipv6"], CODES["network"]
+    pod = audited(traffic(kinds.IPV6), traffic(kinds.BY_NAME["network"]), accepted={code: "of the pod", other: "of the pod"})
+    assert [(one.file, one.accepted) for one in list_issues(pod, {other: "of the command"})] == [
+        ("pod.yaml", "of the pod"), ("pod.yaml", "of the command"),
+    ]  # fmt: skip
+
+
+def test_what_fails_is_a_named_bypass_or_an_unproved_assertion_that_is_not_accepted():
+    bypass = audited(traffic(kinds.IPV6))
+    assert fails(bypass, frozenset({"ipv6"}), {})
+    assert not fails(bypass, frozenset({"network"}), {})
+    assert not fails(bypass, frozenset({"ipv6"}), {CODES["ipv6"]: "a reason"})
+    assert not fails(audited(traffic(kinds.IPV6), accepted={CODES["ipv6"]: "a reason"}), frozenset({"ipv6"}), {})
+    for holds, failed in ((True, False), (False, True), (None, True)):
+        assert fails(audited(rulings=(ruling(holds=holds),)), frozenset(), {}) is failed
+    assert not fails(audited(rulings=(ruling(holds=False),)), frozenset(), {CODES["assertion"]: "a reason"})
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([], set()),
+        (["bypass"], {kind.name for kind in kinds.BYPASSES if kind.intent != "design"}),
+        (["bypass:ipv6"], {"ipv6"}),
+        (["bypass:ipv6", "bypass:proxy"], {"ipv6", "proxy"}),
+        (["bypass:configuration"], CONFIGURED),
+        (["bypass:design"], {kind.name for kind in kinds.BYPASSES if kind.intent == "design"}),
+        (["bypass:unknown"], {kind.name for kind in kinds.BYPASSES if kind.intent == "unknown"}),
+    ],
+)
+def test_fail_on_names_kinds_or_causes(texts, found):
+    assert read_fail_on(texts) == found
+
+
+@pytest.mark.parametrize("text", ["", "bypass:", "ipv6", "bypass:captured", "bypass:covered", "other:ipv6"])
+def test_fail_on_lists_what_it_knows(text):
+    with pytest.raises(OptionError) as error:
+        read_fail_on(["bypass", text])
+    assert str(error.value) == f"--fail-on: {text!r} is neither bypass nor bypass:CLASS, with CLASS one of {CLASSES}"
+
+
+def test_a_ruling_is_an_object_with_its_line_and_how_many_packets_it_is_about():
+    rulings = (ruling(line=3, holds=True), ruling("udp is direct", "no way out", holds=False), ruling())
+    pod = to_object(audited(rulings=rulings), full=False)
+    assert (pod["name"], pod["options"], pod["traffic"], pod["notes"], pod["warnings"]) == ("Pod x", None, [], [], [])
+    nothing = {"about": "7", "counterexample": None, "cures": []}
+    assert pod["assertions"] == [
+        {"assertion": "tcp is captured", "name": "", "line": 3, "result": "proved", **nothing},
+        {"assertion": "udp is direct", "name": "no way out", "line": None, "result": "refuted", **nothing},
+        {"assertion": "tcp is captured", "name": "", "line": None, "result": "unknown", **nothing},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("causes", "text"),
+    [
+        ([], "all traffic goes through the proxy"),
+        (["covered"], "all traffic goes through the proxy"),
+        (["design", "covered"], "1 kind of traffic bypasses the proxy: 1 by design"),
+        (["design", "configuration", "design"],
+         "3 kinds of traffic bypass the proxy: 1 because of the configuration, 2 by design"),
+        (["unknown", "foreign"], "2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 that cannot be evaluated"),
+    ],
+)  # fmt: skip
+def test_the_summary_counts_bypasses_by_cause(causes, text):
+    assert summarise({"traffic": [{"by": by} for by in causes]}) == text
