@@ -11,6 +11,7 @@ from netinit.cli.kubectl.common_options import find_pods
 from netinit.cli.kubectl.destinations import NamedDestination, find_destinations, read_port_number
 from netinit.cli.kubectl.objects import check_name, read_pod, read_pods, split_object, write_selector
 
+NO_KIND = "is not a kind that has pods; give a pod's name or KIND/NAME, with KIND one of pod, deploy, sts, ds and rs"
 METADATA = {"name": "web", "namespace": "shop", "uid": "u-1"}
 MINIMAL = {"metadata": {"name": "web", "namespace": "shop"}}
 
@@ -55,12 +56,16 @@ def test_what_a_pod_does_not_have_is_empty():
     assert older.addresses == ("10.0.0.2",)
 
 
-@pytest.mark.parametrize("owner", [{"kind": "DaemonSet"}, {"kind": "ReplicaSet", "controller": True}, {"kind": "DaemonSet", "controller": 1}])
+@pytest.mark.parametrize(
+    "owner", [{"kind": "DaemonSet"}, {"kind": "ReplicaSet", "controller": True}, {"kind": "DaemonSet", "controller": 1}]
+)
 def test_only_a_daemonset_that_controls_a_pod_makes_it_one_of_it(owner):
     assert not read_pod({"metadata": {**METADATA, "ownerReferences": [owner]}}).is_of_a_daemonset
 
 
-@pytest.mark.parametrize(("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), ("Pending", False), ("", False)])
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), ("Pending", False), ("", False)]
+)
 def test_a_pod_has_ended_with_its_last_phases(phase, ended):
     assert read_pod(pod(phase=phase)).ended is ended
 
@@ -93,8 +98,8 @@ def test_uids_that_are_no_label_are_left_out():
     [
         ("web", ("pod", "web")), ("pod/web", ("pod", "web")), ("pods/web", ("pod", "web")), ("po/web", ("pod", "web")),
         ("deployment/w", ("deployment", "w")), ("deployments/w", ("deployment", "w")), ("deploy/w", ("deployment", "w")),
-        ("deployment.apps/w", ("deployment", "w")), ("statefulset/w", ("statefulset", "w")), ("statefulsets/w", ("statefulset", "w")),
-        ("sts/w", ("statefulset", "w")), ("daemonset/w", ("daemonset", "w")), ("daemonsets/w", ("daemonset", "w")),
+        ("deployment.apps/w", ("deployment", "w")), ("statefulset/w", ("statefulset", "w")),
+        ("statefulsets/w", ("statefulset", "w")), ("sts/w", ("statefulset", "w")), ("daemonset/w", ("daemonset", "w")), ("daemonsets/w", ("daemonset", "w")),
         ("ds/w", ("daemonset", "w")), ("replicaset/w", ("replicaset", "w")), ("replicasets/w", ("replicaset", "w")),
         ("rs/w", ("replicaset", "w")), ("a.b-c1", ("pod", "a.b-c1")),
     ],
@@ -106,9 +111,9 @@ def test_an_object_is_named_as_for_kubectl(text, found):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("svc/web", '"svc" is not a kind that has pods; give a pod\'s name or KIND/NAME, with KIND one of pod, deploy, sts, ds and rs'),
-        ("/web", '"" is not a kind that has pods; give a pod\'s name or KIND/NAME, with KIND one of pod, deploy, sts, ds and rs'),
-        ("pod/", '"" is not a name of Kubernetes'), ("Web", '"Web" is not a name of Kubernetes'), ("-n", '"-n" is not a name of Kubernetes'),
+        ("svc/web", f'"svc" {NO_KIND}'), ("/web", f'"" {NO_KIND}'),
+        ("pod/", '"" is not a name of Kubernetes'), ("Web", '"Web" is not a name of Kubernetes'),
+        ("-n", '"-n" is not a name of Kubernetes'),
     ],
 )  # fmt: skip
 def test_an_object_that_has_no_pods_or_no_name_is_refused(text, message):
@@ -121,12 +126,13 @@ def test_an_object_that_has_no_pods_or_no_name_is_refused(text, message):
     ("selector", "message"),
     [
         ({}, "kubectl's answer: the selector is empty, so its pods are not known"),
-        ({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}, 'kubectl\'s answer: "Gt" is not a selector operator'),
+        ({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
+         'kubectl\'s answer: "Gt" is not a selector operator'),
         ({"matchExpressions": [{"key": "a,b", "operator": "Exists"}]}, 'kubectl\'s answer: "a,b" is not a label'),
         ({"matchExpressions": [{"key": "", "operator": "Exists"}]}, 'kubectl\'s answer: "" is not a label'),
         ({"matchLabels": {"": "x"}}, 'kubectl\'s answer: "" is not a label'),
     ],
-)
+)  # fmt: skip
 def test_a_selector_that_kubectl_would_read_as_another_is_refused(selector, message):
     with pytest.raises(ParseError) as error:
         write_selector({"spec": {"selector": selector}})
@@ -170,7 +176,8 @@ class TestPods:
 
 def service(**more):
     ports = [{"name": "http", "port": 80}, {"name": "db", "port": 5432}]
-    return {"metadata": METADATA, "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::96"], "ports": ports, **more}}
+    spec = {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::96"], "ports": ports}
+    return {"metadata": METADATA, "spec": spec | more}
 
 
 def slices(*addresses, port=8080, ready=True):
@@ -209,7 +216,8 @@ class TestDestinations:
 
     def test_a_name_alone_is_of_the_pods_namespace_and_a_headless_service_has_endpoints_alone(self):
         cluster = Cluster(service=service(clusterIP="None", clusterIPs=["None"]), **{SLICES: slices("10.1.0.1")})
-        assert find_destinations(cluster, "web:80", "shop") == [NamedDestination("service web.shop, endpoint 1 of 1", "10.1.0.1", 8080)]
+        (found,) = find_destinations(cluster, "web:80", "shop")
+        assert found == NamedDestination("service web.shop, endpoint 1 of 1", "10.1.0.1", 8080)
         assert cluster.asked[0] == "service web -n shop"
 
     @pytest.mark.parametrize("text", ["pod/web:80", "web:80", "web.shop:80"])
