@@ -99,8 +99,8 @@ def test_uids_that_are_no_label_are_left_out():
         ("web", ("pod", "web")), ("pod/web", ("pod", "web")), ("pods/web", ("pod", "web")), ("po/web", ("pod", "web")),
         ("deployment/w", ("deployment", "w")), ("deployments/w", ("deployment", "w")), ("deploy/w", ("deployment", "w")),
         ("deployment.apps/w", ("deployment", "w")), ("statefulset/w", ("statefulset", "w")),
-        ("statefulsets/w", ("statefulset", "w")), ("sts/w", ("statefulset", "w")), ("daemonset/w", ("daemonset", "w")), ("daemonsets/w", ("daemonset", "w")),
-        ("ds/w", ("daemonset", "w")), ("replicaset/w", ("replicaset", "w")), ("replicasets/w", ("replicaset", "w")),
+        ("statefulsets/w", ("statefulset", "w")), ("sts/w", ("statefulset", "w")), ("daemonset/w", ("daemonset", "w")),
+        ("daemonsets/w", ("daemonset", "w")), ("ds/w", ("daemonset", "w")), ("replicaset/w", ("replicaset", "w")), ("replicasets/w", ("replicaset", "w")),
         ("rs/w", ("replicaset", "w")), ("a.b-c1", ("pod", "a.b-c1")),
     ],
 )  # fmt: skip

@@ -155,6 +155,16 @@ def test_a_review_is_one_line_whose_level_is_that_of_its_outcome(outcome, detail
     assert ("pod" in second, second["msg"]) == (False, outcome)
 
 
+@pytest.mark.parametrize(("outcome", "detail", "lines"), [("denied", "", 60), ("denied", "why", 60), ("injected", "", 70)])
+def test_lines_that_clients_cause_are_sixty_a_minute_at_most(outcome, detail, lines):
+    state, stream = ServingState(served=load(Texts(), Settings(), 1)), io.StringIO()
+    log = EventLog("info", as_json=True, stream=stream)
+    application = Application(state, log=log, metrics=Metrics(state, lambda: 0), max_reviews=8, max_bytes=1 << 20)
+    for _ in range(70):
+        application._record(ReviewAnswer(status=200, body=b"", outcome=outcome, reason="r", detail=detail), 0.0)
+    assert len(stream.getvalue().splitlines()) == lines
+
+
 def test_readiness_names_each_check_with_its_result():
     state = ServingState()
     assert [(name, passed) for name, passed, _ in state._checks()][:2] == [("serving", True), ("configuration", False)]
