@@ -51,7 +51,7 @@ class TestCheck:
             row("f", "ended", bypasses=None),
             row("e", "as planned", bypasses=["n (configuration)", "m (foreign)"]),
             row("d", "not read", warnings=["w" * 61]),
-            row("c", None, injected=False, reason="neither an init container nor a proxy", bypasses=None, warnings=["\x1b[2J"]),
+            row("0", None, injected=False, reason="neither an init container nor a proxy", bypasses=None, warnings=["\x1b[2J"]),
             row("b", "different", differences=["missing x", "extra y"], warnings=["w"]),
             row("a", "different", differences=["missing x"]),
         ]
@@ -59,7 +59,7 @@ class TestCheck:
             "POD     INJECTED                                   RULES       BYPASSES                        WARNINGS",
             "shop/a  yes: init container                        different   none but by design              missing x",
             "shop/b  yes: init container                        different   none but by design              missing x (+2)",
-            "shop/c  no: neither an init container nor a proxy  -           -                               \\x1b[2J",
+            "shop/0  no: neither an init container nor a proxy  -           -                               \\x1b[2J",
             f"shop/d  yes: init container                        not read    none but by design              {'w' * 60}…",
             "shop/e  yes: init container                        as planned  n (configuration); m (foreign)",
             "shop/f  yes: init container                        ended       -",
