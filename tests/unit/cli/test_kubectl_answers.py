@@ -92,9 +92,112 @@ class TestCheck:
     def test_bypasses_by_design_are_counted_and_others_named(self):
         traffic = [
             {"kind": "ipv6", "title": "IPv6", "by": "configuration"}, {"kind": "proxy", "title": "p", "by": "design"},
-            {"kind": "not-tcp", "title": "u", "by": "design"}, {"kind": "captured", "title": "c", "by": "covered"}, {"kind": "none"},
+            {"kind": "not-tcp", "title": "u", "by": "design"}, {"kind": "captured", "title": "c", "by": "covered"},
+            {"kind": "none"},
         ]  # fmt: skip
         assert check._summarize({"traffic": traffic}) == {"bypasses": ["IPv6 (configuration)"], "byDesign": 2}
+
+
+class Agent:
+    """A node's agent that answers by verb; `asked` are the questions, `prepared` those that were announced together."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked, self.prepared = answers, [], []
+
+    def base(self, node):
+        self.asked.append(("base", node))
+        return Options(ipv6="reject")
+
+    def prepare(self, questions):
+        self.prepared.append([(one.name, question.verb) for one, question in questions])
+
+    def ask(self, one, question):
+        self.asked.append((one.name, question.verb))
+        found = self.answers[question.verb]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+INIT = {"initContainers": [{"name": "istio-init", "args": ["-b", "80", "-i", "*"]}], "containers": [{"name": "app"}]}
+PROXY = {"containers": [{"name": "app"}, {"name": "istio-proxy", "image": "proxyv2"}]}
+EMPTY_ROW = {
+    "namespace": "shop", "name": "web", "injected": False, "reason": "", "rules": None, "differences": [], "bypasses": None,
+    "byDesign": None, "source": None, "warnings": [],
+}  # fmt: skip
+
+
+class TestRows:
+    """A pod's row from its manifest, and what the agents add to it."""
+
+    def look(self, spec, *, phase="Running", meshed=True, agent=None):
+        one = pod(spec={"nodeName": "n1", **spec}, kind="Pod", apiVersion="v1", status={"phase": phase})
+        return check._look(one, agent or Agent(), meshed=meshed)
+
+    def test_a_pod_that_is_not_in_the_mesh_has_a_row_where_its_namespace_is(self):
+        reason = "neither an init container nor a proxy"
+        assert self.look({"containers": [{"name": "app"}]}) == (EMPTY_ROW | {"reason": reason}, None)
+        assert self.look({"containers": [{"name": "app"}]}, meshed=False) == (None, None)
+        assert self.look({"containers": [{"name": "app"}]}, phase="Failed") == (None, None)
+        host = self.look({"hostNetwork": True, "containers": [{"name": "app"}]})
+        assert host == (EMPTY_ROW | {"reason": "on its node's network"}, None)
+
+    def test_a_pod_of_the_mesh_has_its_options(self):
+        agent = Agent()
+        found, facts = self.look(INIT, meshed=False, agent=agent)
+        warnings = found.pop("warnings")
+        assert found == {key: value for key, value in EMPTY_ROW.items() if key != "warnings"} | {
+            "injected": True, "reason": "init container",
+        }  # fmt: skip
+        assert [str(finding) for finding in facts.findings] == warnings
+        assert (facts.options.inbound_ports, facts.options.ipv6, agent.asked) == ((80,), "auto", [])
+        ended, _ = self.look(INIT, phase="Succeeded")
+        assert (ended["injected"], ended["rules"]) == (True, "ended")
+
+    def test_a_pod_without_an_init_container_has_the_options_of_its_nodes_agent(self):
+        agent = Agent()
+        found, facts = self.look(PROXY, agent=agent)
+        assert (found["injected"], facts.options.ipv6, agent.asked) == (True, "reject", [("base", "n1")])
+
+    def test_options_that_cannot_be_read_are_a_warning(self):
+        found, facts = self.look({"initContainers": [{"name": "istio-init", "args": ["-b", "x"]}], "containers": []})
+        assert (found["reason"], found["injected"], facts) == ("its options cannot be read", False, None)
+        assert "'x' is not a port" in found["warnings"][0]
+
+    def test_agents_are_asked_about_all_rules_and_then_about_those_that_differ(self):
+        traffic = '{"pods": [{"traffic": [{"kind": "ipv6", "title": "IPv6", "by": "configuration"}]}]}'
+        verified = PodAnswer(3, '{"differences": [{"kind": "missing"}]}', (), "agent")
+        agent = Agent(verify=verified, audit=PodAnswer(0, traffic))
+        ended = pod("done", spec=INIT, kind="Pod", apiVersion="v1", status={"phase": "Failed"})
+        plain = pod("plain", spec={"containers": []}, kind="Pod", apiVersion="v1")
+        rows = check._look_at_all([pod(spec=INIT, kind="Pod", apiVersion="v1"), ended, plain], agent, {"shop"})
+        assert agent.prepared == [[("web", "verify")], [("web", "audit")]]
+        assert [(one["name"], one["rules"], one["bypasses"]) for one in rows] == [
+            ("web", "different", ["IPv6 (configuration)"]), ("done", "ended", None), ("plain", None, None),
+        ]  # fmt: skip
+        agent = Agent(verify=verified, audit=ClusterError("gone"))
+        (found,) = check._look_at_all([pod(spec=INIT, kind="Pod", apiVersion="v1")], agent, set())
+        assert (found["rules"], found["bypasses"]) == ("different", None)
+
+    def test_namespaces_with_injection_are_those_with_its_labels(self):
+        labels = {"a": {"istio-injection": "enabled"}, "b": {"istio-injection": "disabled"}, "c": {"istio.io/rev": "x"}, "d": {}}
+        listed = [{"metadata": {"name": name, "labels": own}} for name, own in labels.items()]
+        asked = []
+
+        def get(*words):
+            asked.append(words)
+            return {"items": listed} if words == ("namespaces",) else listed["abcd".index(words[1])]
+
+        kubectl = SimpleNamespace(get=get)
+        assert check._find_meshed_namespaces(kubectl, [], everywhere=True) == ({"a", "c"}, [])
+        assert check._find_meshed_namespaces(kubectl, ["a", "b"], everywhere=False) == ({"a"}, [])
+        assert asked == [("namespaces",), ("namespace", "a"), ("namespace", "b")]
+
+        def refuse(*_):
+            raise ClusterError("Forbidden")
+
+        found = check._find_meshed_namespaces(SimpleNamespace(get=refuse), ["a"], everywhere=False)
+        assert found == (set(), ["only pods that have a proxy are listed: Forbidden"])
 
 
 class TestFix:
