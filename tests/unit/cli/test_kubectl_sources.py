@@ -195,6 +195,53 @@ class TestEphemeral:
         assert str(error.value) == "no image for an ephemeral container is known: name it with --image or NETINIT_IMAGE"
 
 
+class Followed:
+    """A program whose lines are given."""
+
+    def __init__(self, *lines):
+        self.given, self.errors, self.status, self.finished = lines, "no such command", 2, False
+
+    def lines(self):
+        return iter(self.given)
+
+    def finish(self):
+        self.finished = True
+
+
+class TestFollowing:
+    """Commands that go on until they are stopped."""
+
+    QUESTION = PodQuestion("watch", ("--all",))
+
+    def follow(self, kubectl, followed, source):
+        kubectl.follow = lambda *words: kubectl.asked.append(" ".join(words)) or followed
+        return source.follow(WEB, self.QUESTION)
+
+    def test_the_agent_says_first_that_it_follows(self):
+        kubectl, followed = with_agents(), Followed('{"following": "watch"}', "line")
+        found = self.follow(kubectl, followed, AgentSource(kubectl))
+        assert (found.followed, found.source, found.find_code) == (followed, "live, through the node agent mesh/agent-1", None)
+        words = " ".join(self.QUESTION.live)
+        assert kubectl.asked[-1] == f"exec -i -n mesh agent-1 -c agent -- netinit node run --uid=uid-web -- {words}"
+        assert not followed.finished
+
+    @pytest.mark.parametrize("lines", [(), ('{"following": "trace"}',), ("x",)])
+    def test_an_agent_that_does_not_is_ended_and_an_error(self, lines):
+        kubectl, followed = with_agents(), Followed(*lines)
+        with pytest.raises(ClusterError, match=r"^the node agent mesh/agent-1: no such command$"):
+            self.follow(kubectl, followed, AgentSource(kubectl))
+        assert followed.finished
+
+    def test_an_ephemeral_container_is_attached_to_and_its_exit_code_is_found_later(self, monkeypatch):
+        monkeypatch.setattr(sources.secrets, "token_hex", lambda size: "ab" * size)
+        kubectl, followed = FakeKubectl(pod=[container("netinit-abababab", terminated={"exitCode": 7})]), Followed()
+        found = self.follow(kubectl, followed, EphemeralSource(kubectl, "netinit:1"))
+        name = "netinit-abababab"
+        source = f"live, by the ephemeral container {name}, which stays listed until the pod is deleted"
+        assert (found.followed, found.source, found.find_code()) == (followed, source, 7)
+        assert kubectl.asked[0].startswith(f"debug -i -n shop web --image=netinit:1 --profile=netadmin --container={name} --quiet")
+
+
 class TestManifest:
     """What should be there."""
 
