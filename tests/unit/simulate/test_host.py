@@ -62,6 +62,9 @@ def rule(**more):
     ({"table": 55}, {"eth0"}),
     ({"action": 7}, {LOST}),
     ({"action": 2, "goes_to": 32766}, {"eth0"}),
+    ({"action": 2, "goes_to": 100}, {"eth0"}),  # not to itself
+    ({"action": 2, "goes_to": 40000}, {"eth0"}),
+    ({"action": 3}, {"eth0"}),
     ({"others": (99,)}, {"eth0", "eth1"}),
     ({"is_l3mdev": True}, {"eth0"}),
 ])  # fmt: skip
@@ -92,6 +95,16 @@ def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
     assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
     assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+
+
+def test_without_a_default_route_the_first_interface_but_lo_is_the_default_one():
+    snapshot = host()
+    assert surroundings_of(snapshot.replace(routes=(*snapshot.routes, route(254, ETH1, metric=7))), IPV4).default_interface == "eth0"
+    assert surroundings_of(snapshot.replace(routes=(route(254, ETH1, metric=7),)), IPV4).default_interface == "eth1"
+    local = HostAddress(family=2, address="127.0.0.1", length=8, index=LO)
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local, *snapshot.addresses)), IPV4).default_interface == "eth0"
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local, *snapshot.addresses[1:])), IPV4).default_interface == "eth1"
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local,)), IPV4).default_interface == "eth0"
 
 
 @pytest.mark.parametrize("table", [254, 255])
