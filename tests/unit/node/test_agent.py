@@ -211,6 +211,25 @@ def test_each_metric_says_what_it_counts():
     assert texts == HELP
 
 
+def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
+    metrics = NodeMetrics()
+    for name, values in {
+        "repairs": "AB", "installs": "A", "requests": "AB", "seconds": "A", "pods": "A", "probes": "A",
+    }.items():  # fmt: skip
+        getattr(metrics, name).labels(*values)
+    lines = [line.rpartition(" ")[0] for line in metrics.text().decode().splitlines() if not line.startswith("#")]
+    assert {line for line in lines if "{" in line and "_bucket" not in line} == {
+        'istio_cni_repair_pods_repaired_total{result="B",type="A"}', 'istio_cni_installs_total{result="A"}',
+        'netinit_node_requests_total{outcome="B",verb="A"}', 'netinit_node_request_seconds_count{verb="A"}',
+        'netinit_node_request_seconds_sum{verb="A"}', 'netinit_node_pods{state="A"}', 'netinit_node_host_probes{state="A"}',
+    }  # fmt: skip
+    bounds = ["0.002", "0.005", "0.01", "0.015", "0.02", "0.03", "0.05", "0.1", "0.2", "0.5", "1.0", "2.0", "5.0", "10.0", "30.0", "+Inf"]
+    assert [line for line in lines if "_bucket" in line] == [
+        f'netinit_node_{name}_bucket{{le="{bound}"{more}}}' for name, more in (("request_seconds", ',verb="A"'), ("drift_seconds", "")) for bound in bounds
+    ]
+    assert not any("_created" in line for line in lines)
+
+
 @pytest.mark.parametrize(("asked", "wanted"), [("warn", ["warn"]), ("default:debug", ["warn", "info", "debug"])])
 def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     ours, programmer = socket.socketpair()
