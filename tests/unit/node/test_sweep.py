@@ -1,10 +1,11 @@
-"""What the agent does about a pod that it has checked: states, events, log lines, metrics and repairs, with a programmer that answers as the test says."""
+"""What the agent does about a pod that it has checked: states, events, log lines, metrics and repairs; the programmer's answers are the test's."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -87,7 +88,8 @@ def running(name="web", *, ips=("10.0.0.2",), exit_code=None, version="7", **mor
 
 
 @pytest.mark.parametrize(("answer", "state", "detail"), [
-    (JobResult(ours=True), CAPTURED, ""), (DIFFERS, DRIFTED, "missing: one"), (NO_RULES, BARE, "missing: all"), (JobResult(error="no rights"), UNKNOWN, "no rights"),
+    (JobResult(ours=True), CAPTURED, ""), (DIFFERS, DRIFTED, "missing: one"), (NO_RULES, BARE, "missing: all"),
+    (JobResult(error="no rights"), UNKNOWN, "no rights"),
 ])  # fmt: skip
 def test_a_pod_s_state_is_what_verify_finds(monkeypatch, answer, state, detail):
     node = Node(monkeypatch)
@@ -201,7 +203,8 @@ def test_a_pod_that_has_the_label_is_not_labelled_again(monkeypatch):
 
 
 @pytest.mark.parametrize(("pod", "more"), [
-    (running(ips=()), {}), (running(), {"busy": ["shop-web"]}), (running(), {"exclude_namespaces": ("other", "shop")}),
+    (running(ips=()), {}), (replace(running(), ended=True), {}), (replace(running(), host_network=True), {}),
+    (running(), {"busy": ["shop-web"]}), (running(), {"exclude_namespaces": ("other", "shop")}),
     (running(annotations={"sidecar.istio.io/inject": "false"}), {}), (running(annotations={"traffic.sidecar.istio.io/includeInboundPorts": "x"}), {}),
 ])  # fmt: skip
 def test_a_pod_that_is_not_to_be_captured_or_is_starting_is_not_checked(monkeypatch, pod, more):
@@ -249,6 +252,29 @@ def test_a_sweep_counts_states_watches_what_it_found_and_forgets_pods_that_are_g
         node.pods[:] = pods
         asyncio.run(node.sweeper.sweep())
         assert len(node.events) == events
+
+
+@pytest.mark.parametrize(("interval", "first"), [(300, 30.0), (7, 7.0)])
+def test_the_first_sweep_is_soon_and_the_others_at_the_interval_that_is_asked_for(monkeypatch, interval, first):
+    node = Node(monkeypatch, sweep_interval=interval * 10**9)
+    now, swept = [100.0], []
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
+
+    class Sweeper(sweep.Sweeper):
+        async def sweep(self):
+            swept.append(now[0] - 100.0)
+
+    async def pause(seconds):
+        assert seconds == 2.0
+        now[0] += 1.0
+        if len(swept) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(sweep.asyncio, "sleep", pause)
+    own = {name: getattr(node.sweeper, name) for name in ("settings", "client", "pod_cache", "programmer", "metrics", "log", "attachments", "is_busy")}
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Sweeper(**own).run())
+    assert swept == [first, first + interval, first + 2 * interval]
 
 
 def test_a_static_pod_is_found_by_the_uid_that_the_runtime_uses(monkeypatch):
