@@ -160,6 +160,20 @@ def test_a_list_for_runtimes_without_kubernetes_says_what_is_captured(agent):
     assert agent.programmer.jobs == [APPLY], "a pod of Kubernetes goes by its own annotations"
 
 
+def test_such_a_list_has_no_backend_of_its_own_and_repairs_what_is_there(agent):
+    agent.settings = SETTINGS.replace(backend="nftables")
+    asked = []
+
+    async def do(job, _=-1):
+        asked.append(job.options("/n"))
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    ask(agent, pod="", capture=["-b", "80", "--backend", "iptables-legacy"])
+    (made,) = asked
+    assert (made.inbound_ports, made.backend, made.reconcile) == ((80,), "nftables", True)
+
+
 def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
     ask(agent)
     (known,) = agent.attachments

@@ -1,4 +1,4 @@
-"""What the agent does about a pod that it has checked: states, events, log lines, metrics and repairs; the programmer's answers are the test's."""
+"""What the agent does about a pod that it has checked: states, events, log lines, metrics and repairs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from node_agent import make_pod
 
 DIFFERS = JobResult(differences=("missing: one", "missing: two"), ours=True)
 NO_RULES = JobResult(differences=("missing: all",), ours=False)
+LABELLED = {"labels": {"cni.istio.io/uninitialized": "true"}, "resourceVersion": "7"}
 INVOLVED = {"kind": "Pod", "apiVersion": "v1", "namespace": "shop", "name": "web", "uid": "shop-web"}
 
 
@@ -36,8 +37,12 @@ class Node:
         self.error = None
         self.pods = list(pods) or [running()]
         self.metrics = NodeMetrics()
-        monkeypatch.setattr(sweep, "find_namespaces", lambda uids, **_: {uid: f"/run/netns/{uid}" for uid in uids if uid in paths})
-        monkeypatch.setattr(sweep, "find_cgroups", lambda uids, folder: {uid: f"{folder}/{uid}" for uid in uids if uid in paths})
+
+        def find(uids, folder="/run/netns", **_):
+            return {uid: f"{folder}/{uid}" for uid in uids if uid in paths}
+
+        monkeypatch.setattr(sweep, "find_namespaces", lambda uids, **_: find(uids))
+        monkeypatch.setattr(sweep, "find_cgroups", find)
 
         async def write_event(client, involved, **event):
             assert client is self
@@ -75,7 +80,8 @@ class Node:
         return [(line["level"], line["msg"], line.get("pod")) for line in lines if line["level"] in (levels or ("warn", "error"))]
 
     def count(self, sample):
-        return next((float(line.rpartition(" ")[2]) for line in self.metrics.text().decode().splitlines() if line.startswith(f"{sample} ")), None)
+        lines = self.metrics.text().decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), None)
 
 
 def running(name="web", *, ips=("10.0.0.2",), exit_code=None, version="7", **more):
@@ -102,7 +108,8 @@ def test_a_pod_s_state_is_what_verify_finds(monkeypatch, answer, state, detail):
 
 
 @pytest.mark.parametrize(("exit_code", "state", "detail"), [
-    (None, UNKNOWN, "its namespace is not found"), (1, UNKNOWN, "its namespace is not found"), (UNCAPTURED, BARE, "its validation ended with 126"),
+    (None, UNKNOWN, "its namespace is not found"), (1, UNKNOWN, "its namespace is not found"),
+    (UNCAPTURED, BARE, "its validation ended with 126"),
 ])  # fmt: skip
 def test_a_pod_without_a_known_namespace_is_bare_only_where_its_validation_says_so(monkeypatch, exit_code, state, detail):
     node = Node(monkeypatch, running(exit_code=exit_code), paths=())
@@ -117,7 +124,8 @@ def test_a_pod_without_a_known_namespace_is_bare_only_where_its_validation_says_
 def test_a_problem_is_reported_once_until_it_changes_or_is_gone(monkeypatch, answer, reason, text, word):
     node = Node(monkeypatch, repair=REPORT)
     event = (INVOLVED, "Warning", reason, text)
-    for found, events, drifts in ((answer, 1, 1), (answer, 1, 2), (JobResult(), 1, 2), (answer, 2, 3), (JobResult(error="x"), 2, 3), (answer, 3, 4)):
+    fine, unread = JobResult(), JobResult(error="x")
+    for found, events, drifts in ((answer, 1, 1), (answer, 1, 2), (fine, 1, 2), (answer, 2, 3), (unread, 2, 3), (answer, 3, 4)):
         node.answers[VERIFY] = found
         node.check()
         assert node.events == [event] * events
@@ -172,7 +180,7 @@ def test_a_repair_that_fails_is_an_error_in_the_log_and_the_problem_is_not_repor
 
 
 @pytest.mark.parametrize(("repair", "call"), [
-    (LABEL, ("patch", (PODS, "web", {"metadata": {"labels": {"cni.istio.io/uninitialized": "true"}, "resourceVersion": "7"}}, "shop"), {"part": "status"})),
+    (LABEL, ("patch", (PODS, "web", {"metadata": LABELLED}, "shop"), {"part": "status"})),
     (DELETE, ("delete", (PODS, "web", "shop"), {"uid": "shop-web", "version": "7"})),
 ])  # fmt: skip
 @pytest.mark.parametrize(("error", "result", "level"), [
@@ -205,7 +213,8 @@ def test_a_pod_that_has_the_label_is_not_labelled_again(monkeypatch):
 @pytest.mark.parametrize(("pod", "more"), [
     (running(ips=()), {}), (replace(running(), ended=True), {}), (replace(running(), host_network=True), {}),
     (running(), {"busy": ["shop-web"]}), (running(), {"exclude_namespaces": ("other", "shop")}),
-    (running(annotations={"sidecar.istio.io/inject": "false"}), {}), (running(annotations={"traffic.sidecar.istio.io/includeInboundPorts": "x"}), {}),
+    (running(annotations={"sidecar.istio.io/inject": "false"}), {}),
+    (running(annotations={"traffic.sidecar.istio.io/includeInboundPorts": "x"}), {}),
 ])  # fmt: skip
 def test_a_pod_that_is_not_to_be_captured_or_is_starting_is_not_checked(monkeypatch, pod, more):
     node = Node(monkeypatch, pod, **more)
