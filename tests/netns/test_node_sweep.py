@@ -307,7 +307,8 @@ def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, fold
         folders.write_text(json.dumps(LIST))
         node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the patch", 30)
     (body,) = {json.dumps(body) for method, _, body in api.asked if method == "PATCH"}
-    assert json.loads(body)[1] == {"op": "replace", "path": "/spec/taints", "value": [other]}
+    path = "/spec/taints"
+    assert json.loads(body) == [{"op": "test", "path": path, "value": taints}, {"op": "replace", "path": path, "value": [other]}]
 
 
 MANY = min(some(20), 100)

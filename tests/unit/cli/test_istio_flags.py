@@ -105,6 +105,8 @@ def test_a_notice_says_why_and_a_renamed_variable_keeps_its_meaning(run):
     assert run([], {"ISTIO_AGENT_DUAL_STACK": "true"})[1].dual_stack
     assert not run([], {"ISTIO_AGENT_DUAL_STACK": "false"})[1].dual_stack
     assert run([], {"ENVOY_PORT": "tcp://10.0.0.1:80"})[2] == ()
+    assert run([], {"ENVOY_PORT": "80"})[2] == ("ENVOY_PORT: has no effect here: a Service of that name would set it; use --envoy-port",)
+    assert run([], {"VKLOG": "1", "LOG_TARGET": "stdout", "ISTIO_LOG_CALLER": "x"})[2] == ()  # Istio's logging flags have no variables
 
 
 def test_a_flag_that_never_existed_is_an_error_and_older_ones_are_of_that_name_alone(run):

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from memory_machine import MemoryMachine
 from netinit.base.errors import CniError, NetinitError, ParseError
 from netinit.kernel import answers
 from netinit.node.agent import Agent
-from netinit.node.decision import read_pod
+from netinit.node.decision import decide, read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_records import Attachments
@@ -75,10 +76,13 @@ class FixedPodCache:
 
 @pytest.fixture
 def agent(tmp_path):
-    return Agent(
+    stream = io.StringIO()
+    made = Agent(
         SETTINGS, pod_cache=FixedPodCache(make_pod("web"), make_pod("plain", annotations={"sidecar.istio.io/inject": "false"})), programmer=MemoryLink(),
-        attachments=Attachments(tmp_path / "attachments"), metrics=NodeMetrics(), log=EventLog("debug", stream=io.StringIO()),
+        attachments=Attachments(tmp_path / "attachments"), metrics=NodeMetrics(), log=EventLog("debug", stream=stream),
     )  # fmt: skip
+    made.stream = stream
+    return made
 
 
 def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, **more):
@@ -91,6 +95,12 @@ def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, **mo
         answer = asyncio.run(agent.answer(request, file.fileno(), time.monotonic() + seconds))
     head, _, body = answer.partition(b"\n")
     return int(head.split()[2]), json.loads(body) if body else None
+
+
+def logged(agent):
+    """What was logged: level, message, and the fields besides the time that it took."""
+    lines = [line.split("\t")[1:] for line in agent.stream.getvalue().splitlines()]
+    return [[part for part in line if not part.startswith("milliseconds=")] for line in lines]
 
 
 def rules(agent):
@@ -150,6 +160,20 @@ def test_a_list_for_runtimes_without_kubernetes_says_what_is_captured(agent):
     assert agent.programmer.jobs == [APPLY], "a pod of Kubernetes goes by its own annotations"
 
 
+def test_such_a_list_has_no_backend_of_its_own_and_repairs_what_is_there(agent):
+    agent.settings = SETTINGS.replace(backend="nftables")
+    asked = []
+
+    async def do(job, _=-1):
+        asked.append(job.options("/n"))
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    ask(agent, pod="", capture=["-b", "80", "--backend", "iptables-legacy"])
+    (made,) = asked
+    assert (made.inbound_ports, made.backend, made.reconcile) == ((80,), "nftables", True)
+
+
 def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
     ask(agent)
     (known,) = agent.attachments
@@ -157,6 +181,137 @@ def test_del_does_not_touch_a_namespace_that_it_does_not_know(agent):
     assert ask(agent, "DEL") == (0, None)
     assert agent.programmer.jobs == [APPLY]
     assert list(agent.attachments) == []
+
+
+EXCLUDED = "left alone: its namespace kube-system is excluded"
+
+
+@pytest.mark.parametrize(("pod", "reason", "field"), [
+    ("kube-system/any", EXCLUDED, ["pod=kube-system/any"]), ("", "left alone: the runtime names no pod of Kubernetes", ["pod=/"]),
+    ("mesh/netinit-node-ab3de", "left alone: it is the agent's own", ["pod=mesh/netinit-node-ab3de"]),
+    ("shop/plain", "left alone: sidecar.istio.io/inject is false", ["pod=shop/plain"]),
+])  # fmt: skip
+def test_the_log_says_why_a_pod_is_left_alone(agent, pod, reason, field):
+    ask(agent, pod=pod)
+    assert logged(agent) == [["debug", reason, *field]]
+    assert 'netinit_node_requests_total{outcome="left-alone",verb="ADD"} 1.0' in agent.metrics.text().decode()
+
+
+def test_the_log_and_the_metrics_say_what_was_done(agent):
+    backend = "iptables-nft"
+    for verb in ("ADD", "ADD", "CHECK", "DEL", "DEL"):
+        ask(agent, verb)
+    assert logged(agent) == [
+        ["info", f"programmed by {backend}", "pod=shop/web"], ["info", f"rules are as planned ({backend})", "pod=shop/web"],
+    ]  # fmt: skip
+    text = agent.metrics.text().decode()
+    for verb, outcome, number in (("ADD", "programmed", 2), ("CHECK", "ok", 1), ("DEL", "ok", 1), ("DEL", "left-alone", 1)):
+        assert f'netinit_node_requests_total{{outcome="{outcome}",verb="{verb}"}} {number}.0' in text
+    assert 'netinit_node_request_seconds_count{verb="ADD"} 2.0' in text
+    assert "netinit_node_requests_in_flight 0.0" in text
+    assert not any("milliseconds=-" in line for line in agent.stream.getvalue().splitlines())
+
+
+def test_warnings_of_an_add_and_a_removal_that_fails_are_logged_and_the_pod_goes_on(agent):
+    async def do(job, _=-1):
+        if job.kind == APPLY:
+            return JobResult(backend="b", changed=True, warnings=("first", "second"))
+        return JobResult(error="locked")
+
+    agent.programmer.do = do
+    assert ask(agent)[0] == 0
+    assert ask(agent, "DEL") == (0, None)
+    assert logged(agent) == [
+        ["warn", "first", "pod=shop/web"], ["warn", "second", "pod=shop/web"], ["info", "programmed by b", "pod=shop/web"],
+        ["warn", "DEL: the rules were not removed: locked", "pod=shop/web"],
+    ]  # fmt: skip
+    assert list(agent.attachments) == []
+
+
+def test_an_error_is_logged_and_the_last_ten_are_remembered(agent):
+    agent.programmer.error = JobResult(error="x" * 400)
+    ask(agent)
+    assert logged(agent) == [["error", f"ADD: {'x' * 400}", "pod=shop/web", "container=c1"]]
+    assert agent.last_errors == [f"ADD shop/web: {'x' * 300}…"]
+    for number in range(10):
+        agent.programmer.error = JobResult(error=f"{number}")
+        ask(agent)
+    assert agent.last_errors == [f"ADD shop/web: {number}" for number in range(10)]
+    agent.pod_cache.pods[("shop", "web")] = None
+    ask(agent)
+    assert agent.last_errors[-1].startswith("ADD shop/web: internal error: AttributeError: ")
+    assert 'netinit_node_requests_total{outcome="failed",verb="ADD"} 12.0' in agent.metrics.text().decode()
+
+
+def test_a_record_that_cannot_be_written_is_a_warning_and_the_pod_starts(agent):
+    def put(_):
+        raise OSError(28, "No space left on device")
+
+    agent.attachments.put = put
+    assert ask(agent)[0] == 0
+    assert logged(agent)[0] == ["warn", "what was programmed cannot be noted: No space left on device", "pod=shop/web"]
+
+
+def test_a_record_has_all_that_later_requests_and_sweeps_need(agent):
+    ask(agent)
+    (known,) = agent.attachments
+    assert (known.container, known.interface, known.namespace, known.name, known.netns) == ("c1", "eth0", "shop", "web", "/n")
+    assert known.uid == "uid-shop-web"
+    assert known.options == decide(read_pod(make_pod("web")), SETTINGS.base).options
+    place = os.stat(os.devnull)  # noqa: PTH116 - the file in the place of a namespace
+    assert (known.device, known.inode) == (place.st_dev, place.st_ino)
+
+
+def test_a_pod_is_watched_from_its_add_to_its_del(agent):
+    told = []
+    agent.watchers = (SimpleNamespace(add=lambda *words: told.append(("add", *words)), forget=lambda *words: told.append(("forget", *words))),)
+    place = os.stat(os.devnull)  # noqa: PTH116 - the file in the place of a namespace
+    ask(agent)
+    ask(agent, pod="", capture=["-b", "*"])
+    ask(agent, "DEL")
+    assert told == [("add", "uid-shop-web", "/n"), ("forget", (place.st_dev, place.st_ino), "/n")]
+
+
+def test_check_names_the_first_difference_and_the_others_are_details(agent):
+    async def do(job, _=-1):
+        return JobResult(differences=("one", "two", "three"))
+
+    agent.programmer.do = do
+    expected = {"cniVersion": "1.0.0", "code": 102, "msg": "netinit: the pod's rules differ from the plan: one", "details": "two\nthree"}
+    assert ask(agent, "CHECK") == (1, expected)
+
+
+def test_gc_forgets_what_the_runtime_no_longer_has(agent):
+    ask(agent)
+    valid = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth0"}, "odd"]
+    other = [{"containerID": "c1", "ifname": "eth1"}]
+    for key, kept in (("cni.dev/valid-attachments", valid), ("cni.dev/attachments", valid), ("cni.dev/valid-attachments", other)):
+        assert ask(agent, "GC", version="1.1.0", **{key: kept}) == (0, None)
+    assert list(agent.attachments) == []
+    assert logged(agent)[1:] == [["info", f"GC: forgot {gone}"] for gone in ("0 containers, 3 remain", "0 containers, 3 remain", "1 containers, 1 remain")]
+    code, tree = ask(agent, "GC", version="1.1.0")
+    assert (code, tree["code"], tree["msg"]) == (1, 7, "netinit: GC: cni.dev/valid-attachments is not a list")
+
+
+def test_the_obstacle_is_that_of_the_pods(agent):
+    assert agent.obstacle() == ""
+    agent.pod_cache.synced = False
+    assert agent.obstacle() == "the node's pods are not known yet: the API was not asked yet"
+    agent.pod_cache.error = "401"
+    assert agent.obstacle() == "the node's pods are not known yet: 401"
+
+
+def test_a_request_without_time_says_so(agent):
+    assert ask(agent, seconds=-1)[1]["msg"] == "netinit: there was no time left to program the pod"
+
+
+@pytest.mark.parametrize(("seconds", "asked", "timeout"), [(3.0, "30s", 3.0), (60.0, "2s", 2.0), (0.0, "2s", 1e-9), (-5.0, "2s", 1e-9)])
+def test_a_job_waits_for_the_lock_no_longer_than_it_has_time(seconds, asked, timeout):
+    given = Options.from_argv(["--lock-timeout", asked, "--host-network", "--pid", "7"])
+    for kind in (APPLY, REMOVE, VERIFY):
+        made = Job.of(kind, given, seconds=seconds).options("/n")
+        assert (made.lock_timeout, made.netns, made.pid) == (round(timeout * 10**9), "/n", 0)
+        assert (made.cni_mode, made.host_network, made.cleanup_only) == (True, False, kind == REMOVE)
 
 
 def test_a_job_is_the_same_after_its_message():
@@ -209,6 +364,25 @@ HELP = {
 def test_each_metric_says_what_it_counts():
     texts = dict(line.split(" ", 3)[2:] for line in NodeMetrics().text().decode().splitlines() if line.startswith("# HELP"))
     assert texts == HELP
+
+
+def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
+    metrics = NodeMetrics()
+    for name, values in {
+        "repairs": "AB", "installs": "A", "requests": "AB", "seconds": "A", "pods": "A", "probes": "A",
+    }.items():  # fmt: skip
+        getattr(metrics, name).labels(*values)
+    lines = [line.rpartition(" ")[0] for line in metrics.text().decode().splitlines() if not line.startswith("#")]
+    assert {line for line in lines if "{" in line and "_bucket" not in line} == {
+        'istio_cni_repair_pods_repaired_total{result="B",type="A"}', 'istio_cni_installs_total{result="A"}',
+        'netinit_node_requests_total{outcome="B",verb="A"}', 'netinit_node_request_seconds_count{verb="A"}',
+        'netinit_node_request_seconds_sum{verb="A"}', 'netinit_node_pods{state="A"}', 'netinit_node_host_probes{state="A"}',
+    }  # fmt: skip
+    bounds = ["0.002", "0.005", "0.01", "0.015", "0.02", "0.03", "0.05", "0.1", "0.2", "0.5", "1.0", "2.0", "5.0", "10.0", "30.0", "+Inf"]
+    assert [line for line in lines if "_bucket" in line] == [
+        f'netinit_node_{name}_bucket{{le="{bound}"{more}}}' for name, more in (("request_seconds", ',verb="A"'), ("drift_seconds", "")) for bound in bounds
+    ]
+    assert not any("_created" in line for line in lines)
 
 
 @pytest.mark.parametrize(("asked", "wanted"), [("warn", ["warn"]), ("default:debug", ["warn", "info", "debug"])])

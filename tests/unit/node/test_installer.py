@@ -262,6 +262,9 @@ def test_a_folder_without_a_network_is_waited_for(place):
 def test_a_network_that_is_named_is_taken_and_no_other(place):
     first, second = write(place, LIST, "00-a.conflist"), write(place, LIST, "50-b.conflist")
     made(place, conf_name="50-b.conflist").install()
+    with pytest.raises(ConfigError) as caught:
+        made(place, conf_name="60-c.conflist").install()
+    assert str(caught.value) == f"--cniConfFolder: {place}/net.d/60-c.conflist: there is no network yet; the cluster's CNI writes it"
     assert read(first) == LIST
     assert read(second)["plugins"][-1] == ENTRY
 
@@ -395,3 +398,22 @@ def test_the_plugins_own_file_is_missing(place):
     with pytest.raises(ConfigError, match="--pluginFile"):
         made(place).install()
     assert Path(place / "net.d" / "10-net.conflist").exists()
+
+
+def test_the_state_says_what_is_missing(place):
+    path = write(place, LIST)
+    made(place).install()
+    assert made(place).state() == {"executable": "", "entry": ""}
+    path.write_text(json.dumps(LIST))
+    assert made(place).state()["entry"] == f"{path} has no entry of netinit"
+    path.write_text(json.dumps({**LIST, "plugins": [*LIST["plugins"][:1], ENTRY, LIST["plugins"][1]]}))
+    assert made(place).state()["entry"] == f"in {path} another plugin comes after netinit's"
+    path.write_text("[]")
+    assert made(place).state()["entry"] == f"{path}: it is not a JSON object"
+    path.unlink()
+    assert made(place).state()["entry"] == f"{place}/net.d has no network yet"
+    assert made(place, standalone=True, conf_name="x").state()["entry"] == f"{place}/net.d/x is missing"
+    (place / "bin" / "netinit-cni.settings").unlink()
+    assert made(place).state()["executable"] == f"{place}/bin/netinit-cni.settings is missing"
+    (place / "bin" / "netinit-cni").chmod(0o644)
+    assert made(place).state()["executable"] == f"{place}/bin/netinit-cni is missing, or another"

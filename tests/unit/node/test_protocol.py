@@ -35,6 +35,12 @@ def code_of(*arguments, **more):
     return caught.value.code
 
 
+def message_of(*arguments, **more):
+    with pytest.raises(CniError) as caught:
+        ask(*arguments, **more)
+    return caught.value.code, str(caught.value)
+
+
 def body(answer):
     head, _, rest = answer.partition(b"\n")
     code, size = map(int, head.removeprefix(protocol.GREETING).split())
@@ -135,6 +141,91 @@ def test_an_error_has_its_code_one_line_and_details():
     assert (code, tree) == (1, {"cniVersion": "0.4.0", "code": 102, "msg": "netinit: first", "details": "second\\x1b\nthird"})
     assert body(encode_answer(None)) == (0, None)
     assert body(encode_answer({"a": 1})) == (0, {"a": 1})
+
+
+NOT_NAMED = "the configuration has no name, or one with other characters than letters, digits, _.-"
+NO_INTERFACE = "CNI_IFNAME is not an interface name: 1 to 15 characters, no blanks, slashes and colons"
+
+
+@pytest.mark.parametrize(("configuration", "changes", "expected"), [
+    ({"cniVersion": "9"}, {}, (1, 'cniVersion is "9"; netinit has 0.3.1, 0.4.0, 1.0.0, 1.1.0')),
+    ({"cniVersion": 1}, {}, (1, "cniVersion is not given; netinit has 0.3.1, 0.4.0, 1.0.0, 1.1.0")),
+    ({"cniVersion": "0.3.1"}, {"CNI_COMMAND": "CHECK"}, (1, "CHECK came with CNI 0.4.0; the configuration is of 0.3.1")),
+    ({}, {"CNI_COMMAND": "GC"}, (1, "GC came with CNI 1.1.0; the configuration is of 1.0.0")),
+    ({}, {"CNI_COMMAND": "add"}, (4, 'CNI_COMMAND is "add"; it must be one of ADD, DEL, CHECK, GC')),
+    ({}, {"CNI_COMMAND": None}, (4, 'CNI_COMMAND is ""; it must be one of ADD, DEL, CHECK, GC')),
+    ({}, {"CNI_ARGS": "a=b;c"}, (4, 'CNI_ARGS is "a=b;c"; it must be KEY=VALUE;KEY=VALUE')),
+    ({}, {"CNI_NETNS": None, "CNI_IFNAME": None}, (4, "ADD needs CNI_IFNAME, CNI_NETNS, which the runtime did not set")),
+    ({}, {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": None}, (4, "DEL needs CNI_CONTAINERID, which the runtime did not set")),
+    ({}, {"CNI_CONTAINERID": "a/b"}, (4, "CNI_CONTAINERID has other characters than letters, digits, _.-")),
+    ({}, {"CNI_IFNAME": "a b"}, (4, NO_INTERFACE)), ({}, {"CNI_IFNAME": ".."}, (4, NO_INTERFACE)),
+    ({"name": None}, {}, (7, NOT_NAMED)), ({"name": "a b"}, {}, (7, NOT_NAMED)),
+    ({"prevResult": []}, {}, (6, "prevResult is not an object")),
+])  # fmt: skip
+def test_what_is_wrong_with_a_request_has_cni_s_code_and_a_sentence(configuration, changes, expected):
+    assert message_of(configuration, **changes) == expected
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [
+    (variables(), b"{", (6, "the configuration on stdin is not JSON")),
+    (variables(), b"[]", (6, "the configuration on stdin is not an object")),
+    (b"CNI_COMMAND=ADD", b"{}", (6, "the request's variables are cut off")),
+    (b"CNI_COMMAND=\xff\0", b"{}", (4, "a variable of CNI is not UTF-8")),
+])  # fmt: skip
+def test_what_is_no_request_at_all_has_a_code_and_a_sentence_too(first, second, expected):
+    with pytest.raises(CniError) as caught:
+        parse_request(first, second)
+    assert (caught.value.code, str(caught.value)) == expected
+
+
+def test_a_request_is_what_the_runtime_gave():
+    arguments = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=u"
+    tree = {"cniVersion": "1.1.0", "name": "net.A_1-b"}
+    request = parse_request(variables(CNI_ARGS=arguments, OTHER=None) + b"stray\0", json.dumps(tree).encode())
+    assert request == protocol.Request(
+        verb="ADD", version="1.1.0", container="c1", netns="/run/netns/p", interface="eth0", pod=("shop", "web"), uid="u", configuration=tree,
+    )  # fmt: skip
+    bare = parse_request(b"CNI_COMMAND=GC\0", json.dumps(tree).encode())
+    assert bare == protocol.Request(verb="GC", version="1.1.0", configuration=tree)
+
+
+def test_our_own_codes_are_from_100_on_as_cni_asks():
+    codes = {name: value for name, value in vars(CniCode).items() if name.isupper()}
+    assert codes == {
+        "VERSION": 1, "FIELD": 2, "UNKNOWN": 3, "ENVIRONMENT": 4, "IO": 5, "DECODING": 6, "CONFIGURATION": 7, "LATER": 11,
+        "NOT_PROGRAMMED": 100, "BAD_POD": 101, "DRIFT": 102,
+    }  # fmt: skip
+
+
+NOT_OURS, TOO_LONG = (6, "this is not a request of netinit's plugin"), (7, "the request is too long")
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    (b"netinit-cni 1 65536 1048576 600000", (65536, 1048576, 600000)), (b"netinit-cni 1 1 2 600001", (1, 2, 600000)), (b"netinit-cni 1 0 0 0", (0, 0, 0)),
+    (b"netinit-cni 1 65537 2 3", TOO_LONG), (b"netinit-cni 1 1 1048577 3", TOO_LONG), (b"netinit-cni 1 999999999 2 3", TOO_LONG),
+    (b"netinit-cni 1 1000000000 2 3", NOT_OURS), (b"netinit-cni 1 1 2", NOT_OURS), (b"netinit-cni 1 1 2 3 4", NOT_OURS), (b"netinit-cni 1 -1 2 3", NOT_OURS),
+    (b"netinit-cni 2 1 2 3", NOT_OURS), (b"GET / HTTP/1.1", NOT_OURS), (b"", NOT_OURS),
+])  # fmt: skip
+def test_the_first_line_has_bounded_lengths_and_a_bounded_time(line, expected):
+    if len(expected) == 3:
+        assert parse_head(line) == expected
+        return
+    with pytest.raises(CniError) as caught:
+        parse_head(line)
+    assert (caught.value.code, str(caught.value)) == expected
+
+
+def test_a_long_error_is_shortened():
+    tree = body(encode_error(CniError("x" * 3000 + "\n" + "y" * 3000, 7)))[1]
+    assert tree["cniVersion"] == "1.1.0"
+    assert len(tree["msg"].removeprefix("netinit: ")) == len(tree["details"]) == 2001  # with the dots at its end
+
+
+def test_what_is_no_address_in_a_result_is_passed_on_and_has_no_family():
+    previous = {"cniVersion": "1.0.0", "ips": ["x", {"gateway": "10.0.0.1"}, {"address": []}, {"address": ""}]}
+    assert ask({"prevResult": previous}).addresses == ()
+    old = result(ask({"cniVersion": "0.4.0", "prevResult": previous}))["ips"]
+    assert old == ["x", {"gateway": "10.0.0.1", "version": "4"}, {"address": [], "version": "4"}, {"address": "", "version": "4"}]
 
 
 @given(st.binary(max_size=80))

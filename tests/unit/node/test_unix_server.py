@@ -113,8 +113,10 @@ def test_the_socket_is_for_this_user_alone_and_takes_the_place_of_an_old_one(tmp
 
 def test_a_place_where_no_socket_can_be_is_an_error_of_the_flag(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="--socket"):
-        open_socket(str(tmp_path / "file" / "s"))
+    path = str(tmp_path / "file" / "s")
+    with pytest.raises(ConfigError) as caught:
+        open_socket(path)
+    assert str(caught.value) in {f"--socket: {path} cannot be listened on: {reason}" for reason in ("File exists", "Not a directory")}
 
 
 def test_a_peer_of_another_user_is_refused(tmp_path, monkeypatch):
@@ -123,7 +125,8 @@ def test_a_peer_of_another_user_is_refused(tmp_path, monkeypatch):
             monkeypatch.setattr(unix_server, "_user", 4711)
             return body(await ask(tmp_path / "s", request()))
 
-    assert "only requests from user 4711" in asyncio.run(story())["msg"]
+    found = asyncio.run(story())
+    assert (found["code"], found["msg"]) == (4, "netinit: only requests from user 4711 are accepted")
 
 
 def test_more_than_so_many_requests_are_told_to_come_again(tmp_path):
@@ -143,7 +146,7 @@ def test_more_than_so_many_requests_are_told_to_come_again(tmp_path):
             return refused, await asyncio.gather(*first)
 
     refused, answers = asyncio.run(story())
-    assert refused["code"] == 11
+    assert (refused["code"], refused["msg"]) == (11, "netinit: 3 requests are being answered already; try again")
     assert answers == [b"netinit-cni 1 0 0\n"] * 3
 
 
@@ -158,7 +161,19 @@ def test_a_peer_that_says_nothing_more_is_told_after_a_while_and_holds_up_nobody
 
     quick, slow = asyncio.run(story())
     assert quick["verb"] == "ADD"
-    assert [one["code"] for one in slow] == [5, 5, 5]
+    assert [(one["code"], one["msg"]) for one in slow] == [(5, "netinit: the request did not arrive in time")] * 3
+
+
+@pytest.mark.parametrize(("data", "problem"), [
+    (b"GET / HTTP/1.1\r\n", "this is not a request of netinit's plugin"), (b"netinit-cni 1 " + b"1" * 90, "this is not a request of netinit's plugin"),
+    (request()[:10], "the request is cut off"), (request()[:-1], "the request is cut off"), (b"netinit-cni 1 0 2 5\n{}x", "the request is longer than its first line says"),
+])  # fmt: skip
+def test_what_is_wrong_with_the_bytes_of_a_request_is_said(tmp_path, data, problem):
+    async def story():
+        async with served(tmp_path / "s"):
+            return body(await ask(tmp_path / "s", data))
+
+    assert asyncio.run(story()) == {"cniVersion": "1.1.0", "code": 6, "msg": f"netinit: {problem}"}
 
 
 def test_the_namespaces_descriptor_is_closed_whatever_becomes_of_the_request(tmp_path):

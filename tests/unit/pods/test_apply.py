@@ -488,8 +488,10 @@ def test_no_signal_is_not_spoken_of():
 
 @pytest.mark.parametrize("change", [apply, remove])
 def test_another_namespace_is_refused_since_this_one_would_be_changed(machine, change):
-    with pytest.raises(OptionError, match=r"pid, netns: .* enter the pod's namespace before"):
-        change(asked(NFT).replace(pid=4711), machine=machine)
+    for given in ({"pid": 4711}, {"netns": "/run/netns/x"}):
+        with pytest.raises(OptionError) as caught:
+            change(asked(NFT).replace(**given), machine=machine)
+        assert str(caught.value) == "pid, netns: this changes the network namespace of its own process: enter the pod's namespace before"
     assert not ours(machine)
 
 

@@ -64,7 +64,21 @@ def test_a_missing_route_is_due_to_the_mode_or_to_a_layout_with_a_table_of_its_o
     options = Options.from_argv(["--backend", NFT, *(layout or ["-m", "TPROXY", "-b", "*"])])
     apply(options, machine=machine)
     machine.link.routes = machine.link.routes[1:]
-    assert [one.origin for one in verify(options, machine).differences] == [option]
+    assert [(one.origin, one.where) for one in verify(options, machine).differences] == [(option, "IPv4")]
+
+
+@pytest.mark.parametrize(("gone", "expected"), [
+    ("routes", [("IPv4", "-4 route local default dev lo table 133"), ("IPv6", "-6 route local default dev lo table 133")]),
+    ("addresses", [("IPv6", "address ::6/128 dev lo")]),
+])  # fmt: skip
+def test_a_missing_route_or_address_is_a_difference_of_its_family(machine, gone, expected):
+    options = Options.from_argv(["--backend", NFT, "-m", "TPROXY", "-b", "*", "--ipv6", "on"])
+    apply(options, machine=machine)
+    setattr(machine.link, gone, [])
+    purposes = {"routes": "marked packets are delivered to this pod", "addresses": "the proxy passes inbound connections on from it"}
+    found = [one for one in verify(options, machine).differences if one.table == "routing"]
+    assert [(one.where, one.rule) for one in found] == expected
+    assert {(one.kind, one.purpose) for one in found} == {("missing", purposes[gone])}
 
 
 def test_rules_that_cannot_be_read_are_an_error(machine):

@@ -6,6 +6,7 @@ import pytest
 
 from core import IPV4, IPV6, Network, Surroundings, number_of
 from netinit.base.net import FULL_MASK
+from netinit.rules.matches.packet import is_named
 
 POD = Surroundings(
     family=IPV4,
@@ -51,3 +52,11 @@ def test_the_first_address_of_an_interface_is_its_primary_one():
 )  # fmt: skip
 def test_a_packet_leaves_by_the_longest_route_or_stays_for_its_mark(address, mark, interface):
     assert POD.leaving_interface(number_of(address), mark) == interface
+
+
+@pytest.mark.parametrize(("interface", "names", "is_one"), [
+    ("eth0", ("eth0",), True), ("eth01", ("eth0",), False), ("eth0", ("lo", "eth0"), True), ("eth0", (), False),
+    ("eth0", ("eth+",), True), ("eth", ("eth+",), True), ("et0", ("eth+",), False), ("eth+", ("eth",), False), ("x", ("+",), True), ("", ("eth+",), False),
+])  # fmt: skip
+def test_a_name_that_ends_with_a_plus_is_a_prefix(interface, names, is_one):
+    assert is_named(interface, names) is is_one

@@ -16,7 +16,7 @@ from netinit.simulate import one_packet
 from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
-from netinit.simulate.ruleset import join_backends, load_listing, resolve_sets, with_plan
+from netinit.simulate.ruleset import HookedChain, join_backends, load_listing, resolve_sets, with_plan
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 from sweeps import together
 
@@ -670,3 +670,21 @@ def test_a_connection_begins_with_a_syn_and_may_be_picked_up_at_an_ack(flags, pi
 def test_the_priority_of_each_stage_is_the_kernel_s(hook, stage, priority):
     """linux/netfilter_ipv4.h: NAT of sources comes after filters, NAT of destinations before them."""
     assert priority_at(hook, stage) == priority
+
+
+@pytest.mark.parametrize(
+    ("priority", "when", "fate"),
+    [
+        (-201, "-m conntrack --ctstate NEW", SENT), (-201, "-m conntrack ! --ctstate NEW", DROPPED), (-200, "-m conntrack --ctstate NEW", UNKNOWN),
+        (-200, "-m conntrack ! --ctstate NEW", UNKNOWN), (-200, "-p tcp", DROPPED), (-200, "-p udp", SENT),
+        (-199, "-m conntrack --ctstate NEW", DROPPED), (-199, "-m conntrack ! --ctstate NEW", SENT),
+    ],
+)  # fmt: skip
+def test_a_foreign_chain_with_the_priority_of_connection_tracking_runs_before_or_after_it(priority, when, fate):
+    tables = rules(f"raw OUTPUT {when} -j DROP").tables["raw"]
+    foreign = HookedChain("ip theirs", tables["OUTPUT"], tables, "filter", "OUTPUT", priority)
+    ruleset = replace(rules("filter OUTPUT -j ACCEPT"), foreign=(foreign,))
+    trace = simulate(make_outbound(POD, "1.2.3.4", 80, uid=7, gid=7), ruleset, POD)
+    assert trace.fate == fate
+    if fate == UNKNOWN:
+        assert trace.reason == "the kernel does not show whether ip theirs comes first at OUTPUT"

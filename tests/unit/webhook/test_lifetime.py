@@ -198,3 +198,42 @@ HELP = {
 def test_each_metric_says_what_it_counts():
     lines = Metrics(ServingState(), lambda: 0).text().decode().splitlines()
     assert dict(line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP")) == HELP
+
+
+INTERNAL, STOPPING = "internal error; the injector's log has details", "the server is stopping, and has no time left; try again"
+
+
+@pytest.mark.parametrize(("error", "status", "reason", "text", "retry", "logged"), [
+    (KeyError("secret"), 500, "internal", INTERNAL, None, "internal error: KeyError: 'secret'"),
+    (asyncio.CancelledError(), 503, "ended", STOPPING, b"1", ""),
+])  # fmt: skip
+def test_a_review_that_fails_or_is_cut_off_is_answered_and_counted(error, status, reason, text, retry, logged, monkeypatch):
+    state, stream = ServingState(served=load(Texts(), Settings(), 1)), io.StringIO()
+    metrics = Metrics(state, lambda: 0)
+    application = Application(state, log=EventLog("error", stream=stream), metrics=metrics, max_reviews=8, max_bytes=1 << 20)
+
+    async def fail(*_):
+        raise error
+
+    monkeypatch.setattr(application, "_review", fail)
+    sent = []
+
+    async def send(event):
+        sent.append(event)
+
+    async def ask():
+        scope = {"path": "/inject", "state": {"arrived": asyncio.get_running_loop().time(), "last": False}}
+        await application(scope, None, send)
+
+    asyncio.run(ask())
+    start, body = sent
+    assert (start["status"], body["body"].decode()) == (status, f"{text}\n")
+    headers = dict(start["headers"])
+    assert headers == {
+        b"content-type": b"text/plain; charset=utf-8", b"content-length": b"%d" % (len(text) + 1), b"connection": b"close",
+        **({b"retry-after": retry} if retry else {}),
+    }  # fmt: skip
+    assert stream.getvalue().endswith(f"\terror\t{logged}\n" if logged else "")
+    found = metrics.text().decode()
+    assert f'netinit_webhook_reviews_total{{outcome="refused",reason="{reason}"}} 1.0' in found
+    assert "netinit_webhook_reviews_in_flight 0.0" in found

@@ -1,0 +1,237 @@
+"""The agent's background tasks, in a fixed number of rounds: their log lines, metrics and requests to the API."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from netinit.base.errors import ClusterError, ConfigError
+from netinit.kube.client import JSON_PATCH, NODES
+from netinit.node import background_tasks
+from netinit.node.background_tasks import InstallationKeeper, remove_taint
+from netinit.node.metrics import NodeMetrics
+from netinit.node.settings import AgentSettings
+from netinit.serving.event_log import EventLog
+
+SETTINGS = AgentSettings(node="n", namespace="mesh", taint="netinit.io/not-ready")
+MISSING, WELL = {"executable": "is missing", "entry": ""}, {"executable": "", "entry": ""}
+
+
+class StopError(Exception):
+    pass
+
+
+def log_and_lines():
+    stream = io.StringIO()
+
+    def lines():
+        return [(line["level"], line["msg"]) for line in map(json.loads, stream.getvalue().splitlines())]
+
+    return EventLog("debug", as_json=True, stream=stream), lines
+
+
+def pauses(monkeypatch, most):
+    """The pauses that a task makes; it ends with the last of `most`."""
+    found = []
+
+    async def pause(seconds):
+        found.append(seconds)
+        if len(found) == most:
+            raise StopError
+
+    monkeypatch.setattr(background_tasks.asyncio, "sleep", pause)
+    return found
+
+
+# ---- the plugin
+
+
+class FixedInstaller:
+    """An installer whose answers are listed: states, and what `install` returns or raises."""
+
+    target = "/bin/netinit-cni"
+
+    def __init__(self, states=(), installed=(), error=None):
+        self.states, self.installed, self.error, self.calls = list(states), list(installed), error, []
+
+    def state(self):
+        return self.states.pop(0)
+
+    def install(self):
+        self.calls.append("install")
+        done = self.installed.pop(0)
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    def uninstall(self):
+        self.calls.append("uninstall")
+        if self.error:
+            raise self.error
+
+
+def keeper(installer, **settings):
+    log, lines = log_and_lines()
+    metrics = NodeMetrics()
+    made = InstallationKeeper(SETTINGS.replace(**settings), SimpleNamespace(), metrics, log)
+    made._installer = installer
+    return made, lines, lambda: metrics.text().decode()
+
+
+def test_the_plugin_is_installed_once_and_again_where_it_is_gone(monkeypatch):
+    installer = FixedInstaller([WELL, WELL, MISSING, MISSING], [True, True, False])
+    made, lines, metrics = keeper(installer)
+    assert made.problem == "the plugin is not installed yet"
+    found = pauses(monkeypatch, 4)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    assert made.problem == ""
+    assert (installer.calls, found) == (["install"] * 3, [1.0] * 4)
+    assert lines() == [("info", "the plugin was put in place: /bin/netinit-cni")] * 2
+    assert 'istio_cni_installs_total{result="success"} 2.0' in metrics()
+
+
+def test_what_is_in_place_from_the_start_is_a_success_without_a_line(monkeypatch):
+    made, lines, metrics = keeper(FixedInstaller([WELL], [False]))
+    pauses(monkeypatch, 1)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    assert (made.problem, lines()) == ("", [])
+    assert 'istio_cni_installs_total{result="success"} 1.0' in metrics()
+
+
+def test_a_plugin_that_cannot_be_installed_is_an_error_once_and_is_tried_again_more_slowly(monkeypatch):
+    installer = FixedInstaller([MISSING, MISSING, MISSING, WELL], [ConfigError("full"), ConfigError("full"), ConfigError("read-only"), True])
+    made, lines, metrics = keeper(installer)
+    found = pauses(monkeypatch, 4)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    assert found == [5.0, 5.0, 5.0, 1.0]
+    assert lines() == [
+        ("error", "the plugin cannot be installed: full"), ("error", "the plugin cannot be installed: read-only"),
+        ("info", "the plugin was put in place: /bin/netinit-cni"),
+    ]  # fmt: skip
+    assert 'istio_cni_installs_total{result="failure"} 3.0' in metrics()
+    assert 'istio_cni_installs_total{result="success"} 1.0' in metrics()
+
+
+def test_an_agent_that_installs_nothing_has_no_problem_and_leaves_everything():
+    made, lines, _ = keeper(FixedInstaller(), install=False)
+    made._has_seen_deletion = True
+    assert (made.problem, asyncio.run(made.leave()), lines()) == ("", False, [])
+
+
+STAYS = ("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
+
+
+@pytest.mark.parametrize(("is_deleted", "error", "left", "line"), [
+    (False, None, False, STAYS), (True, None, True, ("info", "the DaemonSet was deleted: the plugin was removed")),
+    (True, ConfigError("read-only"), False, ("error", "the plugin cannot be removed: read-only")),
+])  # fmt: skip
+def test_the_plugin_is_removed_with_the_daemon_set(is_deleted, error, left, line):
+    installer = FixedInstaller(error=error)
+    made, lines, _ = keeper(installer)
+
+    async def get(*_):
+        return {"metadata": {}}
+
+    made._client.get = get
+    made._has_seen_deletion = is_deleted
+    assert asyncio.run(made.leave()) is left
+    assert lines() == [line]
+    assert installer.calls == ["uninstall"] * is_deleted
+
+
+def test_a_deletion_that_the_watch_sees_is_one_line_until_the_daemon_set_is_back():
+    made, lines, _ = keeper(FixedInstaller())
+    cache = made.daemon_set = SimpleNamespace(synced=False, found=None, get=lambda name, namespace: cache.found)
+    for synced, found, seen, count in (
+        (False, None, False, 0), (True, True, False, 0), (True, None, True, 1), (True, None, True, 1), (True, True, False, 1),
+        (True, None, True, 2),
+    ):  # fmt: skip
+        cache.synced, cache.found = synced, found
+        made._note_deletion()
+        assert (made._has_seen_deletion, len(lines())) == (seen, count)
+    assert lines() == [("info", "the DaemonSet does not exist: the plugin is removed when this agent ends")] * 2
+
+
+# ---- the startup taint
+
+
+class Api:
+    """The API with one node; `errors` are raised by the next patches."""
+
+    def __init__(self, taints, *errors):
+        self.taints, self.errors, self.asked, self.patches = taints, list(errors), [], []
+
+    async def get(self, *words):
+        self.asked.append(words)
+        return {"spec": {"taints": self.taints}} if self.taints is not None else {"spec": {}}
+
+    async def patch(self, *words, kind):
+        self.patches.append((words, kind))
+        if self.errors and (error := self.errors.pop(0)):
+            raise error
+        self.taints = words[2][1]["value"]
+
+
+OTHER = {"key": "other", "effect": "NoSchedule"}
+NOT_READY = {"key": "netinit.io/not-ready", "value": "yes", "effect": "NoSchedule"}
+
+
+def run_taint(monkeypatch, api, *, most, ready=lambda: True, taint=SETTINGS.taint):
+    log, lines = log_and_lines()
+    found = pauses(monkeypatch, most)
+    with pytest.raises(StopError):
+        asyncio.run(remove_taint(api, SETTINGS.replace(taint=taint), ready, log))
+    return found, lines()
+
+
+@pytest.mark.parametrize("taint", [
+    "netinit.io/not-ready", "netinit.io/not-ready=yes", "netinit.io/not-ready:NoSchedule", "netinit.io/not-ready=yes:NoSchedule",
+])  # fmt: skip
+def test_the_taint_alone_is_removed_by_a_patch_that_fails_if_the_taints_have_changed(monkeypatch, taint):
+    api = Api([OTHER, NOT_READY])
+    found, lines = run_taint(monkeypatch, api, most=2, taint=taint)
+    before, after = [OTHER, NOT_READY], [OTHER]
+    patch = [{"op": "test", "path": "/spec/taints", "value": before}, {"op": "replace", "path": "/spec/taints", "value": after}]
+    assert api.patches == [((NODES, "n", patch), JSON_PATCH)]
+    assert api.asked == [(NODES, "n")] * 2
+    assert found == [1.0, 60.0]
+    assert lines == [("info", f"the taint {taint} was removed from the node")]
+
+
+@pytest.mark.parametrize("taint", [
+    "netinit.io/ready", "netinit.io/not-ready=no", "netinit.io/not-ready:NoExecute", "netinit.io/not-ready=yes:PreferNoSchedule",
+])  # fmt: skip
+def test_another_taint_stays(monkeypatch, taint):
+    api = Api([OTHER, NOT_READY])
+    assert run_taint(monkeypatch, api, most=1, taint=taint) == ([60.0], [])
+    assert api.patches == []
+    assert run_taint(monkeypatch, Api(None), most=1) == ([60.0], [])
+
+
+def test_the_taint_stays_until_everything_is_ready(monkeypatch):
+    api, answers = Api([NOT_READY]), [False, False, True]
+    found, _ = run_taint(monkeypatch, api, most=3, ready=lambda: answers.pop(0))
+    assert (found, len(api.asked), api.taints) == ([1.0, 1.0, 1.0], 1, [])
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_taints_that_were_changed_meanwhile_are_read_again(monkeypatch, status):
+    api = Api([NOT_READY], ClusterError("changed", status=status))
+    found, lines = run_taint(monkeypatch, api, most=2)
+    assert (found, len(api.patches), len(lines), api.taints) == ([1.0, 1.0], 2, 1, [])
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 0])
+def test_a_patch_that_is_refused_is_the_tasks_problem(monkeypatch, status):
+    log, lines = log_and_lines()
+    pauses(monkeypatch, 1)
+    with pytest.raises(ClusterError, match="refused"):
+        asyncio.run(remove_taint(Api([NOT_READY], ClusterError("refused", status=status)), SETTINGS, lambda: True, log))
+    assert lines() == []

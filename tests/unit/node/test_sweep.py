@@ -1,0 +1,323 @@
+"""What the agent does about a pod that it has checked: states, events, log lines, metrics and repairs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from netinit.base.errors import ClusterError, NetinitError
+from netinit.inject.pod_options import REDIRECTION
+from netinit.kube.client import PODS
+from netinit.node import sweep
+from netinit.node.decision import UNCAPTURED, read_pod
+from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, JobResult
+from netinit.node.metrics import NodeMetrics
+from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
+from netinit.node.sweep import BARE, CAPTURED, DRIFTED, UNKNOWN
+from netinit.serving.event_log import EventLog
+from node_agent import make_pod
+
+DIFFERS = JobResult(differences=("missing: one", "missing: two"), ours=True)
+NO_RULES = JobResult(differences=("missing: all",), ours=False)
+LABELLED = {"labels": {"cni.istio.io/uninitialized": "true"}, "resourceVersion": "7"}
+INVOLVED = {"kind": "Pod", "apiVersion": "v1", "namespace": "shop", "name": "web", "uid": "shop-web"}
+
+
+class Node:
+    """A sweeper with its surroundings: `answers` by kind of job; what was asked, sent, changed, watched and logged."""
+
+    def __init__(self, monkeypatch, *pods, paths=("shop-web",), busy=(), event_error="", **settings):
+        self.answers = {VERIFY: JobResult(), APPLY: JobResult(backend="nftables", changed=True), JUDGE_CONNECTIONS: JobResult()}
+        self.jobs, self.events, self.calls, self.watched, self.stream = [], [], [], [], io.StringIO()
+        self.error = None
+        self.pods = list(pods) or [running()]
+        self.metrics = NodeMetrics()
+
+        def find(uids, folder="/run/netns", **_):
+            return {uid: f"{folder}/{uid}" for uid in uids if uid in paths}
+
+        monkeypatch.setattr(sweep, "find_namespaces", lambda uids, **_: find(uids))
+        monkeypatch.setattr(sweep, "find_cgroups", find)
+
+        async def write_event(client, involved, **event):
+            assert client is self
+            assert event.pop("component") == "netinit-node"
+            self.events.append((involved, event["kind"], event["reason"], event["message"]))
+            return event_error
+
+        monkeypatch.setattr(sweep, "write_event", write_event)
+        watcher = SimpleNamespace(add=lambda uid, path: self.watched.append((uid, path)))
+        self.sweeper = sweep.Sweeper(
+            AgentSettings(node="n", namespace="mesh", **settings), self, self.pods, SimpleNamespace(do=self.do), self.metrics,
+            EventLog("debug", as_json=True, stream=self.stream), attachments=None, is_busy=lambda uid: uid in busy, watchers=(watcher,),
+        )  # fmt: skip
+
+    async def do(self, job):
+        self.jobs.append(job)
+        answer = self.answers[job.kind]
+        return answer.pop(0) if isinstance(answer, list) else answer
+
+    async def patch(self, *words, **more):
+        self.calls.append(("patch", words, more))
+        if self.error:
+            raise self.error
+
+    async def delete(self, *words, **more):
+        self.calls.append(("delete", words, more))
+        if self.error:
+            raise self.error
+
+    def check(self):
+        return [(one.pod.name, one.state, one.detail) for one in asyncio.run(self.sweeper.check_pods(list(self.pods)))]
+
+    def logged(self, *levels):
+        lines = map(json.loads, self.stream.getvalue().splitlines())
+        return [(line["level"], line["msg"], line.get("pod")) for line in lines if line["level"] in (levels or ("warn", "error"))]
+
+    def count(self, sample):
+        lines = self.metrics.text().decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), None)
+
+
+def running(name="web", *, ips=("10.0.0.2",), exit_code=None, version="7", **more):
+    tree = make_pod(name, uid=f"shop-{name}", **more)
+    tree["metadata"]["resourceVersion"] = version
+    tree["status"] = {"phase": "Running", "podIPs": [{"ip": ip} for ip in ips]}
+    if exit_code is not None:
+        tree["status"]["initContainerStatuses"] = [{"name": "istio-validation", "state": {"terminated": {"exitCode": exit_code}}}]
+    return read_pod(tree)
+
+
+@pytest.mark.parametrize(("answer", "state", "detail"), [
+    (JobResult(ours=True), CAPTURED, ""), (DIFFERS, DRIFTED, "missing: one"), (NO_RULES, BARE, "missing: all"),
+    (JobResult(error="no rights"), UNKNOWN, "no rights"),
+])  # fmt: skip
+def test_a_pod_s_state_is_what_verify_finds(monkeypatch, answer, state, detail):
+    node = Node(monkeypatch)
+    node.answers[VERIFY] = answer
+    assert node.check() == [("web", state, detail)]
+    (job,) = node.jobs
+    assert (job.kind, job.seconds, job.path) == (VERIFY, 30.0, "/run/netns/shop-web")
+    assert (job.cgroup_folder, job.cgroup) == ("/host/sys/fs/cgroup", "/host/sys/fs/cgroup/shop-web")
+    assert job.options("/x").reconcile
+
+
+@pytest.mark.parametrize(("exit_code", "state", "detail"), [
+    (None, UNKNOWN, "its namespace is not found"), (1, UNKNOWN, "its namespace is not found"),
+    (UNCAPTURED, BARE, "its validation ended with 126"),
+])  # fmt: skip
+def test_a_pod_without_a_known_namespace_is_bare_only_where_its_validation_says_so(monkeypatch, exit_code, state, detail):
+    node = Node(monkeypatch, running(exit_code=exit_code), paths=())
+    assert node.check() == [("web", state, detail)]
+    assert node.jobs == []
+
+
+@pytest.mark.parametrize(("answer", "reason", "text", "word"), [
+    (DIFFERS, "InterceptionDrift", "the pod has other rules than planned: missing: one", "drifted"),
+    (NO_RULES, "InterceptionMissing", "the pod runs without its interception rules: missing: all", "without-rules"),
+])  # fmt: skip
+def test_a_problem_is_reported_once_until_it_changes_or_is_gone(monkeypatch, answer, reason, text, word):
+    node = Node(monkeypatch, repair=REPORT)
+    event = (INVOLVED, "Warning", reason, text)
+    fine, unread = JobResult(), JobResult(error="x")
+    for found, events, drifts in ((answer, 1, 1), (answer, 1, 2), (fine, 1, 2), (answer, 2, 3), (unread, 2, 3), (answer, 3, 4)):
+        node.answers[VERIFY] = found
+        node.check()
+        assert node.events == [event] * events
+        assert node.count("netinit_node_drift_total") == drifts
+    assert node.logged() == [("warn", text, "shop/web")] * 3
+    node.answers[VERIFY] = JobResult(differences=("another",), ours=True)
+    node.check()
+    assert node.events[-1] == (INVOLVED, "Warning", "InterceptionDrift", "the pod has other rules than planned: another")
+    assert {job.kind for job in node.jobs} == {VERIFY}
+    assert node.calls == []
+
+
+def test_with_repair_none_there_are_no_events_and_the_log_says_it_still(monkeypatch):
+    node = Node(monkeypatch, repair=NOTHING)
+    node.answers[VERIFY] = NO_RULES
+    node.check()
+    assert (node.events, len(node.logged("warn"))) == ([], 1)
+
+
+def test_an_event_that_cannot_be_written_is_an_error_in_the_log(monkeypatch):
+    node = Node(monkeypatch, event_error="forbidden")
+    node.answers[VERIFY] = NO_RULES
+    node.check()
+    assert node.logged("error") == [("error", "an event cannot be written: forbidden", "shop/web")]
+    asyncio.run(node.sweeper.send_event("Reason", "text"))
+    assert node.events[-1] == ({"kind": "Node", "apiVersion": "v1", "name": "n", "uid": "n"}, "Warning", "Reason", "text")
+    assert node.logged("error")[1] == ("error", "an event cannot be written: forbidden", None)
+
+
+@pytest.mark.parametrize("answer", [DIFFERS, NO_RULES])
+def test_a_pod_is_programmed_in_its_namespace_and_the_event_names_backend_and_warnings(monkeypatch, answer):
+    node = Node(monkeypatch, repair=PROGRAM)
+    node.answers |= {VERIFY: answer, APPLY: JobResult(backend="nftables", changed=True, warnings=("first", "second"))}
+    node.check()
+    job = node.jobs[-1]
+    assert (job.kind, job.path, job.seconds, job.cgroup) == (APPLY, "/run/netns/shop-web", 30.0, "")
+    assert node.events[-1] == (INVOLVED, "Normal", "InterceptionRepaired", "the rules were programmed by nftables; first; second")
+    assert node.logged()[-2:] == [("warn", "first", "shop/web"), ("warn", "second", "shop/web")]
+    assert node.count('istio_cni_repair_pods_repaired_total{result="success",type="repair"}') == 1
+    node.check()
+    assert len(node.events) == 4, "what comes back after a repair is reported again"
+
+
+def test_a_repair_that_fails_is_an_error_in_the_log_and_the_problem_is_not_reported_again(monkeypatch):
+    node = Node(monkeypatch, repair=PROGRAM)
+    node.answers |= {VERIFY: DIFFERS, APPLY: JobResult(error="locked")}
+    node.check()
+    node.check()
+    assert [reason for _, _, reason, _ in node.events] == ["InterceptionDrift"]
+    assert node.logged("error") == [("error", "the pod cannot be programmed: locked", "shop/web")] * 2
+    assert node.count('istio_cni_repair_pods_repaired_total{result="fail",type="repair"}') == 2
+
+
+@pytest.mark.parametrize(("repair", "call"), [
+    (LABEL, ("patch", (PODS, "web", {"metadata": LABELLED}, "shop"), {"part": "status"})),
+    (DELETE, ("delete", (PODS, "web", "shop"), {"uid": "shop-web", "version": "7"})),
+])  # fmt: skip
+@pytest.mark.parametrize(("error", "result", "level"), [
+    (None, "success", ""), (ClusterError("x", status=409), "skip", "debug"), (ClusterError("x", status=404), "skip", "debug"),
+    (ClusterError("x", status=403), "fail", "error"),
+])  # fmt: skip
+def test_a_pod_without_rules_is_labelled_or_deleted_as_the_one_that_was_checked(monkeypatch, repair, call, error, result, level):
+    node = Node(monkeypatch, repair=repair)
+    node.answers[VERIFY], node.error = NO_RULES, error
+    node.check()
+    assert node.calls == [call]
+    assert node.count(f'istio_cni_repair_pods_repaired_total{{result="{result}",type="{repair}"}}') == 1
+    assert node.logged("debug", "error") == ([(level, f"{repair}: x", "shop/web")] if level else [])
+    node.answers[VERIFY] = DIFFERS
+    node.check()
+    assert node.calls == [call], "only a pod without rules"
+
+
+def test_a_pod_that_has_the_label_is_not_labelled_again(monkeypatch):
+    node = Node(monkeypatch, running(labels={"cni.istio.io/uninitialized": "true"}), repair=LABEL)
+    node.answers[VERIFY] = NO_RULES
+    node.check()
+    assert node.calls == []
+    node = Node(monkeypatch, running(labels={"cni.istio.io/uninitialized": "false"}), repair=LABEL)
+    node.answers[VERIFY] = NO_RULES
+    node.check()
+    assert len(node.calls) == 1
+
+
+@pytest.mark.parametrize(("pod", "more"), [
+    (running(ips=()), {}), (replace(running(), ended=True), {}), (replace(running(), host_network=True), {}),
+    (running(), {"busy": ["shop-web"]}), (running(), {"exclude_namespaces": ("other", "shop")}),
+    (running(annotations={"sidecar.istio.io/inject": "false"}), {}),
+    (running(annotations={"traffic.sidecar.istio.io/includeInboundPorts": "x"}), {}),
+])  # fmt: skip
+def test_a_pod_that_is_not_to_be_captured_or_is_starting_is_not_checked(monkeypatch, pod, more):
+    node = Node(monkeypatch, pod, **more)
+    assert (node.check(), node.jobs) == ([], [])
+    assert asyncio.run(node.sweeper.check_after_change(pod, "/n")) is False
+    assert asyncio.run(node.sweeper.check_connections(pod, "/n")) is False
+    assert node.jobs == []
+
+
+@pytest.mark.parametrize(("answer", "is_drift"), [(JobResult(), False), (DIFFERS, True), (NO_RULES, True), (JobResult(error="x"), False)])
+def test_a_check_after_a_change_says_whether_it_was_drift(monkeypatch, answer, is_drift):
+    node = Node(monkeypatch)
+    node.answers[VERIFY] = answer
+    assert asyncio.run(node.sweeper.check_after_change(node.pods[0], "/n")) is is_drift
+    assert (node.jobs[0].path, node.jobs[0].cgroup) == ("/n", "/host/sys/fs/cgroup/shop-web")
+
+
+def test_a_pod_of_an_ambient_mesh_is_compared_with_each_of_its_possible_rules(monkeypatch):
+    pod = running(annotations={REDIRECTION: "enabled"})
+    node = Node(monkeypatch, pod)
+    many = JobResult(differences=("a", "b"), ours=True)
+    node.answers[VERIFY] = [many, JobResult(differences=("least",), ours=True), many, many]
+    assert node.check() == [("web", DRIFTED, "least")]
+    tried = [job.options("/x") for job in node.jobs]
+    assert [(one.layout, one.ipv6, one.redirect_dns, one.reconcile) for one in tried] == [
+        ("ambient", "on", True, True), ("ambient", "on", False, True), ("ambient", "off", True, True), ("ambient", "off", False, True),
+    ]  # fmt: skip
+    node.answers[VERIFY] = [many, JobResult()]
+    assert node.check() == [("web", CAPTURED, "")]
+
+
+def test_a_sweep_counts_states_watches_what_it_found_and_forgets_pods_that_are_gone(monkeypatch):
+    web, lost = running(), running("lost")
+    node = Node(monkeypatch, web, lost)
+    node.answers[VERIFY] = DIFFERS
+    assert asyncio.run(node.sweeper.sweep()) == {DRIFTED: 1, UNKNOWN: 1}
+    assert [node.count(f'netinit_node_pods{{state="{state}"}}') for state in ("captured", "drifted", "without-rules", "unknown")] == [0, 1, 0, 1]
+    assert node.watched == [("shop-web", "/run/netns/shop-web")]
+    assert 0 < node.count("netinit_node_sweep_seconds") < 30
+    (line,) = [json.loads(line) for line in node.stream.getvalue().splitlines() if "sweep: " in line]
+    assert (line["level"], line["msg"]) == ("debug", "sweep: {'drifted': 1, 'unknown': 1}")
+    assert line["seconds"] == pytest.approx(node.count("netinit_node_sweep_seconds"), abs=0.001)
+    for pods, events in (([web], 1), ([], 1), ([web], 2)):
+        node.pods[:] = pods
+        asyncio.run(node.sweeper.sweep())
+        assert len(node.events) == events
+
+
+@pytest.mark.parametrize(("interval", "first"), [(300, 30.0), (7, 7.0)])
+def test_the_first_sweep_is_soon_and_the_others_at_the_interval_that_is_asked_for(monkeypatch, interval, first):
+    node = Node(monkeypatch, sweep_interval=interval * 10**9)
+    now, swept = [100.0], []
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
+
+    class Sweeper(sweep.Sweeper):
+        async def sweep(self):
+            swept.append(now[0] - 100.0)
+
+    async def pause(seconds):
+        assert seconds == 2.0
+        now[0] += 1.0
+        if len(swept) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(sweep.asyncio, "sleep", pause)
+    own = {name: getattr(node.sweeper, name) for name in ("settings", "client", "pod_cache", "programmer", "metrics", "log", "attachments", "is_busy")}
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Sweeper(**own).run())
+    assert swept == [first, first + interval, first + 2 * interval]
+
+
+def test_a_static_pod_is_found_by_the_uid_that_the_runtime_uses(monkeypatch):
+    pod = running(annotations={"kubernetes.io/config.mirror": "static"})
+    node = Node(monkeypatch, pod, paths=("static",))
+    assert pod.static_uid == "static"
+    assert node.check() == [("web", CAPTURED, "")]
+    assert node.jobs[0].path == "/run/netns/static"
+
+
+def test_connections_past_the_proxy_are_reported_at_most_once_a_minute(monkeypatch):
+    node = Node(monkeypatch)
+    clock = [1000.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    node.answers[JUDGE_CONNECTIONS] = JobResult(differences=("b to 2", "a to 1"))
+    text = "2 open connections of the pod bypass the proxy, such as a to 1"
+    for now, events in ((1000.0, 1), (1059.0, 1), (1060.0, 2)):
+        clock[0] = now
+        assert asyncio.run(node.sweeper.check_connections(node.pods[0], "/n")) is False
+        assert node.events == [(INVOLVED, "Warning", "InterceptionBypassed", text)] * events
+    assert node.logged() == [("warn", text, "shop/web")] * 2
+    assert node.count("netinit_node_bypassing_total") == 3
+    assert {(job.kind, job.path, job.seconds) for job in node.jobs} == {(JUDGE_CONNECTIONS, "/n", 30.0)}
+    node.answers[JUDGE_CONNECTIONS] = JobResult()
+    assert asyncio.run(node.sweeper.check_connections(node.pods[0], "/n")) is False
+    assert node.count("netinit_node_bypassing_total") == 3
+    node.answers[JUDGE_CONNECTIONS] = JobResult(error="no rights")
+    with pytest.raises(NetinitError, match=r"^no rights$"):
+        asyncio.run(node.sweeper.check_connections(node.pods[0], "/n"))
+
+
+def test_a_connection_of_an_ambient_pod_bypasses_only_if_it_does_by_all_possible_rules(monkeypatch):
+    node = Node(monkeypatch, running(annotations={REDIRECTION: "enabled"}))
+    both = [JobResult(differences=("a", "b")), JobResult(differences=("b", "c"))]
+    node.answers[JUDGE_CONNECTIONS] = both * 2
+    asyncio.run(node.sweeper.check_connections(node.pods[0], "/n"))
+    assert [text for _, _, _, text in node.events] == ["1 open connections of the pod bypass the proxy, such as b"]
