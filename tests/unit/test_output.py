@@ -51,6 +51,17 @@ def test_json_is_ascii_and_means_the_text(text):
     assert json.loads(document) == {meant: [meant]}
 
 
+def test_an_object_is_indented_and_one_of_many_is_a_line_that_is_written_at_once(monkeypatch):
+    seen = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(seen))
+    output.show_object({"a": [1]}, now=True)
+    assert seen.getvalue() == b'{"version": 1, "a": [1]}\n'
+    output.show_object({"a": [1]})
+    assert seen.getvalue().count(b"\n") == 1
+    sys.stdout.flush()
+    assert seen.getvalue().partition(b"\n")[2] == b'{\n  "version": 1,\n  "a": [\n    1\n  ]\n}\n'
+
+
 def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     terminal()
     output.show_lines(ATTACKS)

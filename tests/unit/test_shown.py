@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, quote_words, shorten, split_message
 from sweeps import together
 
 NAMED = [
@@ -53,6 +53,10 @@ def test_a_quotation_cannot_be_closed_from_inside_and_is_not_long(text):
     assert ast.literal_eval(said) == shorten(text)
     assert len(said) <= 2 + 10 * (MAX_TEXT_LENGTH + 1)  # an escape has at most ten letters
     assert not commands(said, "")
+
+
+def test_words_are_quoted_as_in_a_listing_of_iptables():
+    assert quote_words("a \\ \"b\" 'c'") == '"a \\\\ \\"b\\" \\\'c\\\'"'
 
 
 def test_long_texts_are_cut_and_say_so():

@@ -36,6 +36,11 @@ def test_a_pod_in_tproxy_mode_misses_each_rule_of_its_plan():
     assert [line for line in short.change().scripts["IPv4"].splitlines() if line.startswith("*")] == ["*mangle", "*nat", "*filter"]
 
 
+def test_comments_are_written_where_they_are_asked_for():
+    script = check_same_as_the_long_way(TPROXY.replace(rule_comments=True)).change().scripts["IPv4"]
+    assert " --comment " in script
+
+
 def test_a_plan_without_rules_misses_none_and_another_does():
     state = MemoryBackend(kernel=MemoryKernel()).observe()
     assert (state.compare(EMPTY_PLAN).differs(), state.compare(plan(TPROXY)).differs()) == (False, True)

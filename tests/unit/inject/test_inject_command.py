@@ -495,8 +495,14 @@ def test_a_name_that_no_workload_has_is_an_error_and_writes_nothing(words):
     command = check.command if words == ["check"] else inject.command
     result = run(command, "-f", "-", "--select", "x", *words[1:], stdin=TWO)
     assert isinstance(result.exception, ParseError)
-    assert '--select: the input has no workload "x"; it has Pod "shop/p", Pod "shop/q"' in str(result.exception)
+    assert str(result.exception) == '--select: the input has no workload "x"; it has Pod "shop/p", Pod "shop/q"'
     assert result.stdout == ""
+
+
+def test_of_many_workloads_the_first_ten_are_named():
+    result = run(inject.command, "-f", "-", "--select", "x", stdin="---\n".join(POD.replace("name: p", f"name: p{number}") for number in range(13)))
+    listed = ", ".join(f'Pod "shop/p{number}"' for number in range(10))
+    assert str(result.exception) == f'--select: the input has no workload "x"; it has {listed} and 3 more'
 
 
 def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():

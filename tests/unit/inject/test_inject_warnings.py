@@ -138,6 +138,12 @@ def test_the_proxys_user_is_found_before_an_injector_or_plugin_programs_the_pod(
     assert kinds(pod(inits=[container("setup")], containers=containers)) == expected
 
 
+def test_the_proxys_group_is_found_before_an_injector_programs_the_pod():
+    app, proxy = ({"name": name, "image": "i", "securityContext": {"runAsUser": uid, "runAsGroup": 2102}} for name, uid in (("app", 5), ("istio-proxy", 2102)))
+    expected = [(WARNING, "no-init-container", ""), (WARNING, "proxy-owner", "app")]
+    assert kinds(pod(inits=[container("setup")], containers=[app, proxy])) == expected
+
+
 def test_the_users_of_the_options_count():
     tree = pod(inits=[init("-b * -i * -u 77")], containers=[container("app", 77), container("istio-proxy", 77)])
     assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
