@@ -25,6 +25,11 @@ def test_controls_of_terminals_direction_width_and_lines_are_spelled(number):
     assert shown.isascii()
 
 
+def test_characters_that_are_kept_stay_and_no_others():
+    assert escape("a\n\tb\x1bXé") == r"a\n\tb\x1bXé"
+    assert escape("a\n\tb\x1b", keep="\n\t") == "a\n\tb\\x1b"
+
+
 def test_what_people_write_stays_as_it_is():
     for text in ("netinit", "Prüfung → 漢字 ✔ 😀", "", "a b", 'say "so" \\'):
         assert escape(text) == text

@@ -85,17 +85,17 @@ def test_sets_are_read_with_the_newest_protocol_that_the_kernel_speaks(monkeypat
         asked.append((family, kind, body[8:9] + body[12:]))
         if body[8] == detect.NEWEST_PROTOCOL:
             raise OSError(22, "Invalid argument")
-        return [encode_set("netinit-a4", 3), encode_set("other", 258, 40000), encode_set("netinit-a b", 1, 6), encode_set("netinit-ä", 1, 7)]
+        return [encode_set("netinit-a4", 3), encode_set("other", 258, 40000), encode_set("netinit-a b", 1, 0), encode_set("netinit-ä", 1, 7)]
 
     monkeypatch.setattr(netlink, "dump", dump)
     monkeypatch.setattr(detect, "has_address_sets", lambda: True)
     assert [(one.name, one.size, one.number) for one in detect.loaded_sets()] == [
-        ("netinit-a4", 3, -1), ("other", 258, 40000), ("netinit-a b", 1, 6), ("netinit-ä", 1, 7),
+        ("netinit-a4", 3, -1), ("other", 258, 40000), ("netinit-a b", 1, 0), ("netinit-ä", 1, 7),
     ]  # fmt: skip
     flags = b"\x08\x00\x06\x40" + b"\x00\x00\x00\x04"  # IPSET_ATTR_FLAGS: headers only
     assert asked == [(12, 0x607, b"\x07" + flags), (12, 0x607, b"\x06" + flags)]
     assert detect.owned_sets() == {"netinit-a4": 3}
-    assert detect.set_names() == {40000: "other", 6: "netinit-a b", 7: "netinit-ä"}
+    assert detect.set_names() == {40000: "other", 0: "netinit-a b", 7: "netinit-ä"}
     monkeypatch.setattr(netlink, "dump", lambda *_: fail())
     assert detect.loaded_sets() == ()
     monkeypatch.setattr(netlink, "dump", dump)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posix
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,11 @@ def make_folder(path):
     path.mkdir()
 
 
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
 @pytest.mark.parametrize("path", ["/etc/resolv.conf", "etc/resolv.conf", "../../etc/resolv.conf"])
 def test_a_file_is_read_below_the_root_wherever_its_name_leads(root, path):
     assert files.read_in_root(root, path) == "nameserver 10.96.0.10\n"
@@ -41,6 +47,8 @@ def test_a_file_is_read_below_the_root_wherever_its_name_leads(root, path):
 
 def test_a_link_is_followed_below_the_root(root, tmp_path):
     (tmp_path / "link").symlink_to("/etc/resolv.conf")
+    (tmp_path / "\udcff").symlink_to("link")
+    assert files.read_in_root(root, "/\udcff") == "nameserver 10.96.0.10\n"
     assert files.read_in_root(root, "/link") == "nameserver 10.96.0.10\n"
 
 
@@ -49,7 +57,7 @@ def test_what_does_not_exist_is_empty(root, path):
     assert files.read_in_root(root, path) == ""
 
 
-@pytest.mark.parametrize(("make", "kind"), [(make_fifo, "a FIFO"), (make_folder, "a folder")])
+@pytest.mark.parametrize(("make", "kind"), [(make_fifo, "a FIFO"), (make_folder, "a folder"), (make_socket, "a socket")])
 def test_what_is_no_regular_file_is_refused_and_no_descriptor_stays_open(root, tmp_path, make, kind):
     make(tmp_path / "it")
     before = count_descriptors()
