@@ -8,8 +8,10 @@ from core import plan
 from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends import Change
 from netinit.backends.iptables import FirstComparison
-from netinit.backends.listing_comparison import XtablesComparison
+from netinit.backends.listing_comparison import XtablesComparison, write_return
+from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import Options
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.model import EMPTY_PLAN
 from strategies import made_options
 
@@ -57,3 +59,15 @@ def test_a_table_without_rules_of_ours_is_compared_the_long_way():
     changed = backend.observe().compare(plan(TPROXY)).change()
     backend.commit(changed)
     assert type(backend.observe().compare(plan(TPROXY))) is XtablesComparison
+
+
+def test_rules_that_cannot_be_written_again_are_named_for_each_family():
+    state = MemoryBackend(kernel=MemoryKernel()).observe()
+    text = '*nat\n:OUTPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A ISTIO_OUTPUT -m string --string "a\x01" -j RETURN\n-A ISTIO_OUTPUT -j RETURN\nCOMMIT\n'
+    before = XtablesComparison(EMPTY_PLAN, state, {family: parse_listing(text) for family in FAMILIES})
+    now = XtablesComparison(EMPTY_PLAN, state, {family: parse_listing("") for family in FAMILIES})
+    scripts, lost = write_return(now, before, FAMILIES)
+    assert lost == ["IPv4 nat ISTIO_OUTPUT rule 1", "IPv6 nat ISTIO_OUTPUT rule 1"]
+    assert list(scripts) == list(FAMILIES)
+    assert [line for line in scripts[IPV4].splitlines() if line.startswith("-A")] == ["-A ISTIO_OUTPUT -j RETURN"]
+    assert write_return(now, before, (IPV6,))[1] == ["IPv6 nat ISTIO_OUTPUT rule 1"]
