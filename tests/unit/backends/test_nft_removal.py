@@ -10,6 +10,7 @@ from memory_backend import MemoryBackend, MemoryKernel
 from netinit.backends import nft_removal
 from netinit.backends.nft_removal import NftRemoval, OwnPart
 from netinit.base.errors import ApplyError
+from netinit.kernel.netlink import attribute
 from netinit.rules.model import EMPTY_PLAN
 
 MESSAGE = (1, 0, b"rule")
@@ -64,6 +65,21 @@ def test_what_has_come_into_use_stays_while_the_rules_are_deleted(kernel):
     kernel.answers = [[16], []]
     nft_removal.commit(make_removal(), ())
     assert kernel.commits == [[(2, MESSAGE), (2, (2, 0, b"empty"))], [(2, MESSAGE)]]
+    kernel.answers, kernel.commits[:] = [[]], []
+    nft_removal.commit(make_removal(), ())
+    assert kernel.commits == [[(2, MESSAGE), (2, (2, 0, b"empty"))]], "once, if the kernel takes it"
+
+
+def test_where_nothing_is_left_empty_a_refusal_is_final(kernel, monkeypatch):
+    monkeypatch.setattr(nft_removal, "_find_empty", lambda *_: [])
+    kernel.answers = [[2]]
+    with pytest.raises(ApplyError):
+        nft_removal.commit(make_removal(), ())
+    assert kernel.commits == [[(2, MESSAGE)]]
+
+
+def test_an_expression_without_a_name_is_no_jump_to_our_chains():
+    assert nft_removal._find_jumps({("nat", "OUTPUT"): [(1, attribute(1, b""))]}) is None
 
 
 @pytest.mark.parametrize(("answer", "cause"), [([2, 16], ""), ([], ""), ([2, 1], "Operation not permitted"), (OSError(105, "x"), "No buffer space available")])
