@@ -97,9 +97,16 @@ def _find_holders(descriptor: int, wanted: str) -> list[str]:
 def _list_opened(pid: int | str) -> dict[str, str]:
     """Return the links of a process's descriptors; empty if it has ended or may not be looked into."""
     try:
-        return {number: posix.readlink(f"/proc/{pid}/fd/{number}") for number in posix.listdir(f"/proc/{pid}/fd")}
+        numbers = posix.listdir(f"/proc/{pid}/fd")
     except OSError:
         return {}
+    found = {}
+    for number in numbers:
+        try:
+            found[number] = posix.readlink(f"/proc/{pid}/fd/{number}")
+        except OSError:  # closed since the folder was listed; the others count
+            continue
+    return found
 
 
 def _command(pid: str) -> str:

@@ -51,6 +51,17 @@ def test_json_is_ascii_and_means_the_text(text):
     assert json.loads(document) == {meant: [meant]}
 
 
+def test_an_object_is_indented_and_one_of_many_is_a_line_that_is_written_at_once(monkeypatch):
+    seen = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(seen))
+    output.show_object({"a": [1]}, now=True)
+    assert seen.getvalue() == b'{"version": 1, "a": [1]}\n'
+    output.show_object({"a": [1]})
+    assert seen.getvalue().count(b"\n") == 1
+    sys.stdout.flush()
+    assert seen.getvalue().partition(b"\n")[2] == b'{\n  "version": 1,\n  "a": [\n    1\n  ]\n}\n'
+
+
 def test_lines_for_stderr_are_as_many_as_were_given(terminal):
     terminal()
     output.show_lines(ATTACKS)
@@ -84,6 +95,44 @@ def test_progress_goes_over_its_own_line_alone(terminal):
     terminal()
     output.show_progress("a\r\n\x1b[2Jb: 1 of 2", last=True)
     assert sys.stderr.getvalue() == "\ra\\r\\n\\x1b[2Jb: 1 of 2\n"
+    output.show_progress("2 of 2", last=False)
+    assert sys.stderr.getvalue().endswith("\n\r2 of 2")
+
+
+def test_a_terminal_that_does_not_report_its_width_has_none_and_so_has_a_pipe(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert output.width_of_answers() == 0
+    terminal()
+    assert output.width_of_answers() == 60
+    monkeypatch.setenv("COLUMNS", "")
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 9)
+    monkeypatch.setattr("os.get_terminal_size", lambda _: fail(OSError(25, "Inappropriate ioctl for device")))
+    assert output.width_of_answers() == 0
+
+
+def fail(error):
+    raise error
+
+
+def test_a_full_disk_does_not_end_the_run_and_a_broken_pipe_does(monkeypatch):
+    discarded = []
+    monkeypatch.setattr(output, "discard_stderr", lambda: discarded.append(1))
+    for error in (BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device")):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "flush", lambda error=error: fail(error))
+        monkeypatch.setattr(sys, "stderr", stream)
+        if isinstance(error, BrokenPipeError):
+            with pytest.raises(BrokenPipeError):
+                output.show_lines_if_possible([[("x", "1")]])
+        else:
+            output.show_lines_if_possible([[("x", "1")]])
+        assert stream.getvalue() == "\x1b[1mx\x1b[0m\n"
+    assert discarded == [1]
+
+
+def test_characters_can_be_shown_that_the_encoding_has(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert (output.can_show("x"), output.can_show("✔")) == (True, False)
 
 
 def test_colours_are_ours_alone(terminal):
@@ -95,8 +144,11 @@ def test_colours_are_ours_alone(terminal):
 def test_without_a_stdout_the_error_says_so_and_stderr_is_not_needed(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    with pytest.raises(NetinitError, match="stdout is closed"):
+    with pytest.raises(NetinitError) as caught:
         output.show(lines(["x"]))
+    assert str(caught.value) == "stdout is closed: nothing can be printed; open it, or send it to /dev/null"
+    output.show_lines_if_possible([[("x", "")]])
+    assert (output.width_of_answers(), output.width_of_messages()) == (0, 0)
     output.show_lines(["x"])
     assert not output.answers_a_terminal()
     assert not output.shows_on_a_terminal()

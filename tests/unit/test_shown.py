@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile_texts import ATTACKS, commands, texts
-from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, shorten, split_message
+from netinit.base.sanitize import MAX_TEXT_LENGTH, Lines, escape, lines, quote, quote_words, shorten, split_message
 from sweeps import together
 
 NAMED = [
@@ -23,6 +23,11 @@ def test_controls_of_terminals_direction_width_and_lines_are_spelled(number):
     shown = escape(f"a{chr(number)}b")
     assert shown == f"a{repr(chr(number))[1:-1]}b"
     assert shown.isascii()
+
+
+def test_characters_that_are_kept_stay_and_no_others():
+    assert escape("a\n\tb\x1bXé") == r"a\n\tb\x1bXé"
+    assert escape("a\n\tb\x1b", keep="\n\t") == "a\n\tb\\x1b"
 
 
 def test_what_people_write_stays_as_it_is():
@@ -53,6 +58,10 @@ def test_a_quotation_cannot_be_closed_from_inside_and_is_not_long(text):
     assert ast.literal_eval(said) == shorten(text)
     assert len(said) <= 2 + 10 * (MAX_TEXT_LENGTH + 1)  # an escape has at most ten letters
     assert not commands(said, "")
+
+
+def test_words_are_quoted_as_in_a_listing_of_iptables():
+    assert quote_words("a \\ \"b\" 'c'") == '"a \\\\ \\"b\\" \\\'c\\\'"'
 
 
 def test_long_texts_are_cut_and_say_so():

@@ -6,11 +6,13 @@ import errno
 
 import pytest
 
+from netinit.backends import Change
 from netinit.backends.failure_causes import (
     CAUSES,
     IN_USE,
     IPSET,
     IPTABLES,
+    OTHER_LOCK,
     REFUSED,
     WITHOUT_FEATURE,
     cause_of,
@@ -18,11 +20,13 @@ from netinit.backends.failure_causes import (
     explain_iptables,
     explain_nft,
     explain_number,
+    explain_owners,
 )
-from netinit.backends.iptables import LegacyVariant, NftVariant
+from netinit.backends.iptables import LegacyVariant, NftVariant, XtablesState, notice_size
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
 from netinit.base.net import FAMILIES
+from netinit.rules.model import EMPTY_PLAN
 from sweeps import together
 
 
@@ -39,6 +43,10 @@ LEGACY_6 = f"said; {WITHOUT_FEATURE}: load ip6_tables, ip6table_nat on the node"
 NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat on the node"
 NOT_NAMED = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like on the node"
 OWNER = f"said; {WITHOUT_FEATURE}: load xt_owner on the node"
+TOO_MANY = (
+    "said; the rules are too many for one transaction in a pod with a user namespace of its own:"
+    " list fewer networks, or raise net.core.wmem_max on the node"
+)
 # What iptables 1.8.9 says on Debian's kernel 6.1 without xt_owner, and without nf_tables.
 NO_OWNER = "Warning: Extension owner revision 0 not supported, missing kernel module?\n" + "Warning: Extension owner is not supported, missing kernel module?\n" * 2
 NO_TABLES = "Warning: Extension conntrack revision 0 not supported, missing kernel module?\nWarning: Extension CONNMARK revision 0 not supported, missing kernel module?\nWarning: Extension tcp revision 0 not supported, missing kernel module?\niptables-nft-restore v1.8.9 (nf_tables): unknown option '--nfmask'\nError occurred at line: 8\n"
@@ -62,6 +70,12 @@ FAILED = "iptables-nft-restore v1.8.9 (nf_tables): \nline 16: RULE_APPEND failed
         (NO_OWNER.replace("owner", "MARK") + FAILED, "nft", True, KernelFeatureError, OWNER.replace("xt_owner", "xt_mark")),
         ("RULE_APPEND failed (Invalid argument): rule in chain OUTPUT", "nft", True, ApplyError, "said"),
         ("line 3 failed", "nft", False, ApplyError, "said"),
+        ("Resource temporarily unavailable", "nft", False, BusyError, "said; the kernel is busy: try again, or let --retries do it"),
+        ("Device or resource busy", "legacy IPv4", True, BusyError, "said; the kernel is busy: try again, or let --retries do it"),
+        ("iptables: Unable to initialize Netlink socket: Protocol not supported", "nft", True, KernelFeatureError, NFT_COMPAT),
+        ("cache initialization failed: Operation not supported", "nft", True, KernelFeatureError, NFT_COMPAT),
+        ("unable to initialize table 'mangle'", "legacy IPv4", True, KernelFeatureError, f"said; {WITHOUT_FEATURE}: load ip_tables, iptable_mangle on the node"),
+        ("Table does not exist (do you need to insmod?)", "legacy IPv6", True, KernelFeatureError, NOT_NAMED.replace("nf_tables, nft_compat", "ip6_tables, ip6table_nat")),
     ],
 )  # fmt: skip
 def test_what_iptables_says(said, modules, privileged, kind, text):
@@ -83,28 +97,34 @@ def test_a_lock_of_iptables_comes_before_what_it_says():
     assert (type(error), str(error)) == (LockedError, "said; it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables")
 
 
+def lack(modules):
+    return f"said; {WITHOUT_FEATURE}: load {modules} on the node, or use an iptables backend"
+
+
 @together(
-    ("number", "asked", "old_kernel", "kind", "remedy"),
+    ("number", "asked", "old_kernel", "kind", "text"),
     [
-        (1, "", "", BackendUnavailableError, "; NET_ADMIN is missing"),
-        (1, "", "old", BackendUnavailableError, "; NET_ADMIN is missing"),
-        (90, "", "", BackendUnavailableError, "; the rules are too many for one transaction"),
-        (16, "", "", BusyError, "; the kernel is busy: try again"),
-        (2, "", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables, nft_chain_nat"),
-        (22, "", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables"),
-        (2, "redir", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nft_redir on the node"),
-        (2, "fib", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nft_fib, nft_fib_inet on the node"),
-        (2, "chain nat", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nft_chain_nat on the node"),
-        (93, "", "", KernelFeatureError, f"; {WITHOUT_FEATURE}: load nf_tables"),
-        (95, "", "kernel 4.1 is older than 5.2", BackendUnavailableError, "; kernel 4.1 is older than 5.2: use an iptables backend"),
-        (17, "", "", ApplyError, ""),
+        (1, "", "", BackendUnavailableError, ADMIN),
+        (13, "", "old", BackendUnavailableError, ADMIN),
+        (90, "", "", BackendUnavailableError, TOO_MANY),
+        (105, "", "old", BackendUnavailableError, TOO_MANY),
+        (16, "", "", BusyError, "said; the kernel is busy: try again, or let --retries do it"),
+        (11, "", "old", BusyError, "said; the kernel is busy: try again, or let --retries do it"),
+        (2, "", "", KernelFeatureError, lack("nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket")),
+        (22, "", "", KernelFeatureError, lack("nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket")),
+        (2, "redir", "", KernelFeatureError, lack("nft_redir")),
+        (2, "fib", "", KernelFeatureError, lack("nft_fib, nft_fib_inet")),
+        (2, "reject", "", KernelFeatureError, lack("nft_reject, nft_reject_inet")),
+        (2, "chain nat", "", KernelFeatureError, lack("nft_chain_nat")),
+        (93, "chain filter", "", KernelFeatureError, lack("nf_tables, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket")),
+        (95, "", "kernel 4.1 is older than 5.2", BackendUnavailableError, "said; kernel 4.1 is older than 5.2: use an iptables backend"),
+        (17, "", "", ApplyError, "said"),
+        (17, "", "old", ApplyError, "said"),
     ],
 )
-def test_what_nf_tables_refuses(number, asked, old_kernel, kind, remedy):
+def test_what_nf_tables_refuses(number, asked, old_kernel, kind, text):
     error = explain_nft(number, "said", asked, old_kernel)
-    assert type(error) is kind
-    assert str(error).startswith(f"said{remedy}")
-    assert remedy or str(error) == "said"
+    assert (type(error), str(error)) == (kind, text)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +136,8 @@ def test_what_nf_tables_refuses(number, asked, old_kernel, kind, remedy):
         (3, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
         (92, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
         (97, True, BackendUnavailableError, "; load ip_tables and its tables on the node"),
+        (11, True, BusyError, "; the kernel is busy: try again, or let --retries do it"),
+        (16, False, BusyError, "; the kernel is busy: try again, or let --retries do it"),
         (2, False, ApplyError, ""),  # a rule of an extension that the kernel has not
         (22, True, ApplyError, ""),
     ],
@@ -128,6 +150,68 @@ def test_what_libiptc_says_by_number(number, opening, kind, remedy):
 def test_libiptc_names_the_modules_of_extensions_that_the_kernel_does_not_list():
     error = explain_number(2, "said", opening=False, modules="ip_tables", missing=["owner"])
     assert (type(error), str(error)) == (KernelFeatureError, OWNER)
+    error = explain_number(2, "said", opening=False, modules="ip_tables", missing=["owner", "tcp", "udp", "MARK"])
+    assert str(error) == OWNER.replace("xt_owner", "xt_owner, xt_tcpudp, xt_mark")
+
+
+@pytest.mark.parametrize(("script", "said"), [
+    ("-A OUTPUT -m owner --uid-owner 1337 -j RETURN\n", "no user 1337, its last is 999"),
+    ("-A OUTPUT -m owner --uid-owner 0 -j RETURN\n-A OUTPUT -m owner --gid-owner 999-1000 -j RETURN\n", "no group 1000, its last is 999"),
+    ("-A OUTPUT -m owner --uid-owner 0-999 -j RETURN\n-A OUTPUT -m owner --gid-owner 999\n", ""),
+    ("-A OUTPUT -j RETURN\n", ""),
+])  # fmt: skip
+def test_users_that_a_user_namespace_does_not_map_are_named(script, said, monkeypatch):
+    maps = {"/proc/self/uid_map": "0 100000 900\n900 7 100\n", "/proc/self/gid_map": "0 100000 1000\n"}
+    monkeypatch.setattr("netinit.backends.failure_causes.read_text", maps.__getitem__)
+    remedy = ", and iptables takes no rule about one: leave it out, or use --backend nftables"
+    assert explain_owners(script) == (said and f"this user namespace (hostUsers: false) has {said}{remedy}")
+
+
+def test_without_a_map_of_users_none_is_missed(monkeypatch):
+    monkeypatch.setattr("netinit.backends.failure_causes.read_text", lambda _: "")
+    assert explain_owners("-A OUTPUT -m owner --uid-owner 1337 -j RETURN\n") == ""
+
+
+class Finished:
+    program = "iptables-nft-restore"
+
+    def __init__(self, status, errors=""):
+        self.status, self.errors = status, errors
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "text"),
+    [
+        ([(1, "line 3\n failed"), (0, "")], ApplyError, "IPv4: iptables-nft-restore: line 3 failed"),
+        ([(2, ""), (-9, "")], ApplyError, "IPv4: iptables-nft-restore: ended with status 2 and no message; IPv6: iptables-nft-restore: ended with status -9 and no message"),
+        ([(0, ""), (4, "")], LockedError, f"IPv6: iptables-nft-restore: ended with status 4 and no message; {OTHER_LOCK}"),
+        ([(0, ""), (4, "Another app holds the xtables lock")], LockedError, f"IPv6: iptables-nft-restore: Another app holds the xtables lock; {OTHER_LOCK}"),
+        ([(4, "line 3 failed"), (0, "")], ApplyError, "IPv4: iptables-nft-restore: line 3 failed"),
+        ([(0, ""), (3, "the lock")], ApplyError, "IPv6: iptables-nft-restore: the lock"),
+    ],
+)
+def test_each_family_that_fails_is_named_with_what_its_program_said(ends, kind, text, monkeypatch):
+    monkeypatch.setattr("netinit.backends.iptables.detect.find_restore", lambda *_: "/sbin/x")
+    monkeypatch.setattr("netinit.backends.iptables.detect.has_capability", lambda _: True)
+    monkeypatch.setattr("netinit.backends.failure_causes.read_text", lambda _: "")
+    backend = NftVariant(families=FAMILIES)
+    monkeypatch.setattr(backend, "_run", lambda jobs: [Finished(*end) for end, _ in zip(ends, jobs, strict=True)])
+    before = XtablesState(families=FAMILIES, encoded=(), comments=False, of_nf_tables=True, in_use=False, ours=False, foreign=False, notices=())
+    with pytest.raises(kind) as caught:
+        backend.commit(Change(scripts={"IPv4": "4", "IPv6": "6"}, before=before, plan=EMPTY_PLAN))
+    assert (type(caught.value), str(caught.value)) == (kind, text)
+
+
+def test_a_program_that_is_not_installed_is_named_with_its_package(monkeypatch):
+    monkeypatch.setattr("netinit.backends.iptables.detect.find_restore", lambda variant, family: "" if (variant, family) == ("legacy", FAMILIES[1]) else "/x")
+    with pytest.raises(BackendUnavailableError) as caught:
+        LegacyVariant(families=FAMILIES).feed(dict.fromkeys(FAMILIES, ""))
+    assert str(caught.value) == "ip6tables-legacy-restore is not installed: add the package iptables to the image"
+
+
+def test_very_many_rules_are_worth_a_notice():
+    assert [*notice_size(20_000, FAMILIES[0])] == []
+    assert [*notice_size(20_001, FAMILIES[0])] == ["IPv4: 20,001 rules are here: each read takes seconds"]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pytest
 
-from netinit.base.logs import Log, format_time, write_termination_log
+from netinit.base.logs import Log, format_time, level_of, write_termination_log
 
 MOMENT = 1_537_795_149_579_123_999  # nanoseconds
 STAMP = "2018-09-24T13:19:09.579123Z"
@@ -122,3 +123,24 @@ def test_without_a_termination_log_none_is_made(tmp_path):
     assert not write_termination_log("message", str(path))
     assert not path.exists()
     assert not write_termination_log("message", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("debug", "debug"), ("default:debug", "debug"), ("all:warn", "warn"), (":error", "error"), ("other:debug", "info"), ("", "info"),
+        ("warn,other:debug", "warn"), ("warn,all:error", "error"), (" none\t, ", "none"), ("all:", "info"), ("loud", "loud"),
+    ],
+)  # fmt: skip
+def test_the_last_level_of_our_scope_or_of_all_counts(text, level):
+    assert level_of(text) == level
+
+
+def test_without_a_stderr_nothing_is_logged(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    Log().error("x")
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    Log(clock=lambda: MOMENT).info("x")
+    Log("warn", clock=lambda: MOMENT).info("x", "y")
+    assert stream.getvalue() == f"{STAMP}\tinfo\tx\n"

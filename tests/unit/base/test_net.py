@@ -1,11 +1,28 @@
-"""Networks and ports as intervals."""
+"""Addresses, networks and ports: how they are read, written, merged and split."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from core import Network
-from netinit.base.net import covers
+from netinit.base.net import (
+    FAMILIES,
+    IPV4,
+    IPV6,
+    PortRange,
+    covers,
+    family_of,
+    find_common_ports,
+    join_host,
+    lists_port,
+    merge_ports,
+    number_of,
+    parse_address,
+    read_addresses,
+    split_range,
+)
 
 
 @pytest.mark.parametrize(("wide", "narrow", "does"), [
@@ -18,3 +35,68 @@ from netinit.base.net import covers
 ])  # fmt: skip
 def test_a_network_covers_those_of_its_family_that_lie_in_it(wide, narrow, does):
     assert covers(Network.parse(wide), Network.parse(narrow)) is does
+
+
+def ports(*given):
+    return tuple(one if isinstance(one, int) else PortRange(one) for one in given)
+
+
+@pytest.mark.parametrize(("given", "merged"), [
+    (ports(80, 443, 80), ports(80, 443)),
+    (ports(80, (81, 90), 443), ports(80, (81, 90), 443)),
+    (ports(443, (80, 90), 85, (91, 95), 80), ports(443, (80, 95))),
+    (ports((10, 20), (5, 12), (22, 30), 21), ports((5, 20), (22, 30), 21)),
+    ((), ()),
+])  # fmt: skip
+def test_ports_within_ranges_and_ranges_that_touch_are_merged_in_the_place_of_the_first(given, merged):
+    assert merge_ports(given) == merged
+
+
+def test_common_ports_are_those_of_both_lists_in_ascending_order():
+    assert find_common_ports(ports(443, (80, 90), 8080), ports((85, 443), 22)) == list(ports((85, 90), 443))
+    assert find_common_ports(ports(80), ports(81)) == []
+    assert (lists_port(ports((80, 90), 443), 90), lists_port(ports((80, 90), 443), 91)) == (True, False)
+
+
+@pytest.mark.parametrize(("first", "last", "texts"), [
+    ("10.0.0.0", "10.0.0.255", ["10.0.0.0/24"]),
+    ("10.0.0.1", "10.0.0.6", ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]),
+    ("0.0.0.0", "255.255.255.255", ["0.0.0.0/0"]),
+    ("0.0.0.0", "0.0.0.2", ["0.0.0.0/31", "0.0.0.2/32"]),
+    ("fd00::", "fd00::3", ["fd00::/126"]),
+])  # fmt: skip
+def test_a_range_is_split_into_the_fewest_networks(first, last, texts):
+    assert [str(one) for one in split_range(number_of(first), number_of(last), family_of(first))] == texts
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("10.0.0.0", "has no prefix length; write it as a CIDR, for example 10.0.0.0/8"),
+    ("10.0.0/8", "is not an IPv4 network"),
+    ("fd00::x/8", "is not an IPv6 network"),
+    ("10.0.0.0\0/8", "is not an IPv4 network"),
+    ("10.0.0.0/33", "has a prefix length that is not a number from 0 to 32"),
+    ("fd00::/129", "has a prefix length that is not a number from 0 to 128"),
+    ("fd00::/1281", "has a prefix length that is not a number from 0 to 128"),
+    ("10.0.0.0/", "has a prefix length that is not a number from 0 to 32"),
+    ("10.0.0.0/٣", "has a prefix length that is not a number from 0 to 32"),
+    ("10.0.0.0/08", "has a prefix length with a leading zero"),
+])  # fmt: skip
+def test_a_text_that_is_no_network_is_refused_in_these_words(text, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        Network.parse(text)
+
+
+def test_a_network_has_no_host_bits_and_its_ends_are_its_addresses():
+    network = Network.parse("10.1.2.3/8")
+    assert (str(network), repr(network), network.length) == ("10.0.0.0/8", "Network(10.0.0.0/8)", 8)
+    assert (network.first, network.last) == (number_of("10.0.0.0"), number_of("10.255.255.255"))
+    assert (network.family, Network.parse("::1/128").family) == (IPV4, IPV6)
+    assert [str(one.loopback_network) for one in FAMILIES] == ["127.0.0.0/8", "::1/128"]
+    assert [one.passthrough_address for one in FAMILIES] == ["127.0.0.6", "::6"]
+
+
+def test_addresses_are_written_as_the_kernel_writes_them():
+    assert list(read_addresses(["FD00:0::1", "x", "10.0.0.1", "1.2.3", "a\0b"])) == ["fd00::1", "10.0.0.1"]
+    with pytest.raises(ValueError, match=r"^is not an IP address$"):
+        parse_address("10.0.0.256")
+    assert (join_host("10.0.0.1", 443), join_host("fd00::1", "443")) == ("10.0.0.1:443", "[fd00::1]:443")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.snapshot import INET, Device, NftTable, Snapshot
+from netinit.base.snapshot import INET, AttachedProgram, Device, NftTable, Snapshot
 
 
 def test_devices_are_named_by_their_index_and_sysctls_by_their_path():
@@ -13,3 +13,9 @@ def test_devices_are_named_by_their_index_and_sysctls_by_their_path():
 
 def test_a_table_is_named_as_nft_does_and_one_of_an_unknown_family_by_its_number():
     assert [str(NftTable(family=family, name="nat")) for family in (INET, 77)] == ["inet nat", "77 nat"]
+
+
+def test_a_program_is_described_by_number_name_and_place():
+    assert str(AttachedProgram(where="cgroup /a", number=7, name="drop")) == 'program 7 "drop" (cgroup /a)'
+    assert str(AttachedProgram(where="eth0\n", number=7)) == r"program 7 (eth0\n)"
+    assert str(AttachedProgram(where="x" * 401, number=7)) == f"program 7 ({'x' * 400}…)"

@@ -41,25 +41,54 @@ GOOD = [
     *(("netinit.io/inbound-tunnel-port", value) for value in ("0", "15008")),
     *(("netinit.io/accepted-findings", value) for value in ("", "NI102 = the plugin", "NI102=a;NI105 = b;")),
 ]  # fmt: skip
+NO_PORT, NO_NUMBER, NO_QUANTITY = "it must be a port from 0 to 65535", "it must be a whole number from 0 to 4294967295", "it must be a quantity, such as 100m or 128Mi"
+NO_MODE, NO_BOOLEAN, NO_SWITCH = "it must be one of REDIRECT, TPROXY, NONE", "it must be true or false", "it is neither true nor false"
+NO_CIDR, NO_RANGE = "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8", f"{NO_PORT}, or two with a dash between, the lower first"
+NO_INTERFACE = "is not an interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+NO_OWNERS = "it holds 'tcp', which is not a port or a range of ports: use a decimal number from 1 to 65535, or two with a dash, such as 8000-8100"
+NO_PROTOCOL = "it begins with neither tcp nor udp nor *: write protocol:ports:users, such as tcp:22,80:1000-2000; separate several with ;"
+NO_REASON = "it must be codes of findings with a reason each, such as: NI212 = the database has TLS of its own"
+NO_INBOUND = {
+    "*": "it means everything, which cannot be excluded: list CIDRs",
+    "10.9.0.0": "it has no prefix length; write it as a CIDR, for example 10.0.0.0/8",
+    "10.9.0.0/16 x": "it has a prefix length that is not a number from 0 to 32",
+}
+NO_PROXY_CONFIG = {
+    "[1]": "it must be the YAML of a ProxyConfig, such as `concurrency: 2`",
+    "a: [": "it is not YAML (line 2, column 1: while parsing a flow node, did not find expected node content)",
+    "concurrency: lots": "concurrency: 'lots' must be a whole number from -2147483648 to 2147483647",
+    "drainDuration: soon": "drainDuration: 'soon' is not a duration such as 1m30s",
+    "interceptionMode: MAGIC": "interceptionMode: 'MAGIC' must be one of REDIRECT, TPROXY, NONE",
+    "proxyMetadata: [a]": "proxyMetadata: ['a'] must be a map",
+    "tracing: 1": "tracing: 1 must be a mapping",
+    "a: &a [*a]": "it is not YAML (line 1, column 8: the alias *a lies inside its own anchor)",
+}
+NETWORKS = ("**", "10.0.0.0", "10.0.0.0/33", " 10.0.0.0/8", "10.0.0.0/8, 11.0.0.0/8", "10.0.0.0/8,", "x", "::1%lo/128", "10.0.0.0/255.0.0.0", "010.0.0.0/8", "10.0.0.0/08")
 BAD = [
-    *(("sidecar.istio.io/interceptionMode", value) for value in ("", "redirect", "TPROXY ", "MAGIC")),
-    *(("status.sidecar.istio.io/port", value) for value in ("", "65536", "-1", "+1", "0x50", "80a", "٣")),
-    *((R + "periodSeconds", value) for value in ("", " 1", "1 ", "4294967296", "-1", "1.0")),
-    *((T + "includeOutboundIPRanges", value) for value in ("**", "10.0.0.0", "10.0.0.0/33", " 10.0.0.0/8", "10.0.0.0/8, 11.0.0.0/8", "10.0.0.0/8,", "x", "::1%lo/128", "10.0.0.0/255.0.0.0", "010.0.0.0/8", "10.0.0.0/08")),
-    *((T + "excludeOutboundIPRanges", value) for value in ("*", "bad")),
-    *((T + "includeInboundPorts", value) for value in ("80,", ",80", "80,,443", "*,80", "70000", "http", "90-80", "80-", "80\n443")),
-    *((T + name, value) for name in PORT_LISTS for value in ("*", "80,", "bad", '80"')),
-    *((T + "excludeInterfaces", value) for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c")),
-    *(("prometheus.istio.io/merge-metrics", value) for value in ("", "yes", "tRUE", "2")),
-    *(("proxy.istio.io/config", value) for value in ("[1]", "a: [", "concurrency: lots", "drainDuration: soon", "interceptionMode: MAGIC", "proxyMetadata: [a]", "tracing: 1", "a: &a [*a]")),
-    *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("tcp:22", "icmp:1:1", "tcp:22:1\n")),
-    *(("netinit.io/exclude-inbound-cidrs", value) for value in ("*", "10.9.0.0", "10.9.0.0/16 x")),
-    *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact", "reset-existing", "require-capture") for value in ("", "yes")),
-    *(("netinit.io/ipv6", value) for value in ("", "refuse")),
-    *(("netinit.io/log-group", value) for value in ("", "65536", "x")),
-    *(("netinit.io/inbound-tunnel-port", value) for value in ("", "-1", "65536")),
-    *(("netinit.io/accepted-findings", value) for value in ("NI102", "NI102 =", "102 = a", "NI1020 = a")),
-    *(("sidecar.istio.io/proxyCPU", value) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
+    *(("sidecar.istio.io/interceptionMode", value, NO_MODE) for value in ("", "redirect", "TPROXY ", "MAGIC")),
+    *(("status.sidecar.istio.io/port", value, NO_PORT) for value in ("", "65536", "-1", "+1", "0x50", "80a", "٣")),
+    *((R + "periodSeconds", value, NO_NUMBER) for value in ("", " 1", "1 ", "4294967296", "-1", "1.0")),
+    *((T + "includeOutboundIPRanges", value, f"{value.split(',')[-1]!r} {NO_CIDR}") for value in NETWORKS),
+    *((T + "excludeOutboundIPRanges", value, f"{value!r} {NO_CIDR}") for value in ("*", "bad")),
+    *((T + "includeInboundPorts", value, f"'' is not a port: {NO_PORT}") for value in ("80,", ",80", "80,,443")),
+    (T + "includeInboundPorts", "*,80", f"'*' is not a port: {NO_PORT}"),
+    *((T + "includeInboundPorts", value, NO_PORT) for value in ("70000", "http", "80\n443")),
+    *((T + "includeInboundPorts", value, NO_RANGE) for value in ("90-80", "80-")),
+    *((T + name, value, NO_PORT) for name in PORT_LISTS for value in ("*", "bad", '80"')),
+    *((T + name, "80,", f"'' is not a port: {NO_PORT}") for name in PORT_LISTS),
+    *((T + "excludeInterfaces", value, f"{value.split(',')[-1]!r} {NO_INTERFACE}") for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c")),
+    *(("prometheus.istio.io/merge-metrics", value, NO_BOOLEAN) for value in ("", "yes", "tRUE", "2")),
+    *(("proxy.istio.io/config", value, said) for value, said in NO_PROXY_CONFIG.items()),
+    *((f"netinit.io/exclude-outbound-for-{kind}", "tcp:22", NO_OWNERS) for kind in ("uids", "gids")),
+    *((f"netinit.io/exclude-outbound-for-{kind}", "icmp:1:1", NO_PROTOCOL) for kind in ("uids", "gids")),
+    *((f"netinit.io/exclude-outbound-for-{kind}s", "tcp:22:1\n", f"it holds '1\\n', which is not a {who} here: pass a number") for kind, who in (("uid", "user"), ("gid", "group"))),
+    *(("netinit.io/exclude-inbound-cidrs", value, said) for value, said in NO_INBOUND.items()),
+    *((f"netinit.io/{name}", value, NO_SWITCH) for name in ("exclude-cloud-metadata", "reject-quic", "log-rules", "istio-exact", "reset-existing", "require-capture") for value in ("", "yes")),
+    *(("netinit.io/ipv6", value, "it is not one of auto, on, off, inet, reject") for value in ("", "refuse")),
+    *(("netinit.io/log-group", value, "it is not a log group: use a decimal number from 0 to 65535") for value in ("", "65536", "x")),
+    *(("netinit.io/inbound-tunnel-port", value, "it is not a port: use a decimal number from 0 to 65535; 0 is none") for value in ("", "-1", "65536")),
+    *(("netinit.io/accepted-findings", value, NO_REASON) for value in ("NI102", "NI102 =", "102 = a", "NI1020 = a")),
+    *(("sidecar.istio.io/proxyCPU", value, NO_QUANTITY) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
 ]  # fmt: skip
 
 
@@ -68,11 +97,11 @@ def test_these_values_are_accepted(key, value):
     validate({key: value})
 
 
-@together(("key", "value"), BAD)
-def test_these_values_are_refused_in_istios_words(key, value):
+@together(("key", "value", "said"), BAD)
+def test_these_values_are_refused_in_istios_words(key, value, said):
     with pytest.raises(InjectionError) as caught:
         validate({key: value})
-    assert str(caught.value).startswith(f"invalid value {value!r} for annotation {key!r}: ")
+    assert str(caught.value) == f"invalid value {value!r} for annotation {key!r}: {said}"
 
 
 def test_every_annotation_of_the_table_has_a_good_and_a_bad_example():

@@ -372,6 +372,26 @@ def test_what_lint_finds_in_the_options_is_told_too(tmp_path):
     (found,) = verdicts(*arguments, stdin=pod)
     assert any(note.startswith("warning: --istio-inbound-ports:") for note in found["findings"]), found["findings"]
     assert "options" not in found
+    assert found["interception"] == [
+        "inbound: nothing is captured (mode NONE)",
+        "outbound: no address to 15001",
+        "traffic of uid 1337 passes untouched: it is the proxy's",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "inbound", "outbound"),
+    [
+        ("[-b, '*', -d, '22,8000-8100', -i, '*', -x, '10.0.0.0/8,fd00::/8', -o, '25', -u, '5,6']", "all ports but 22, 8000-8100 to 15006 (REDIRECT)", "all addresses but 10.0.0.0/8, fd00::/8, port 25 to 15001"),
+        ("[-b, '80,443', -d, '22', -m, TPROXY, -z, '15007', -p, '15002', -i, '10.0.0.0/8', -q, '53,99-100', -u, '5,6']", "80, 443 to 15007 (TPROXY)", "10.0.0.0/8 to 15002, and ports 53, 99-100 whatever their address"),
+        ("[-b, '', -i, '', -u, '5,6']", "no port to 15006 (REDIRECT)", "no address to 15001"),
+    ],
+)
+def test_what_the_rules_capture_is_said_in_three_lines(args, inbound, outbound, tmp_path):
+    config = {"policy": "enabled", "templates": {"sidecar": f"spec: {{initContainers: [{{name: istio-init, args: {args}}}]}}"}}
+    (tmp_path / "config").write_text(json.dumps(config))
+    (found,) = verdicts("-f", "-", "--injectConfigFile", tmp_path / "config", "--namespace-labels", "istio-injection=enabled", stdin=POD)
+    assert found["interception"] == [f"inbound: {inbound}", f"outbound: {outbound}", "traffic of uid 5, 6 passes untouched: it is the proxy's"]
 
 
 def test_init_containers_without_a_network_are_found_behind_a_validation(folder):
@@ -495,8 +515,14 @@ def test_a_name_that_no_workload_has_is_an_error_and_writes_nothing(words):
     command = check.command if words == ["check"] else inject.command
     result = run(command, "-f", "-", "--select", "x", *words[1:], stdin=TWO)
     assert isinstance(result.exception, ParseError)
-    assert '--select: the input has no workload "x"; it has Pod "shop/p", Pod "shop/q"' in str(result.exception)
+    assert str(result.exception) == '--select: the input has no workload "x"; it has Pod "shop/p", Pod "shop/q"'
     assert result.stdout == ""
+
+
+def test_of_many_workloads_the_first_ten_are_named():
+    result = run(inject.command, "-f", "-", "--select", "x", stdin="---\n".join(POD.replace("name: p", f"name: p{number}") for number in range(13)))
+    listed = ", ".join(f'Pod "shop/p{number}"' for number in range(10))
+    assert str(result.exception) == f'--select: the input has no workload "x"; it has {listed} and 3 more'
 
 
 def test_a_pod_on_its_nodes_network_with_rules_of_its_own_is_named():

@@ -126,3 +126,10 @@ def test_a_variable_that_a_template_gives_twice_stays_twice_as_strategic_merge_h
     result = inject_pod({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}, load_config({"templates": {"sidecar": template}}))
     (proxy,) = [item for item in result["spec"]["containers"] if item["name"] == "istio-proxy"]
     assert proxy["env"] == [{"name": "A", "value": "b"}, {"name": "A", "valueFrom": {"x": 1}}]
+
+
+def test_saved_containers_return_where_the_pod_lacks_them():
+    saved = {"containers": [{"name": "istio-proxy", "image": "mine"}, {"name": "c"}], "initContainers": [{"name": "istio-init"}]}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    Overrides({"proxy.istio.io/overrides": json.dumps(saved)}).reinsert(spec)
+    assert spec == {"containers": [{"name": "c", "image": "i"}, {"name": "istio-proxy", "image": "mine"}], "initContainers": [{"name": "istio-init"}]}

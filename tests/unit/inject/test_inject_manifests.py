@@ -64,7 +64,9 @@ def test_the_neighbours_of_a_changed_document_keep_their_letters(head):
 
 def test_a_json_document_stays_json():
     text = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}})
-    assert json.loads(inject_stream(text, CONFIG).text)["spec"]["containers"] == [{"name": "istio-proxy", "image": "p"}]
+    written = inject_stream(text.replace('"p"', '"é"'), CONFIG).text
+    assert json.loads(written)["spec"]["containers"] == [{"name": "istio-proxy", "image": "p"}]
+    assert written == json.dumps(json.loads(written), indent=2) + "\n"
 
 
 def test_files_are_joined_by_separators_where_they_bring_none():

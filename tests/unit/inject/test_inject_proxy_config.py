@@ -55,6 +55,7 @@ CANONICAL = [
     ("tracingServiceName: APP_LABEL_AND_NAMESPACE", {"tracingServiceName": "APP_LABEL_AND_NAMESPACE"}),
     ("serviceCluster: istio-proxy", {}),
     ("statsCompression: false", {"statsCompression": False}),
+    ("sds: {enabled: true}", {"sds": {"enabled": True}}),
     ("connectionSettings: {profile: EDGE, httpIdleTimeout: 1m}", {"connectionSettings": {"profile": "EDGE", "httpIdleTimeout": "60s"}}),
     ("holdApplicationUntilProxyStarts: false", {"holdApplicationUntilProxyStarts": False}),
     ("concurrency: '4'", {"concurrency": 4}),

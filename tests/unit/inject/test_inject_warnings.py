@@ -138,6 +138,12 @@ def test_the_proxys_user_is_found_before_an_injector_or_plugin_programs_the_pod(
     assert kinds(pod(inits=[container("setup")], containers=containers)) == expected
 
 
+def test_the_proxys_group_is_found_before_an_injector_programs_the_pod():
+    app, proxy = ({"name": name, "image": "i", "securityContext": {"runAsUser": uid, "runAsGroup": 2102}} for name, uid in (("app", 5), ("istio-proxy", 2102)))
+    expected = [(WARNING, "no-init-container", ""), (WARNING, "proxy-owner", "app")]
+    assert kinds(pod(inits=[container("setup")], containers=[app, proxy])) == expected
+
+
 def test_the_users_of_the_options_count():
     tree = pod(inits=[init("-b * -i * -u 77")], containers=[container("app", 77), container("istio-proxy", 77)])
     assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
@@ -239,8 +245,25 @@ def test_one_pod_of_a_file_is_chosen_by_name(select, name):
 
 
 def test_a_name_that_no_pod_has_lists_those_there_are():
-    with pytest.raises(ParseError, match=r'--select: f has no workload "x"; it has Pod "shop/a", Deployment "b"'):
+    with pytest.raises(ParseError) as error:
         read_pods([("f", TWO)], "x")
+    assert str(error.value) == '--select: f has no workload "x"; it has Pod "shop/a", Deployment "b"'
+
+
+STATUS = "status: {podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        (TWO.partition("---\n")[0] + STATUS, ("10.0.0.1", "fd00::1")),
+        (TWO.partition("---\n")[0] + "status: {podIP: 10.0.0.1}\n", ("10.0.0.1",)),
+        (TWO.partition("---\n")[0], ()),
+        (TWO.partition("---\n")[2] + STATUS, ()),
+    ],
+)
+def test_a_pods_addresses_are_those_of_its_status(text, addresses):
+    assert [one.addresses for one in read_pods([("f", text)])] == [addresses]
 
 
 def test_options_that_cannot_be_read_are_told_for_every_pod():

@@ -122,7 +122,8 @@ def test_waiting_works_without_pidfd_open_as_well(monkeypatch):
     assert ask(lambda: 7) == 7
     with pytest.raises(NetinitError, match="did not finish within 0 s"):
         ask(lambda: time.sleep(60), seconds=0.1)
-    assert run.finish(run.start("/bin/echo", ["hello"])).output == "hello\n"
+    done = run.finish(run.start("/bin/echo", ["hello"]))
+    assert (done.program, done.status, done.output, done.errors) == ("echo", 0, "hello\n", "")
 
 
 def test_a_child_can_answer_and_go_on_and_each_failure_is_its_own():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 
 import pytest
+
+from netinit.kernel import links
 
 MISSING = {"OpenSSL": ("_ssl",), "SQLite": ("_sqlite3",), "the package sqlite3": ("sqlite3", "_sqlite3"), "both": ("_ssl", "sqlite3", "_sqlite3")}
 LOAD = "from netinit.kernel import links; library = links.load_pyroute2(); "
@@ -36,3 +39,20 @@ def test_nobody_else_takes_what_stood_in_for_them(hidden):
     told = run(f"{hidden}{LOAD}{code}").split()
     assert set(told) <= {"none", "True"}
     assert "none" in told
+
+
+class RecordedLinks(links.Links):
+    """Writes requests down in place of sending them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int, bytes]] = []
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        self.sent.append((kind, flags, body))
+
+
+def test_a_neighbour_is_permanent():
+    made = RecordedLinks()
+    made.add_neighbour(7, "10.0.0.1", "02:00:00:00:00:01")
+    ((kind, _, body),) = made.sent
+    assert (kind, struct.unpack_from("=BxxxiH", body)) == (28, (2, 7, 0x80)), "RTM_NEWNEIGH of AF_INET, NUD_PERMANENT"

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from netinit.backends.machine import HERE
 from netinit.base.errors import NamespaceError
 from netinit.kernel import capabilities, namespaces, open_pod
+from netinit.options import Options
 
 OWN = Path("/proc/thread-self/ns/net")
 
@@ -38,19 +40,33 @@ def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(p
     assert OWN.stat().st_ino == here
 
 
-@pytest.mark.parametrize(
-    ("situation", "ways"),
-    [
-        (capabilities.PERSON, ("name it with --pid", "netinit demo", "netinit render", "for the whole machine: --host-network")),
-        (capabilities.KUBERNETES, ("hostNetwork: true", "leave the init container out", "name it with --pid", "virtual machine with a kernel of its own: --host-network")),
-    ],
-)
+FOR_A_PERSON = """
+  for a pod: name it with --pid (a process of it) or --netns
+  to try it on this machine: netinit demo, or unshare -n netinit …
+  to see the rules and change nothing: netinit render …
+  for the whole machine: --host-network"""
+FOR_A_POD = """
+  this pod has hostNetwork: true: its rules would capture the traffic of the whole node and stay when the pod is deleted;\
+ leave the init container out
+  for another pod of the node: name it with --pid or --netns
+  where the pod is a virtual machine with a kernel of its own: --host-network"""
+
+
+@pytest.mark.parametrize(("situation", "ways"), [(capabilities.PERSON, FOR_A_PERSON), (capabilities.KUBERNETES, FOR_A_POD)])
 def test_in_the_machines_namespace_it_is_said_what_else_may_be_meant(monkeypatch, situation, ways):
     monkeypatch.setattr(namespaces, "is_machine", lambda: True)
     monkeypatch.setattr(capabilities, "find_situation", lambda: situation)
-    with pytest.raises(NamespaceError, match="the machine's own network namespace") as refusal:
+    with pytest.raises(NamespaceError) as refusal:
         namespaces.refuse_host()
-    assert [way for way in ways if way not in str(refusal.value)] == []
+    what = "this is the machine's own network namespace, whose rules are for all of its programs; nothing was changed."
+    assert str(refusal.value) == what + ways
+
+
+def test_what_only_reads_warns_in_the_machines_namespace(monkeypatch):
+    warning = "this is the machine's own network namespace, not a pod's: apply and remove change it only with --host-network"
+    for machine, warned in ((True, warning), (False, "")):
+        monkeypatch.setattr(namespaces, "is_machine", lambda machine=machine: machine)
+        assert HERE.inside(Options(), lambda options, text: (options, text)) == (Options(), warned)
 
 
 @pytest.mark.netns

@@ -87,3 +87,35 @@ def test_a_socket_that_is_gone_already_has_ended(code, raises):
             tcp_sockets.destroy(Refusing(), found)
     else:
         tcp_sockets.destroy(Refusing(), found)
+
+
+@pytest.mark.parametrize(
+    ("state", "inode", "is_open"),
+    [(1, 0, True), (2, 0, True), (3, 0, True), (4, 0, False), (4, 7, True), (5, 0, False), (5, 7, True), (6, 7, False), (7, 7, False), (8, 0, True), (9, 7, False), (10, 7, False), (11, 7, False), (12, 0, True)],
+)
+def test_a_connection_is_open_while_its_remote_end_or_a_program_here_would_notice_its_end(state, inode, is_open):
+    found = tcp_sockets._read(answer(AF_INET, ("10.77.0.2", 1), ("10.77.0.1", 2), inode=inode))
+    assert found.replace(state=state).is_open is is_open
+
+
+def test_the_kernel_is_asked_for_connections_and_listeners_of_each_family(monkeypatch):
+    asked = []
+    monkeypatch.setattr(tcp_sockets.Netlink, "dump", lambda _self, *words: asked.append(words) or [])
+    assert tcp_sockets.list_tcp() == ()
+    states = sum(1 << state for state in (1, 2, 3, 4, 5, 8, 10, 12))
+    assert asked == [(20, bytes((family, 6, 0, 0)) + struct.pack("=I48x", states), 1 << 26) for family in (2, 10)]
+
+
+def test_a_socket_is_closed_by_its_family_state_and_identity():
+    sent = []
+
+    class Recorded(tcp_sockets.Netlink):
+        def __init__(self):
+            pass
+
+        def request(self, *words, **options):
+            sent.append((words, options))
+
+    body = answer(AF_INET, ("10.77.0.2", 1), ("10.77.0.1", 2))
+    tcp_sockets.destroy(Recorded(), tcp_sockets._read(body))
+    assert sent == [((21, 0, bytes((AF_INET, 6, 0, 0)) + struct.pack("=I", 1 << ESTABLISHED) + body[4:52]), {"may_lack": True})]

@@ -131,6 +131,7 @@ def test_functions_at_the_ends_of_what_they_take(template, wanted):
         ("{{ date `2006` 999999999999999 }}", "the time is outside the years 1 to 9999"),
         ("{{ chunk 0 (list 1) }}", "chunk needs a size of 1 or more"),
         ('{{ mustFromJson "{" }}', "error calling mustFromJson: the text is not JSON"),
+        ('{{ urlParse "http://h%C3%A4%41/" }}', 'unable to parse url: parse "http://h%C3%A4%41/": invalid URL escape "%41"'),
         ("{{ untilStep 0 9000000 1 }}", "the value would be longer than"),
         ("{{ seq 9000000 }}", "the value would be longer than"),
         ('{{ regexReplaceAll "a" (trunc 999 .long) (repeat 9999 "x") }}', "the value would be longer than"),

@@ -77,6 +77,10 @@ def test_no_function_builds_a_value_without_bounds(text):
     assert time.process_time() - started < 20
 
 
+def test_a_value_may_be_as_long_as_the_limit():
+    assert render('{{ len (repeat 1048576 "x") }}') == "1048576"
+
+
 def test_work_on_large_values_costs_steps():
     text = '{{ $x := repeat 500000 "x" }}{{ range 1000000 }}{{ if contains "y" $x }}{{ end }}{{ end }}'
     with pytest.raises(TemplateError, match="rendering takes more than 1000000 steps"):
