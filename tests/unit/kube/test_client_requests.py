@@ -97,6 +97,7 @@ async def get(client):
 def test_a_request_has_its_headers_and_deadlines(api, more, seconds):
     assert api.ask(get, access=Access(server="http://api", token="t", certificate_authority="not read without TLS"), **more) == {}
     (request,) = api.requests
+    assert str(request.url) == f"http://api{MAP}"
     headers = {name: request.headers.get(name) for name in ("Accept", "User-Agent", "Authorization", "Content-Type")}
     assert headers == {"Accept": "application/json", "User-Agent": "netinit", "Authorization": "Bearer t", "Content-Type": None}
     connect, others = seconds
