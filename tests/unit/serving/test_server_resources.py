@@ -104,6 +104,15 @@ def test_a_port_of_every_address_is_named_alone():
             listen("", port)
 
 
+def test_an_error_without_a_reason_of_the_system_is_named_as_it_is(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("odd")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(ConfigError, match=r"^port 7 of ::1 cannot be listened on: odd$"):
+        listen("::1", 7)
+
+
 def test_a_host_without_ipv6_listens_on_ipv4(monkeypatch):
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     with listen("", 0) as server:
