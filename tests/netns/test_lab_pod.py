@@ -213,6 +213,20 @@ def test_each_end_of_a_probe_has_its_outcome(monkeypatch, error, arrival):
     assert lab.probes.send_probes([Probe("127.0.0.1", 9)], []) == [arrival]
 
 
+def test_an_answer_may_come_in_pieces(monkeypatch):
+    pieces = [b'["answered", "app", 80,', b' null, "10.77.0.2:80"]', b"\n", b""]
+
+    async def connect(*_):
+        return None
+
+    async def receive(*_):
+        return pieces.pop(0)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_recv", receive)
+    assert lab.probes.send_probes([Probe("127.0.0.1", 9)], []) == [Arrival("answered", "app", 80, None, "10.77.0.2:80")]
+
+
 def test_an_arrival_is_one_word_with_its_error():
     assert (str(Arrival("timeout")), str(Arrival("refused", error="EPIPE"))) == ("timeout", "refused (EPIPE)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import os
 import ssl
@@ -90,6 +91,18 @@ def test_a_kubeconfig_is_read_up_to_a_limit(tmp_path, monkeypatch, shift):
             of_kubeconfig(path)
     else:
         assert of_kubeconfig(path).token == "t"
+
+
+def test_of_a_file_without_an_end_no_more_than_the_limit_is_read(monkeypatch):
+    class Endless(io.BytesIO):
+        def read(self, size=None):
+            assert size == (4 << 20) + 1
+            return b"- " * (size // 2) + b"-"
+
+    monkeypatch.setattr(Path, "open", lambda *_: Endless())
+    monkeypatch.setattr(access_module.goyaml, "load", lambda text: {"current-context": "one", "read": len(text)})
+    with pytest.raises(ConfigError, match=r'^the kubeconfig "/endless" is not a kubeconfig: '):
+        of_kubeconfig(Path("/endless"))
 
 
 def test_another_context_may_be_named(tmp_path):
