@@ -74,10 +74,11 @@ def test_a_peer_has_half_of_the_connections_rounded_down_and_at_least_one(most, 
     assert room.dropped == ["refused"] * (most + 1 - each)
 
 
-@pytest.mark.parametrize(("age", "gives_way"), [(0.49, False), (0.5, True)])
+@pytest.mark.parametrize(("age", "gives_way"), [(0.25, False), (0.5, True)])
 def test_an_own_unfinished_connection_gives_way_after_half_a_second_before_an_idle_one(room, age, gives_way):
+    room.now = 100.0
     idle, young = room.connect("a", Stage.IDLE), [room.connect("a") for _ in range(3)]
-    room.now = age
+    room.now += age
     assert room.connect("a")
     assert room.dropped == ["unfinished" if gives_way else "idle"]
     assert [room.has(one) for one in (idle, *young)] == [gives_way, not gives_way, True, True]
@@ -184,9 +185,10 @@ def test_a_server_that_stops_closes_a_connection_on_which_nothing_was_sent_yet(r
 
 
 @pytest.mark.parametrize(("stage", "age", "ends"), [
-    (Stage.UNFINISHED, 0.49, False), (Stage.UNFINISHED, 0.5, True), (Stage.IDLE, 0.1, True), (Stage.BUSY, 0.1, True),
+    (Stage.UNFINISHED, 0.25, False), (Stage.UNFINISHED, 0.5, True), (Stage.IDLE, 0.1, True), (Stage.BUSY, 0.1, True),
 ])  # fmt: skip
 def test_a_server_that_stops_ends_each_connection_once_and_leaves_a_new_one_time_for_its_first_request(room, stage, age, ends):
+    room.now = 100.0
     connection, said = room.connect("a", stage), []
     connection.shutdown = lambda: said.append("shut down")
     for _ in range(2):
