@@ -92,7 +92,10 @@ def with_client(server, work, **more):
     return asyncio.run(run())
 
 
-def test_an_object_is_read_with_the_token():
+def test_an_object_is_read_with_the_token_and_without_a_proxy_of_the_environment(monkeypatch):
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     with api([(200, thing("a", 1))]) as server:
         found = with_client(server, lambda client: client.get(CONFIG_MAPS, "a", "ns"))
     assert found["metadata"]["name"] == "a"
