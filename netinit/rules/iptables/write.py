@@ -120,26 +120,15 @@ def write_rule(rule: Rule, family: Family) -> list[str]:
 
 def unfold_rule(rule: Rule, family: Family, *, comments: bool = False) -> list[WrittenRule]:
     """Return the rules of iptables that a rule stands for: one for each combination of its lists' elements."""
+    found: list[tuple[Match, ...]] = [()]
+    for match in _order_matches(rule.matches):
+        found = [(*before, one) if one else before for before in found for one in match.each()]
     target, comment = rule.target.xt(family), rule.comment if comments else ""
     ending = f"-m comment --comment {quote_words(comment)} " if comments else ""
     ending += f"{rule.target.option} {target}" if target else ""
     return [
-        WrittenRule(matches=matches, comment=comment, text=(text + ending).rstrip(), rule=rule)
-        for matches, text in _combine_matches(rule)
+        WrittenRule(matches=matches, comment=comment, text=(_write_matches(matches) + ending).rstrip(), rule=rule) for matches in found
     ]
-
-
-def _combine_matches(rule: Rule) -> list[tuple[tuple[Match, ...], str]]:
-    """Return each combination of the elements of a rule's lists, with its text; made once for both families."""
-    made: list[tuple[tuple[Match, ...], str]] | None = rule.__dict__.get("_combined")
-    if made is None:
-        found: list[tuple[Match, ...]] = [()]
-        for match in _order_matches(rule.matches):
-            found = [(*before, one) if one else before for before in found for one in match.each()]
-        made = [(matches, _write_matches(matches)) for matches in found]
-        if len(rule.families) > 1:  # not lists of networks, which are long
-            rule.__dict__["_combined"] = made
-    return made
 
 
 def _write_matches(matches: tuple[Match, ...]) -> str:
