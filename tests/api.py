@@ -17,6 +17,7 @@ import click
 
 import netinit
 from netinit import testing
+from netinit.base.data import read_data
 from netinit.cli import complete, group
 from netinit.options import Options
 
@@ -56,7 +57,7 @@ def _of_variables() -> Iterator[str]:
 
 def _of_commands() -> Iterator[str]:
     context = click.Context(group.root, info_name="netinit")
-    for line in Path(complete.DATA).read_text("utf-8").splitlines():
+    for line in read_data("completion.tsv").splitlines():
         command, names, kind, _ = line.split("\t")
         for name in names.split(","):
             if name in ("", complete.RULES):

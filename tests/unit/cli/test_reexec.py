@@ -10,8 +10,8 @@ import netinit
 from netinit.cli import reexec
 from netinit.kernel import run
 
-PLACES = [str(Path(netinit.__file__).parent.parent), *[place for place in sys.path if place.startswith("/")]]
-LINE = ("-X", "utf8", "-c", reexec.START, ":".join(PLACES))
+PACKAGES = str(Path(netinit.__file__).parent.parent)
+LINE = ("-X", "utf8", "-c", reexec.START)
 
 
 def test_another_netinit_reads_the_variables_that_are_given():
@@ -31,7 +31,8 @@ def test_it_starts_with_the_variables_and_input_alone(monkeypatch):
     monkeypatch.setattr(run, "finish", lambda running: (running, "done"))
     assert reexec.run_netinit(("verify", "--json")) == ("running", "done")
     reexec.run_netinit(["apply"], stdin="x", environ={"A": "b"})
-    words = [(sys.executable, ("-E", "-P", *LINE, *given)) for given in (["verify", "--json"], ["apply"])]
+    places = ":".join([PACKAGES, *[place for place in sys.path if place.startswith("/")]])
+    words = [(sys.executable, ("-E", "-P", *LINE, places, *given)) for given in (["verify", "--json"], ["apply"])]
     inputs = [{"stdin": "", "environment": None}, {"stdin": "x", "environment": {"A": "b"}}]
     assert started == [(*line, more) for line, more in zip(words, inputs, strict=True)]
 
@@ -42,5 +43,4 @@ def test_it_replaces_the_process_and_stays_isolated_where_that_is(monkeypatch):
     isolated = SimpleNamespace(flags=SimpleNamespace(isolated=1), executable="/python", path=["", "/packages", "zip"])
     monkeypatch.setattr(reexec, "sys", isolated)
     reexec.become_netinit(["watch"], environ={"A": "b"})
-    where = f"{PLACES[0]}:/packages"
-    assert became == [("/python", ("-I", *LINE[:-1], where, "watch"), {"A": "b"})]
+    assert became == [("/python", ("-I", *LINE, f"{PACKAGES}:/packages", "watch"), {"A": "b"})]
