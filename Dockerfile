@@ -167,9 +167,9 @@ ENTRYPOINT ["/usr/bin/netinit"]
 # ---- the init container's package: without the server, the agent, their client and chart, and the plugin of kubectl
 FROM package AS init-package
 WORKDIR /usr/lib/netinit/netinit
-RUN rm -r bin cli/kubectl cli/node cli/webhook data/chart kube node serving webhook \
+RUN rm -r bin cli/node cli/webhook data/chart installation kube kubectl node serving webhook \
  && sed --in-place --regexp-extended \
-      '\,^netinit/(bin|cli/kubectl|cli/node|cli/webhook|data/chart|kube|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
+      '\,^netinit/(bin|cli/node|cli/webhook|data/chart|installation|kube|kubectl|node|serving|webhook)/,d' ../netinit-*.dist-info/RECORD \
  && touch --reference=__init__.py . cli data ../netinit-*.dist-info ../netinit-*.dist-info/RECORD
 
 # ---- the init container of native nft tables: Python and netinit

@@ -20,7 +20,7 @@ from typing import Any
 
 from netinit.cli.rule_sources import find_planned, read_pods
 from netinit.inject.podfile import PodFacts, read_object
-from netinit.simulate.audit.assertions import Ruling, parse_assertion, rule_on
+from netinit.questions.audit.assertions import Ruling, parse_assertion, rule_on
 from netinit.simulate.endpoints import format_packet
 
 __all__ = ["assert_captured", "assert_holds"]

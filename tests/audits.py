@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allpackets import around
 from core import FAMILIES, Options, load_plan, plan, settled
-from netinit.simulate.pod_rules import PodRules
+from netinit.questions.pod_rules import PodRules
 
 SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
 

@@ -13,10 +13,10 @@ from netinit.base.output import with_version
 from netinit.cli.audit.command import read_assertions
 from netinit.cli.diff import EQUAL, read_live_pair, to_object
 from netinit.cli.explain import Question, answer_each
-from netinit.cli.kubectl import check
 from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
 from netinit.cli.verify import to_plain
 from netinit.kernel import children
+from netinit.kubectl import check
 from netinit.node.jobs import VERIFY, Job, JobResult
 from netinit.node.programmer import perform
 from netinit.options import Options
@@ -24,7 +24,7 @@ from netinit.pods.apply import apply
 from netinit.pods.doctor.findings import find_escapes
 from netinit.pods.live import infer_run
 from netinit.pods.verify import Report, verify
-from netinit.simulate.audit.assertions import rule_on
+from netinit.questions.audit.assertions import rule_on
 from netinit.simulate.trace import CAPTURED
 
 

@@ -316,7 +316,7 @@ if __name__ == "__main__":
     start._find_packages()
     start._find_packages = lambda: None  # it would ask all modules again where they are
     group = import_module("netinit.cli.group")
-    commands = [f"cli.{group.COMMANDS[name][0]}" for name in COMMANDS] if kind == PEOPLE else []
+    commands = [group.COMMANDS[name][0] for name in COMMANDS] if kind == PEOPLE else []
     for module in (*commands, *MODULES[kind]):
         import_module(f"netinit.{module}")
     for module in FOREIGN[kind]:

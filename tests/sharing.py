@@ -24,7 +24,7 @@ TOGETHER = (  # beginnings of names: what begins with one of a line is one unit
 )  # fmt: skip
 # What takes longest, by the beginnings of the tests' names.
 FIRST = (
-    "tests/netns/test_kills.py", "tests/netns/test_bypass_attempts.py", "tests/property/test_gotemplate_go.py", "tests/property/test_symbolic.py", "tests/netns/test_node", "tests/unit/simulate/test_lint.py",
+    "tests/netns/test_kills.py", "tests/netns/test_bypass_attempts.py", "tests/property/test_gotemplate_go.py", "tests/property/test_symbolic.py", "tests/netns/test_node", "tests/unit/questions/test_lint.py",
     "tests/netns/test_libiptc.py", "tests/netns/test_backend_contract.py", "tests/kernel/", "tests/netns/test_nftables_contract.py",
     "tests/property/", "tests/unit/webhook/", "tests/unit/inject/", "tests/netns/test_live.py",
 )  # fmt: skip

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import posix
 
-GROUPS = {  # heading -> name -> (module under netinit.cli with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
+GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
     "Look": {
-        "explain": ("explain", "Show what happens to a connection, and which option causes it."),
-        "audit": ("audit.command", "Show which traffic bypasses the proxy, and how to close it."),
-        "diff": ("diff", "Show which packets two sets of rules treat differently."),
-        "verify": ("verify", "Compare a pod's live rules with the plan, and check that they are in force."),
-        "lint": ("lint", "Find options that contradict each other or have no effect."),
-        "draw": ("draw", "Draw the path of packets through the chains."),
-        "watch": ("watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),
-        "trace": ("trace", "Follow real packets through the rules, and compare with what explain predicts."),
-        "doctor": ("doctor", "Find out whether pods will work on this node, and what is missing."),
+        "explain": ("cli.explain", "Show what happens to a connection, and which option causes it."),
+        "audit": ("cli.audit.command", "Show which traffic bypasses the proxy, and how to close it."),
+        "diff": ("cli.diff", "Show which packets two sets of rules treat differently."),
+        "verify": ("cli.verify", "Compare a pod's live rules with the plan, and check that they are in force."),
+        "lint": ("cli.lint", "Find options that contradict each other or have no effect."),
+        "draw": ("cli.draw", "Draw the path of packets through the chains."),
+        "watch": ("cli.watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),
+        "trace": ("cli.trace", "Follow real packets through the rules, and compare with what explain predicts."),
+        "doctor": ("cli.doctor", "Find out whether pods will work on this node, and what is missing."),
         "kubectl": ("kubectl.__init__", "Ask about pods of a cluster, as `kubectl netinit` does."),
     },
     "Change": {
-        "apply": ("apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
-        "remove": ("remove", "Remove all rules; the same as apply --cleanup-only."),
-        "render": ("render", "Print what apply would program; changes nothing, needs no privilege."),
-        "convert": ("convert", "Print netinit's options for another mesh's command line or file."),
+        "apply": ("cli.apply", "Program the rules into this network namespace, or into another (--pid, --netns)."),
+        "remove": ("cli.remove", "Remove all rules; the same as apply --cleanup-only."),
+        "render": ("cli.render", "Print what apply would program; changes nothing, needs no privilege."),
+        "convert": ("cli.convert", "Print netinit's options for another mesh's command line or file."),
     },
     "Inject": {
-        "inject": ("inject.command", "Add the init container and the proxy to the pods of manifests."),
-        "check-inject": ("inject.check", "Show for each object whether it will be injected, and why."),
+        "inject": ("cli.inject.command", "Add the init container and the proxy to the pods of manifests."),
+        "check-inject": ("cli.inject.check", "Show for each object whether it will be injected, and why."),
     },
     "Servers": {
-        "webhook": ("webhook.__init__", "Inject pods automatically, as an admission webhook of the cluster."),
-        "node": ("node.__init__", "Program pods from the node, by a CNI plugin."),
+        "webhook": ("cli.webhook.__init__", "Inject pods automatically, as an admission webhook of the cluster."),
+        "node": ("cli.node.__init__", "Program pods from the node, by a CNI plugin."),
     },
     "More": {
-        "demo": ("demo", "Create a pod of network namespaces and watch interception work."),
-        "completion": ("completion", "Print the script that completes commands and options in a shell."),
-        "version": ("version", "Print the version."),
+        "demo": ("cli.demo", "Create a pod of network namespaces and watch interception work."),
+        "completion": ("cli.completion", "Print the script that completes commands and options in a shell."),
+        "version": ("cli.version", "Print the version."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -53,18 +53,18 @@ KUBECTL = {  # as in GROUPS
     "complete": ("kubectl.complete", "Complete a command line for kubectl."),
 }
 WEBHOOK = {
-    "serve": ("webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
-    "manifests": ("webhook.manifests", "Print the objects that install the server, without Helm."),
-    "compare": ("webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),
-    "lint": ("webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
-    "probe": ("webhook.serve", "Find out whether the server is healthy, by the file that it writes."),
+    "serve": ("cli.webhook.serve", "Answer the API server's reviews: inject pods as they are created."),
+    "manifests": ("cli.webhook.manifests", "Print the objects that install the server, without Helm."),
+    "compare": ("cli.webhook.compare", "Ask two injectors the same reviews, and show where the pods differ."),
+    "lint": ("cli.webhook.lint", "Find what is wrong with an installation, in files or in a cluster."),
+    "probe": ("cli.webhook.serve", "Find out whether the server is healthy, by the file that it writes."),
 }
 NODE = {
-    "agent": ("node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
-    "status": ("node.agent", "Show what is installed on this node, and the agent's state."),
-    "run": ("node.inside", "Run a command for pods of this node, for kubectl netinit."),
-    "install": ("node.agent", "Install the plugin, once."),
-    "uninstall": ("node.agent", "Remove the plugin from this node."),
+    "agent": ("cli.node.agent", "Answer the CNI plugin: program pods as the runtime creates them."),
+    "status": ("cli.node.agent", "Show what is installed on this node, and the agent's state."),
+    "run": ("cli.node.inside", "Run a command for pods of this node, for kubectl netinit."),
+    "install": ("cli.node.agent", "Install the plugin, once."),
+    "uninstall": ("cli.node.agent", "Remove the plugin from this node."),
 }
 SUBCOMMANDS = {"kubectl": KUBECTL, "webhook": WEBHOOK, "node": NODE}  # the help of each is its folder's docstring
 ALIASES = {"istio-iptables": "apply", "kube-inject": "inject"}
@@ -76,11 +76,11 @@ INTRODUCTION = (
     ),
 )
 OPTIONS = {"--version": "Show the version and exit.", "-h, --help": "Show this message and exit."}
-FOLDER = __file__.rpartition("/")[0]
+FOLDER = __file__.rpartition("/cli/")[0]
 
 
 def is_there(module: str) -> bool:
-    """Whether this installation includes the module under netinit.cli; an image may omit it."""
+    """Whether this installation includes this module of netinit; an image may omit it."""
     return posix.access(f"{FOLDER}/{module.replace('.', '/')}.py", posix.R_OK)
 
 

@@ -30,14 +30,15 @@ from netinit.cli.rule_sources import (
     read_file,
     read_pods,
 )
+from netinit.live.in_force import find_diversions
 from netinit.options import Options
 from netinit.options.kinds import quote_value
+from netinit.questions.audit.changes import FateChange, find_changes_of_fate
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
-from netinit.simulate.audit.changes import FateChange, find_changes_of_fate
 from netinit.simulate.endpoints import format_example, stand_in
-from netinit.simulate.in_force import find_diversions
-from netinit.simulate.pod_rules import PodRules, example_of
+from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
 
 _TABLE = re.compile(r"^\*[a-z]+$", re.MULTILINE)

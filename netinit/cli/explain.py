@@ -24,12 +24,12 @@ from netinit.cli.rule_sources import (
     make_packets,
     rule_source_options,
 )
+from netinit.live.host import LOST, find_devices
 from netinit.options import TPROXY, Options
+from netinit.questions.explain import CONVERT, Explanation
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import format_endpoint, format_packet
-from netinit.simulate.explain import CONVERT, Explanation
-from netinit.simulate.host import LOST, find_devices
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
 

@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
             return None
         if self.commands_there is COMMANDS and cmd_name in SUBCOMMANDS:
             return make_group(cmd_name)
-        found = import_module(f"netinit.cli.{module}")
+        found = import_module(f"netinit.{module}")
         command: click.Command = found.make_command(cmd_name) if hasattr(found, "make_command") else found.command
         command.epilog = format_epilog(cmd_name if self.commands_there is COMMANDS else f"{self.name} {cmd_name}")
         return command
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
 
 def make_group(name: str) -> LazyGroup:
     """The group of a command with subcommands."""
-    text = import_module(f"netinit.cli.{name}").__doc__
+    text = import_module(f"netinit.{COMMANDS[name][0].removesuffix('.__init__')}").__doc__
     return LazyGroup(name=name, commands_there=SUBCOMMANDS[name], help=text, epilog=format_epilog(name))
 
 

@@ -16,7 +16,7 @@ from netinit.cli.rule_sources import complete_servers, name_manifests, pod_optio
 from netinit.inject.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
 from netinit.options import FLAGS, Options, offline
-from netinit.simulate.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
+from netinit.questions.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
 
@@ -87,7 +87,7 @@ def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> 
 
 def _format_minimal(name: str, options: Options) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
-    from netinit.simulate.lint.effect_proof import minimise  # imports the symbolic engine
+    from netinit.questions.lint.effect_proof import minimise  # imports the symbolic engine
 
     least = minimise(options.settle(offline()))
     made = options.replace(**{flag.field: getattr(least, flag.field) for flag in FLAGS if flag.field != "ipv6"})

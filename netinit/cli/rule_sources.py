@@ -17,11 +17,11 @@ from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import EXAMPLE_POD, make_inbound, make_outbound, parse_endpoint, stand_in
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_plan
 
 if TYPE_CHECKING:

@@ -22,15 +22,15 @@ from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_pack
 from netinit.kernel.netlink import read_nft_generation
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import require_admin
+from netinit.live.verdict_counters import Place, count_rules
 from netinit.options import Options
 from netinit.pods.pod_trace import SLICE, Follower, inside, number_rules, open_tracer
+from netinit.questions.explain import Explanation
+from netinit.questions.pod_rules import PodRules
 from netinit.simulate.endpoints import format_packet, stand_in
 from netinit.simulate.engine import simulate, simulate_on_old_entries
-from netinit.simulate.explain import Explanation
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, LABELS, AlignedTrace, align, describe_end
-from netinit.simulate.verdict_counters import Place, count_rules
 
 REPLACED = "the rules were replaced while it was on its way: the next packets are compared with the new ones"
 SIGNS = dict(zip(LABELS, ("!", "✘", "?"), strict=True))

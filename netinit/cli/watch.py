@@ -17,9 +17,9 @@ from netinit.cli.console import answer, answer_again, color_option, fit, note, w
 from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
 from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
 from netinit.kernel.run import Signals, await_input
+from netinit.live.verdict_counters import CounterSnapshot, Fate, FateRate, RateCounter, count_rules, find_fates
 from netinit.options import BACKENDS, Options
 from netinit.simulate.trace import CAPTURED
-from netinit.simulate.verdict_counters import CounterSnapshot, Fate, FateRate, RateCounter, count_rules, find_fates
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"
 REPLACED = "rules were replaced, or their counters set back: what was counted before stays counted"

@@ -32,7 +32,8 @@ from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
 from netinit.node import jobs
 from netinit.node.jobs import Job, JobResult
-from netinit.pods import child_jobs, host_probe_rules
+from netinit.pods import child_jobs
+from netinit.pods.probe import host_probe_rules
 from netinit.pods.verify import Judgement, find_bypassing
 
 PACKET = 64  # bytes of a packet: the job's number

@@ -225,7 +225,7 @@ class Interception(DeclaredOptions):
         return self.tunnel_port if served else 0
 
     def may_contradict(self) -> bool:
-        """Whether to run netinit.simulate.lint, which takes 20 ms; not for the options of a usual sidecar."""
+        """Whether to run netinit.questions.lint, which takes 20 ms; not for the options of a usual sidecar."""
         for flag in Interception.flags:
             if not flag.is_harmless and getattr(self, flag.field) not in (flag.default, ALL):
                 return True

@@ -65,7 +65,7 @@ class Flag(Record):
     is_harmless: bool = False  # no value of it can contradict another option, except as in `Interception.may_contradict`
     is_shown: bool = True  # visible in the rules; False: it reports packets, or decides about other options
     offers: tuple[str, ...] | None = None  # its kind's words that explanations suggest as a change; None: all; empty: none
-    bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.simulate.audit.kinds`
+    bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.questions.audit.kinds`
     closes: tuple[str, str] = ("", "")  # the kind of bypass that it closes, and how, with {option}
     topic: str = PROGRAMMING  # heading in a command's help, if it does not affect rules
     field: str = ""  # set by the class that declares it

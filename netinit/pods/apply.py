@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from netinit.base.logs import Log
-    from netinit.simulate.in_force import Deviations
+    from netinit.live.in_force import Deviations
 
     Result = TypeVar("Result")
 
@@ -79,7 +79,7 @@ def main(options: Options, log: Log) -> int:
     _program(options, log, signals, locked=False)
     _answer_late_signal(options, log, signals)
     if options.run_validation and not options.cleanup_only:
-        from netinit.pods.validate import validate
+        from netinit.pods.probe.validate import validate
 
         validate(options, log)
     return 0
@@ -104,7 +104,7 @@ def _reach_out(options: Options, log: Log, signals: Signals) -> int:
             pod.modify_inside(lambda own: _program(pod.options, log, own, locked=True), signals)
         _answer_late_signal(options, log, signals)
         if options.run_validation and not options.cleanup_only:
-            from netinit.pods.validate import validate
+            from netinit.pods.probe.validate import validate
 
             ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
             pod.run_inside(lambda: validate(pod.options, log), joins=True, keep=ids)
@@ -254,7 +254,7 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     options = outcome.options
     if options is None or not options.may_contradict():
         return ()
-    from netinit.simulate.lint import lint
+    from netinit.questions.lint import lint
 
     found = [f"{finding.option}: {finding.message}" for finding in lint(options, outcome.plan, proved=False)]
     return tuple([text for text in found if text not in outcome.warnings])
@@ -371,6 +371,6 @@ def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Deviati
     snapshot = task.machine.read_snapshot()
     if snapshot is None:
         return (), ()
-    from netinit.simulate.in_force import find_deviations  # imports the prover: 150 ms
+    from netinit.live.in_force import find_deviations  # imports the prover: 150 ms
 
     return find_deviations(snapshot, task.plan, backend, shadows)

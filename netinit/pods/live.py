@@ -16,6 +16,9 @@ from netinit.base.snapshot import IFF_UP, INET, Snapshot
 from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
+from netinit.live import host
+from netinit.live.host import surroundings_of
+from netinit.live.snapshot_rules import SOURCES, KernelRules, load_snapshot
 from netinit.options import (
     AUTO,
     BACKENDS,
@@ -29,6 +32,7 @@ from netinit.options import (
     offline,
     read_record,
 )
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
@@ -38,11 +42,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate import host
-from netinit.simulate.host import surroundings_of
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
-from netinit.simulate.snapshot_rules import SOURCES, KernelRules, load_snapshot
 
 RECORDING = tuple([prefix + NAT for prefix in NFT_PREFIXES])  # the table whose comment records the options
 MANY_WAYS = (

@@ -22,6 +22,7 @@ from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
+from netinit.live.in_force import find_deviations
 from netinit.options import AUTO, LAYOUTS, Interception, Options
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
@@ -29,7 +30,6 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
-from netinit.simulate.in_force import find_deviations
 
 Differences = tuple[Difference, ...]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings

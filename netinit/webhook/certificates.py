@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.serving.certificates import CertificateInfo, describe, is_issued_by, load, split_pem
 
 _SKEW_SECONDS = 300.0  # of a client's clock
 _OVERLAP_SECONDS = 60.0  # for every API server to receive a new caBundle
-_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 class Pair(NamedTuple):
@@ -27,19 +27,6 @@ class Pair(NamedTuple):
     authority: str
     certificate: str
     key: str
-
-
-class CertificateInfo(NamedTuple):
-    """Parts of a certificate: validity in seconds since the epoch, and subject alternative names."""
-
-    since: float
-    until: float
-    names: tuple[str, ...]
-
-
-def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return a Service's DNS names; the API server uses the first."""
-    return f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", f"{service}.{namespace}", service
 
 
 def make_pair(names: tuple[str, ...], *, now: float, seconds: float) -> Pair:
@@ -88,28 +75,6 @@ def _usage(*allowed: str) -> Any:
     return x509.KeyUsage(**{name: name in allowed for name in every})
 
 
-def _load(text: str) -> Any:
-    """Parse the first certificate of a PEM text. Raises ValueError."""
-    from cryptography import x509
-
-    return x509.load_pem_x509_certificate(text[max(0, text.find(_BEGIN)) :].encode())
-
-
-def describe(text: str) -> CertificateInfo:
-    """Parse the first certificate of a PEM text. Raises ConfigError."""
-    from cryptography import x509
-
-    try:
-        found = _load(text)
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        listed = (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
-    except x509.ExtensionNotFound:
-        listed = ()
-    except ValueError as error:
-        raise ConfigError(f"it is not a PEM certificate: {error}") from error
-    return CertificateInfo(since=found.not_valid_before_utc.timestamp(), until=found.not_valid_after_utc.timestamp(), names=listed)
-
-
 def check(certificate: str, key: str, *, now: float, authority: str = "") -> CertificateInfo:
     """Parse a certificate. Raises ConfigError if it is invalid, expired or not this key's.
 
@@ -122,7 +87,7 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Cer
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         secret = serialization.load_pem_private_key(key.encode(), None)
-        public = _load(certificate).public_key()
+        public = load(certificate).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"the key is not PEM without a password: {error}") from error
     encoding = serialization.Encoding.DER
@@ -131,44 +96,9 @@ def check(certificate: str, key: str, *, now: float, authority: str = "") -> Cer
     if not info.since <= now < info.until:
         when = "has expired" if now >= info.until else "is not valid yet"
         raise ConfigError(f"the certificate {when}; it is valid for {', '.join(info.names) or 'no name'}")
-    if authority and not _is_issued_by(certificate, authority):
+    if authority and not is_issued_by(certificate, authority):
         raise ConfigError("the certificate is not signed by this CA")
     return info
-
-
-def _is_issued_by(certificate: str, authority: str) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        _load(certificate).verify_directly_issued_by(_load(authority))
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def split_pem(text: str) -> list[str]:
-    """Split a PEM text into its certificates."""
-    return [f"{_BEGIN}{part.partition(_END)[0]}{_END}\n" for part in text.split(_BEGIN)[1:]]
-
-
-def leads_to(chain: str, bundle: str) -> bool:
-    """Whether a CA of the bundle signed the chain's first certificate, perhaps through the others."""
-    own, *between = split_pem(chain) or [""]
-    authorities = split_pem(bundle)
-    while True:
-        if own in authorities or any(_is_issued_by(own, one) for one in authorities):
-            return True
-        above = next((one for one in between if _is_issued_by(own, one)), "")
-        if not above:
-            return False
-        between.remove(above)
-        own = above
-
-
-def find_missing_name(info: CertificateInfo, service: str, namespace: str) -> str:
-    """Return the Service's DNS name if the certificate lacks it; else empty."""
-    name = service_names(service, namespace)[0]
-    return "" if {name, f"*.{namespace}.svc"} & {one.lower() for one in info.names} else name
 
 
 # ---- renewal -----------------------------------------------------------------------------------------------------------

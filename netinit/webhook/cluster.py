@@ -19,13 +19,13 @@ from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Name
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
+from netinit.serving.certificates import service_names
 from netinit.webhook.certificates import (
     CertificateState,
     bundle_patch,
     from_secret,
     next_state,
     overlap_seconds,
-    service_names,
     to_data,
 )
 from netinit.webhook.configuration import Texts

@@ -14,8 +14,9 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.inject.settings import Settings
+from netinit.serving.certificates import find_missing_name, service_names
 from netinit.serving.event_log import EventLog
-from netinit.webhook.certificates import check, find_missing_name, make_pair, service_names
+from netinit.webhook.certificates import check, make_pair
 from netinit.webhook.configuration import Served, Texts, free_old_configurations, load
 from netinit.webhook.serving_state import ServingState, format_date
 from netinit.webhook.settings import ServeSettings

@@ -15,10 +15,10 @@ import time
 
 from netinit.base.net import FAMILIES, Network, number_of
 from netinit.options import Options, offline
+from netinit.questions.audit.bypasses import audit
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.audit.bypasses import audit
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_plan
 
 POD = ("192.0.2.10", "2001:db8::10")

@@ -21,7 +21,8 @@ from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_
 from installation import bare, fresh, injected, installed, numbers, reaches
 from netinit.golang import goyaml
 from netinit.inject.manifests import workloads
-from netinit.webhook.certificates import describe, make_pair, service_names
+from netinit.serving.certificates import describe, service_names
+from netinit.webhook.certificates import make_pair
 from webhook_server import CONFIG, make_pod, make_review
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.cli.kubectl.objects import read_pod
-from netinit.cli.kubectl.program import Kubectl
-from netinit.cli.kubectl.sources import EphemeralSource, PodQuestion
+from netinit.kubectl.objects import read_pod
+from netinit.kubectl.program import Kubectl
+from netinit.kubectl.sources import EphemeralSource, PodQuestion
 from netinit.options import Options
 
 SHOP = "kubectl-shop"

@@ -27,7 +27,7 @@ from netinit.base.tree import clone
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
 from netinit.inject.containers import find, read_status
 from netinit.inject.manifests import workloads
-from netinit.webhook.comparison import PodComparison, ReviewOutcome, make_reviews
+from netinit.installation.comparison import PodComparison, ReviewOutcome, make_reviews
 from sweeps import together
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]

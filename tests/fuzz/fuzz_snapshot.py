@@ -18,11 +18,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.xtables.building import split_table
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import NAMES, RECORDINGS, read, read_products
 from rule_encodings import encode_rule, join_table
 

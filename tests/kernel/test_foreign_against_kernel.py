@@ -20,14 +20,14 @@ from laboratory import Pod, start_servers
 from netinit.base.net import FAMILIES, IPV4, IPV6, Network
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID
+from netinit.live.host import LOST, find_devices, is_simple, surroundings_of
+from netinit.live.in_force import find_deviations
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import Options
 from netinit.rules.model import ESCAPING
 from netinit.simulate.endpoints import make_inbound, make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.host import LOST, find_devices, is_simple, surroundings_of
-from netinit.simulate.in_force import find_deviations
 from netinit.simulate.ruleset import load_plan
-from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.trace import CAPTURED
 from programming import needs, run_tool
 from randomness import SEED

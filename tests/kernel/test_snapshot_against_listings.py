@@ -10,13 +10,13 @@ from lab_state import one_spelling
 from laboratory import NetworkNamespace
 from netinit.base.net import FAMILIES
 from netinit.kernel.snapshot.reader import read_snapshot
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_live
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import render_restore, write_plan
 from netinit.rules.nft import render_script
-from netinit.simulate.snapshot_rules import load_snapshot
 from programming import needs
 from recorded import ADDRESS_SETS, FOREIGN, PRODUCTS
 

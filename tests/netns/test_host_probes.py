@@ -13,7 +13,7 @@ from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.options.interception import HOST_PROBES
-from netinit.pods.host_probe_rules import check_host_probes, repair_host_probes
+from netinit.pods.probe.host_probe_rules import check_host_probes, repair_host_probes
 from programming import apply_in, needs
 
 POD = {IPV4: "10.77.0.2", IPV6: "fd77::2"}

@@ -108,7 +108,7 @@ def name(one: tuple[str, str]) -> str:
 @pytest.fixture(autouse=True)
 def no_remedies(monkeypatch):
     """No answer is judged by the options that would change it, whose search takes as long as all else that explain does."""
-    monkeypatch.setattr("netinit.simulate.explain.find_changes", lambda *_, **__: ())
+    monkeypatch.setattr("netinit.questions.explain.find_changes", lambda *_, **__: ())
 
 
 @pytest.mark.parametrize("one", CASES, ids=name)

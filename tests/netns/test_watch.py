@@ -16,8 +16,8 @@ from hostile_texts import commands
 from laboratory import start_servers
 from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID
+from netinit.live.verdict_counters import NOTHING_CAPTURES
 from netinit.options import Options
-from netinit.simulate.verdict_counters import NOTHING_CAPTURES
 from prefork import Running
 from programming import REDIRECT, TOOL, TPROXY, apply_in, begin_tool, needs, remove_in, run_tool
 from sweeps import fixtures_in_turn

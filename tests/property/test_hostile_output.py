@@ -34,6 +34,7 @@ from netinit.cli.findings import Issue
 from netinit.cli.inject import check as check_inject
 from netinit.cli.rule_sources import RuleSource
 from netinit.inject.injection_report import StepResult, Verdict
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.doctor.examination import Examination
 from netinit.pods.doctor.feature_checks import FeatureChecks
@@ -41,6 +42,8 @@ from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.pods.verify import Report
+from netinit.questions.explain import explain
+from netinit.questions.pod_rules import PodRules
 from netinit.rules.expressions.compat import encode_rule
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
@@ -50,10 +53,7 @@ from netinit.rules.rule_patterns import layout_patterns
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.explain import explain
-from netinit.simulate.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing, load_plan
-from netinit.simulate.snapshot_rules import load_snapshot
 from randomness import some
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from allpackets import around
 from core import FAMILIES, load_plan, plan
 from goldens import SAMPLE, options_of
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import NFTABLES
-from netinit.simulate.snapshot_rules import load_snapshot
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import compare

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "netinit"
 OTHER_CLASSIC = ("inject/", "webhook/", "cli/inject/", "cli/webhook/")  # where `classic` is a form of the injector's configuration
 HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in its dialects: another layout or backend of ours does not touch them
-    "simulate/host_probes.py", "pods/host_probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
+    "live/host_probes.py", "pods/probe/host_probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
 )  # fmt: skip
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 3),

@@ -13,7 +13,7 @@ import prefork
 from core import settled
 from netinit.inject.pod_options import options_of
 from netinit.inject.podfile import read_pods
-from netinit.simulate.lint import lint
+from netinit.questions.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
 from sweeps import together
 

@@ -31,7 +31,7 @@ from netinit.golang import goyaml
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 from netinit.options.kinds import quote_value
-from netinit.simulate.audit.assertions import Assertion, parse_assertion
+from netinit.questions.audit.assertions import Assertion, parse_assertion
 
 SENTENCE = " is "
 MAX_ASSERTIONS = 500  # per run: each is a proof over all packets

@@ -11,12 +11,12 @@ from netinit.cli.explain import shown_steps
 from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
 from netinit.cli.rule_sources import RuleSource, format_options
 from netinit.options.kinds import quote_value
-from netinit.simulate.audit import kinds
-from netinit.simulate.audit.assertions import Assertion, Ruling, rule_on
-from netinit.simulate.audit.bypasses import Traffic, audit
-from netinit.simulate.audit.words import format_box
+from netinit.questions.audit import kinds
+from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
+from netinit.questions.audit.bypasses import Traffic, audit
+from netinit.questions.audit.words import format_box
 from netinit.simulate.endpoints import format_example, format_packet
-from netinit.simulate.pod_rules import example_of
+from netinit.simulate.examples import example_of
 
 Row = dict[str, Any]
 CAUSES = {  # an intent -> the cause in a sentence

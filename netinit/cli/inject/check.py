@@ -24,7 +24,7 @@ from netinit.inject.settings import Namespace
 from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
-from netinit.simulate.lint import lint
+from netinit.questions.lint import lint
 
 INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 

@@ -17,7 +17,7 @@ from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.manifests import Selection
 from netinit.inject.webhooks import DEFAULT_REVISION
-from netinit.webhook.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
+from netinit.installation.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
 from netinit.webhook.configuration import Served
 from netinit.webhook.review import MAX_REVIEW_BYTES, answer
 
@@ -145,7 +145,7 @@ def _reviews(flags: CompareFlags) -> Iterator[Review]:
         trees = inputs.read_trees(flags)
     else:
         with optional_packages("reading a cluster needs a package that is"):
-            from netinit.webhook.survey import find_workloads
+            from netinit.installation.survey import find_workloads
         trees = (("the cluster", tree) for tree in find_workloads(flags.context, flags.kubeconfig, flags.namespace))
     for name, tree in trees:
         try:

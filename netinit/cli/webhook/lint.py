@@ -16,7 +16,7 @@ from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
 from netinit.golang import goyaml
 from netinit.inject.manifests import objects
-from netinit.webhook.linting import ERROR, InstallationFinding, lint
+from netinit.installation.linting import ERROR, InstallationFinding, lint
 
 
 @click.command("lint")
@@ -43,7 +43,7 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
     else:
         remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
         with optional_packages("reading a cluster needs a package that is", remedy):
-            from netinit.webhook.survey import survey
+            from netinit.installation.survey import survey
         trees = survey(context, kubeconfig)
     return show_findings(lint(trees, now=time.time(), whole=not files), as_json=as_json)
 

@@ -16,7 +16,7 @@ from netinit.cli.flags import add_value
 from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
 from netinit.inject.values import merge_values
-from netinit.webhook.chart import find_problems, render, set_value
+from netinit.installation.chart import find_problems, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 

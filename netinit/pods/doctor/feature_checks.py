@@ -22,7 +22,7 @@ from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import NONE, OFF, Options, SettledOptions
 from netinit.pods import apply as applying
-from netinit.pods.validate import validate
+from netinit.pods.probe.validate import validate
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Match

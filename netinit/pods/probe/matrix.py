@@ -9,7 +9,7 @@ from itertools import chain, count
 from netinit.base.net import IPV4, Family, Network, bounds_of, lists_port, text_of
 from netinit.options import NONE, Options
 from netinit.options.kinds import ALL
-from netinit.pods.validate import OUTSIDE
+from netinit.pods.probe.validate import OUTSIDE
 
 NAME_SERVER = {4: "192.0.2.53", 6: "2001:db8::53"}  # used if /etc/resolv.conf has none
 LOCALHOST = {4: "127.0.0.1", 6: "::1"}

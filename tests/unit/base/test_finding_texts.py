@@ -15,8 +15,8 @@ from netinit.base.finding_texts import format_finding
 
 PACKAGE = Path(netinit.__file__).parent
 USERS = {  # the files that use a data file, and the values that all its texts get
-    "installation-findings.json": ("webhook/*.py", "cli/kubectl/preflight.py"),
-    "option-findings.json": ("simulate/lint/*.py",),
+    "installation-findings.json": ("installation/*.py", "kubectl/preflight.py"),
+    "option-findings.json": ("questions/lint/*.py",),
     "pod-findings.json": ("inject/warnings.py",),
 }
 FOR_ALL = {"pod-findings.json": {"name"}}

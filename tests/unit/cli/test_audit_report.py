@@ -10,10 +10,10 @@ from netinit.base.errors import OptionError
 from netinit.cli.audit.report import Audited, fails, list_issues, read_fail_on, summarise, to_object
 from netinit.cli.findings import CODES, Issue
 from netinit.cli.rule_sources import RuleSource
-from netinit.simulate.audit import kinds
-from netinit.simulate.audit.assertions import Assertion, Ruling
-from netinit.simulate.audit.bypasses import Traffic
-from netinit.simulate.pod_rules import PodRules
+from netinit.questions.audit import kinds
+from netinit.questions.audit.assertions import Assertion, Ruling
+from netinit.questions.audit.bypasses import Traffic
+from netinit.questions.pod_rules import PodRules
 
 CONFIGURED = {kind.name for kind in kinds.BYPASSES if kind.intent == kinds.CONFIGURATION}
 CLASSES = ", ".join(sorted({kind.name for kind in kinds.BYPASSES} | {"foreign", "unknown", "configuration", "design"}))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
 from netinit.cli.trace import render_text
-from netinit.simulate.explain import explain
+from netinit.questions.explain import explain
 from netinit.simulate.trace import TraceStep
 from netinit.simulate.trace_alignment import align, trace_observed
 

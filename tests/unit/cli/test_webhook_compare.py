@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.webhook.comparison import (
+from netinit.installation.comparison import (
     ANSWER,
     DOCUMENTED,
     PodComparison,

@@ -16,9 +16,9 @@ from netinit.inject.config import load_config
 from netinit.inject.pod import inject_pod
 from netinit.inject.pod_options import find_init, options_of
 from netinit.inject.values import merge_values
+from netinit.installation.chart import set_value
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import extract_flags
-from netinit.webhook.chart import set_value
 from netinit.webhook.settings import ServeSettings
 from sweeps import together
 

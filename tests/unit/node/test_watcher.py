@@ -185,8 +185,8 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
 @pytest.mark.parametrize("kind", [CHECK_PROBES, REPAIR_PROBES])
 def test_the_node_s_rules_are_answered_by_state_address_and_detail(kind, monkeypatch):
     found = [SimpleNamespace(state="captured", address="10.0.0.1", detail="by rule 1"), SimpleNamespace(state="unknown", address="10.0.0.2", detail="x")]
-    monkeypatch.setattr("netinit.pods.host_probe_rules.check_host_probes", lambda uids: found)
-    monkeypatch.setattr("netinit.pods.host_probe_rules.repair_host_probes", lambda uids: ("nftables", found))
+    monkeypatch.setattr("netinit.pods.probe.host_probe_rules.check_host_probes", lambda uids: found)
+    monkeypatch.setattr("netinit.pods.probe.host_probe_rules.repair_host_probes", lambda uids: ("nftables", found))
     done = perform(Job(kind=kind, environ={}, seconds=1.0), "")
     assert done.differences == ("captured 10.0.0.1 by rule 1", "unknown 10.0.0.2 x")
     assert done.backend == ("nftables" if kind == REPAIR_PROBES else "")

@@ -17,7 +17,7 @@ from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods import apply as job
 from netinit.pods import refusals
-from netinit.pods import validate as validating
+from netinit.pods.probe import validate as validating
 from netinit.rules.model import MISSING, Difference
 
 NFT, LEGACY = "iptables-nft", "iptables-legacy"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import ELEMENT_CATCHALL, IP, NftElement, NftRule, NftSet
+from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
@@ -21,7 +22,6 @@ from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.snapshot_rules import load_snapshot
 from recorded import FOREIGN, NAMES, read
 from sweeps import together
 

@@ -15,19 +15,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.base.errors import ConfigError
+from netinit.serving.certificates import CertificateInfo, describe, find_missing_name, leads_to, service_names
 from netinit.webhook.certificates import (
-    CertificateInfo,
     CertificateState,
     bundle_patch,
     check,
-    describe,
-    find_missing_name,
     from_secret,
     is_ours,
-    leads_to,
     make_pair,
     next_state,
-    service_names,
     to_data,
 )
 from netinit.webhook.loaders import make_context

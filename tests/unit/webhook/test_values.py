@@ -13,7 +13,7 @@ from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
 from netinit.inject.values import merge_values
-from netinit.webhook.chart import KEYWORDS, find_problems
+from netinit.installation.chart import KEYWORDS, find_problems
 from sweeps import together
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -1,0 +1,392 @@
+"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure.
+
+The texts of findings are data.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+from typing import Any
+
+from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.finding_texts import format_finding
+from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.config import load_config
+from netinit.inject.configuration_check import find_template_problems, try_canary
+from netinit.inject.settings import Settings
+from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.serving.certificates import describe, find_missing_name, leads_to, split_pem
+
+ERROR, WARNING = "error", "warning"
+HOOKS = "MutatingWebhookConfiguration"
+ByKind = Mapping[str, list[Tree]]
+CA_CONFIG_MAP = "istio-ca-root-cert"
+"""The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
+
+_INJECTOR = "injector"
+_COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
+_WATCHES = "--watchProxyConfigs=true"
+_SYSTEM = "kube-system"
+_SLICE_OF = "kubernetes.io/service-name"
+_MAX_SECONDS = 10
+_MAX_CASES = 20_000
+_MIN_REPLICAS = 2
+_WITH_IMAGES = (  # kind, name label, and the chart's value for the image
+    ("Deployment", _OURS, "image.repository"),
+    ("DaemonSet", "netinit-node", "node.image.repository"),
+)
+_SOON = 7 * 86400.0
+_PATCHED = "sidecar-injector.istio.io"  # istiod writes into webhooks whose names end so (Istio's pkg/webhooks/webhookpatch.go)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationFinding:
+    """One problem: severity, machine-readable kind, the object concerned, message, remedy, and the page that says more."""
+
+    severity: str
+    kind: str
+    subject: str
+    message: str
+    remedy: str
+    page: str = ""
+
+
+def finding(kind: str, subject: str, *, severity: str = "", **values: object) -> InstallationFinding:
+    """Return the finding of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
+    usual, *texts = format_finding("installation-findings.json", kind, values)
+    return InstallationFinding(severity or usual, kind, subject, *texts)
+
+
+def sort_findings(found: Iterable[InstallationFinding]) -> tuple[InstallationFinding, ...]:
+    """Return each finding once, errors first."""
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != ERROR))
+
+
+def by_severity(stops_pods: bool) -> str:
+    """Return the severity of what stops pods, or does not."""
+    return ERROR if stops_pods else WARNING
+
+
+def metadata_of(tree: Tree) -> Tree:
+    """Return an object's metadata."""
+    return mapping(tree.get("metadata"))
+
+
+def name_of(tree: Tree) -> str:
+    """Return an object's name."""
+    return string(metadata_of(tree).get("name"))
+
+
+def labels_of(tree: Tree) -> dict[str, str]:
+    """Return the labels of an object, or of a pod template."""
+    return strings(metadata_of(tree).get("labels"))
+
+
+def template_of(workload: Tree) -> Tree:
+    """Return the template of a workload's pods."""
+    return mapping(mapping(workload.get("spec")).get("template"))
+
+
+def subject_of(kind: str, tree: Tree) -> str:
+    """Return the object's kind, namespace and name, as findings name it."""
+    return f"{kind} {metadata_of(tree).get('namespace')}/{metadata_of(tree).get('name')}"
+
+
+# ---- the installation ---------------------------------------------------------------------------------------------------
+
+_Found = Iterator[InstallationFinding]
+
+
+def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
+    """Return all problems, errors first; `now` is in seconds since the epoch.
+
+    `whole`: the objects are a complete cluster, so an object that is not among them does not exist.
+    """
+    by_kind: dict[str, list[Tree]] = {}
+    for tree in trees:
+        by_kind.setdefault(string(tree.get("kind")), []).append(tree)
+    hooks = list(find_hooks(by_kind, whole=whole))
+    found = list(_check_templates(by_kind.get("ConfigMap", [])))
+    if not hooks:
+        return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
+    found += _check_proxy_configs(by_kind)
+    for hook in hooks:
+        found += hook.check(now)
+    if whole and "Namespace" in by_kind:
+        found += _check_namespaces(hooks, by_kind["Namespace"])
+    found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
+    return sort_findings([*found, *_check_overlaps(hooks)])
+
+
+def _check_templates(config_maps: list[Tree]) -> _Found:
+    """Check the injector configurations among the ConfigMaps."""
+    for tree in config_maps:
+        if _INJECTOR not in name_of(tree) or "config" not in strings(tree.get("data")):
+            continue
+        subject = subject_of("ConfigMap", tree)
+        try:
+            config = load_config(tree)
+            try_canary(config, Settings())
+        except NetinitError as error:
+            yield finding("configuration", subject, problem=error)
+            continue
+        for problem in find_template_problems(config, Settings()):
+            yield finding("template", subject, severity=by_severity(problem.stops_pods), problem=problem.message)
+
+
+def _check_proxy_configs(by_kind: ByKind) -> _Found:
+    """Warn about ProxyConfig resources that our webhook ignores because it does not watch them."""
+    ours = [tree for tree in by_kind.get("Deployment", []) if labels_of(template_of(tree)).get(_COMPONENT) == _OURS]
+    if any(_WATCHES not in arguments_of(tree) for tree in ours):
+        for tree in by_kind.get("ProxyConfig", []):
+            yield finding("proxy-config", subject_of("ProxyConfig", tree), flag=_WATCHES)
+
+
+def arguments_of(workload: Tree) -> list[str]:
+    """Return the arguments of all containers of a workload's pods."""
+    return [string(word) for one in _containers_of(workload) for word in sequence(one.get("args"))]
+
+
+def _containers_of(workload: Tree) -> list[Tree]:
+    return [mapping(one) for one in sequence(mapping(template_of(workload).get("spec")).get("containers"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A webhook, the name of its MutatingWebhookConfiguration, and the objects behind it: Service, endpoints, Deployments, Secrets.
+
+    `subject`: as findings name it. `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot
+    be created without its answer. `whole`: as in `lint`.
+    """
+
+    tree: Tree
+    parsed: Webhook
+    configuration: str
+    subject: str
+    service: tuple[str, str]
+    fails: bool
+    by_kind: ByKind
+    whole: bool
+
+    def check(self, now: float) -> _Found:
+        """Yield what is wrong; `now` is in seconds since the epoch."""
+        yield from self._check_webhook()
+        yield from self._check_bundle(now)
+        yield from self._check_writer()
+        yield from self._check_server()
+
+    def _check_webhook(self) -> _Found:
+        namespace, matches = self.service[0], self.parsed.matches
+        own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
+        pods = [labels for _, labels in self.deployments] or [{}, {_COMPONENT: _OURS}]
+        if namespace and self.fails and all(matches(own, labels) for labels in pods):
+            yield finding("own-namespace", self.subject, namespace=namespace)
+        if self.fails and matches(system, {}):
+            yield finding("system-namespace", self.subject, namespace=_SYSTEM)
+        seconds = self.tree.get("timeoutSeconds", _MAX_SECONDS)
+        if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
+            yield finding("timeout", self.subject, seconds=seconds)
+        if self.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
+            yield finding("side-effects", self.subject)
+
+    def _near(self, kind: str) -> list[Tree]:
+        """Return the objects of a kind in the Service's namespace."""
+        return [tree for tree in self.by_kind.get(kind, []) if metadata_of(tree).get("namespace") == self.service[0]]
+
+    def _services(self, kind: str = "Service") -> list[Tree]:
+        return [tree for tree in self._near(kind) if name_of(tree) == self.service[1]]
+
+    @property
+    def deployments(self) -> list[tuple[Tree, dict[str, str]]]:
+        """The Deployments of the Service's pods, each with the pods' labels."""
+        selectors = [strings(mapping(tree.get("spec")).get("selector")) for tree in self._services()]
+        found = [(tree, labels_of(template_of(tree))) for tree in self._near("Deployment")]
+        return [(tree, labels) for tree, labels in found if any(one and one.items() <= labels.items() for one in selectors)]
+
+    def _check_server(self) -> _Found:
+        """Find a Service or pods that are missing, and what would stop all pods at once."""
+        namespace, name = self.service
+        service, severity = f"Service {namespace}/{name}", by_severity(self.fails)
+        if not name:
+            return
+        if not self._services():
+            if self.whole or self.by_kind.get("Service"):
+                yield finding("no-service", self.subject, severity=severity, service=service)
+            return
+        if self.whole and not self._has_ready_pods():
+            effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
+            yield finding("no-endpoints", self.subject, severity=severity, service=service, effect=effect, namespace=namespace)
+        for deployment, labels in self.deployments if self.fails else ():
+            yield from self._check_replicas(deployment, labels)
+
+    def _check_replicas(self, deployment: Tree, labels: Mapping[str, str]) -> _Found:
+        subject = subject_of("Deployment", deployment)
+        replicas = mapping(deployment.get("spec")).get("replicas", 1)
+        scaled = [mapping(tree.get("spec")).get("scaleTargetRef") for tree in self.by_kind.get("HorizontalPodAutoscaler", [])]
+        is_scaled = any(mapping(one).get("name") == name_of(deployment) for one in scaled)
+        if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
+            yield finding("one-replica", subject, replicas=replicas)
+        budgets = [mapping(mapping(tree.get("spec")).get("selector")) for tree in self._near("PodDisruptionBudget")]
+        if not any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets):
+            yield finding("no-disruption-budget", subject)
+
+    def _has_ready_pods(self) -> bool:
+        """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
+        slices = [tree for tree in self._near("EndpointSlice") if labels_of(tree).get(_SLICE_OF) == self.service[1]]
+        ends = [mapping(one) for tree in slices for one in sequence(tree.get("endpoints"))]
+        is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
+        old = [one for tree in self._services("Endpoints") for one in sequence(tree.get("subsets"))]
+        return is_ready or any(sequence(mapping(one).get("addresses")) for one in old)
+
+    def _check_bundle(self, now: float) -> _Found:
+        """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
+        text = string(mapping(self.tree.get("clientConfig")).get("caBundle"))
+        if not text:
+            if self.whole and self.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
+                yield finding("no-bundle", self.subject)
+            return
+        try:
+            bundle = base64.b64decode(text, validate=True).decode()
+            ends = [describe(one).until for one in split_pem(bundle)]
+        except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
+            yield finding("bad-bundle", self.subject, problem=f": {error}")
+            return
+        if not ends:
+            yield finding("bad-bundle", self.subject, problem="")
+        elif max(ends) <= now:
+            yield finding("expired-bundle", self.subject)
+        elif max(ends) <= now + _SOON:
+            yield finding("expiring-bundle", self.subject, days=(max(ends) - now) / 86400)
+        served = self._find_served_certificates()
+        if served and not any(leads_to(chain, bundle) for chain in served.values()):
+            yield finding("wrong-bundle", self.subject, secrets=", ".join(served))
+
+    def _check_writer(self) -> _Found:
+        """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
+        revision, service = self.parsed.revision, self.service[1]
+        if not revision or not service or service.startswith("istiod") or not self.parsed.name.endswith(_PATCHED):
+            return
+        labels = [labels_of(tree) for tree in self.by_kind.get("Deployment", [])]
+        may_run = not self.whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
+        who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
+        yield finding(
+            "claimed-by-istiod", self.subject, severity=by_severity(may_run), revision=revision, who=who,
+            configuration=self.configuration,
+        )  # fmt: skip
+
+    def _find_served_certificates(self) -> dict[str, str]:
+        """Return the certificates that are valid for the webhook's Service, by Secret."""
+        namespace, service = self.service
+        found = {}
+        for secret in self._near("Secret") if service else ():
+            with contextlib.suppress(binascii.Error, UnicodeDecodeError, ConfigError):  # not a TLS Secret
+                chain = base64.b64decode(string(mapping(secret.get("data")).get("tls.crt")), validate=True).decode()
+                if not find_missing_name(describe(chain), service, namespace):
+                    found[f"{namespace}/{name_of(secret)}"] = chain
+        return found
+
+
+def find_hooks(by_kind: ByKind, *, whole: bool) -> Iterator[Hook]:
+    """Yield the webhooks that inject sidecars, by their name or path."""
+    for tree in by_kind.get(HOOKS, []):
+        with contextlib.suppress(ConfigError):  # the API server would have rejected it
+            for item, webhook in parse_injectors(tree):
+                service = mapping(mapping(item.get("clientConfig")).get("service"))
+                yield Hook(
+                    tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
+                    service=(string(service.get("namespace")), string(service.get("name"))),
+                    fails=item.get("failurePolicy", "Fail") == "Fail", by_kind=by_kind, whole=whole,
+                )  # fmt: skip
+
+
+def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> _Found:
+    """Warn about configurations whose namespace selectors match no namespace."""
+    labels = [labels_of(tree) for tree in namespaces]
+    for configuration in dict.fromkeys(hook.configuration for hook in hooks):
+        selectors = [hook.parsed.namespace_selector for hook in hooks if hook.configuration == configuration]
+        selectors = [one for one in selectors if not one.matches({})]  # the others select pods by their own labels
+        if selectors and not any(one.matches(of_one) for one in selectors for of_one in labels):
+            text = " or ".join(dict.fromkeys(map(str, selectors)))
+            yield finding("matches-nothing", configuration, count=len(labels), selectors=text)
+
+
+def _check_overlaps(hooks: list[Hook]) -> _Found:
+    """Report pairs of webhooks of different servers that match the same pod."""
+    for left, right in combinations(hooks, 2):
+        if left.service == right.service and left.service[1]:
+            continue
+        both = (left.parsed, right.parsed)
+        namespace = _find_common_labels([one.namespace_selector for one in both])
+        pod = _find_common_labels([one.object_selector for one in both])
+        if namespace is not None and pod is not None:
+            yield finding("two-injectors", left.subject, other=right.subject, pod=_format(pod), namespace=_format(namespace))
+
+
+def _format(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
+
+
+def _find_common_labels(selectors: list[Selector]) -> dict[str, str] | None:
+    """Return labels that all selectors match; None if none are found among combinations of the keys and values they name."""
+    values: dict[str, list[Any]] = {}
+    for selector in selectors:
+        for requirement in selector.requirements:
+            values.setdefault(requirement.key, [None, "x"]).extend(requirement.values)
+    choices = [list(dict.fromkeys(found)) for found in values.values()]
+    if prod(map(len, choices)) > _MAX_CASES:
+        return None
+    cases = ({key: value for key, value in zip(values, case, strict=True) if value is not None} for case in product(*choices))
+    return next((case for case in cases if all(selector.matches(case) for selector in selectors)), None)
+
+
+# ---- what injected pods need ------------------------------------------------------------------------------------------
+
+
+def find_missing(by_kind: ByKind, hooks: Sequence[Webhook], *, whole: bool) -> _Found:
+    """Yield what injected pods lack: the control plane's CA in their namespace, and images that can be pulled."""
+    if whole and "ConfigMap" in by_kind:
+        yield from _find_namespaces_without_ca(by_kind, hooks)
+    for kind, name, value in _WITH_IMAGES:
+        for tree in by_kind.get(kind, []):
+            if labels_of(tree).get(_COMPONENT) == name:
+                images = [string(one.get("image")) for one in _containers_of(tree)]
+                yield from _check_images(subject_of(kind, tree), images, value)
+    for tree in by_kind.get("ConfigMap", []):
+        if labels_of(tree).get(_COMPONENT) == _OURS:
+            image = _read_init_image(strings(tree.get("data")).get("values", ""))
+            yield from _check_images(subject_of("ConfigMap", tree), [image], "initImage.repository")
+
+
+def join_some(names: Sequence[str], limit: int) -> str:
+    """Return the first `limit` names, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _find_namespaces_without_ca(by_kind: ByKind, hooks: Sequence[Webhook]) -> _Found:
+    served = {metadata_of(tree).get("namespace") for tree in by_kind["ConfigMap"] if name_of(tree) == CA_CONFIG_MAP}
+    unserved = [tree for tree in by_kind.get("Namespace", []) if name_of(tree) not in served]
+    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
+    if missing:
+        yield finding("no-authority", f"namespace {join_some(missing, 5)}", name=CA_CONFIG_MAP, namespace=missing[0])
+
+
+def _check_images(subject: str, images: Sequence[str], value: str) -> _Found:
+    for image in images:
+        host = image.partition("/")[0] if "/" in image else ""
+        if image and host != "localhost" and not {".", ":"} & {*host}:  # how runtimes recognize a registry
+            yield finding("short-image", subject, image=image, value=value, path=image.partition("@")[0].partition(":")[0])
+
+
+def _read_init_image(text: str) -> str:
+    try:
+        values = mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return ""
+    return string(mapping(mapping(values.get("global")).get("proxy_init")).get("image"))

@@ -1,0 +1,122 @@
+"""Check before an installation whether the cluster can run it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from netinit.base.tree import Tree, string
+from netinit.inject.settings import node_info, parse_version
+from netinit.inject.webhooks import Webhook, parse_webhooks
+from netinit.installation import linting
+from netinit.installation.linting import HOOKS, ByKind, InstallationFinding, finding, labels_of, name_of, sort_findings
+from netinit.options import BACKENDS
+
+NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
+OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_STRICT = {"baseline", "restricted"}
+_PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
+    ("k3s", "kubeletVersion", re.compile(r"\+k3s")),
+    ("gke", "kubeletVersion", re.compile(r"-gke\.")),
+    ("openshift", "osImage", re.compile("Red Hat Enterprise Linux CoreOS")),
+    ("talos", "osImage", re.compile(r"^Talos")),
+)
+
+
+def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, version: str) -> tuple[InstallationFinding, ...]:
+    """Return the problems of installing the `planned` objects into `namespace`, errors first.
+
+    `cluster`: its objects by kind; unreadable kinds are absent. `version`: the API server's.
+    """
+    hooks = [hook for tree in _of_kind(planned, HOOKS) for hook in parse_webhooks(tree)]
+    cluster_objects = {kind: cluster[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster}
+    return sort_findings([
+        *linting.lint(planned, now=0.0, whole=False),
+        *_check_versions(planned, cluster, version),
+        *_check_pod_security(hooks, cluster, namespace, has_agent=bool(_of_kind(planned, "DaemonSet"))),
+        *_check_injectors(planned, cluster),
+        *_check_kernels(planned, cluster),
+        *linting.find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
+    ])  # fmt: skip
+
+
+def name_resource(tree: Tree) -> str:
+    """Return an object's resource as in `kubectl auth can-i`: `networkpolicies.networking.k8s.io`."""
+    kind, (group, _, version) = string(tree.get("kind")).lower(), string(tree.get("apiVersion")).partition("/")
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"{plural}.{group}" if version else plural
+
+
+def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
+    """Return the Kubernetes platforms of these nodes, each with one node's name."""
+    found: dict[str, str] = {}
+    for tree in nodes:
+        info = node_info(tree)
+        for platform, field, pattern in _PLATFORMS:
+            if pattern.search(info.get(field, "")):
+                found.setdefault(platform, name_of(tree))
+        if "microk8s.io/cluster" in labels_of(tree):
+            found.setdefault("microk8s", name_of(tree))
+    return found
+
+
+def _check_versions(planned: Sequence[Tree], cluster: ByKind, version: str) -> Iterator[InstallationFinding]:
+    if "--native-sidecars=true" not in _arguments(planned, "Deployment"):
+        return
+    versions = {"the API server": version}
+    versions |= {f"the kubelet of node {name_of(tree)}": node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
+    old = [f"{name} is {text}" for name, text in versions.items() if (number := parse_version(text)) and number < NATIVE_SIDECARS]
+    if old:
+        yield finding("native-sidecars", "Kubernetes", older=linting.join_some(old, 3))
+
+
+def _check_pod_security(
+    hooks: Sequence[Webhook], cluster: ByKind, namespace: str, *, has_agent: bool
+) -> Iterator[InstallationFinding]:
+    for tree in cluster.get("Namespace", []):
+        labels, name = labels_of(tree), name_of(tree)
+        level = labels.get(_ENFORCE, "")
+        if level not in _STRICT:
+            continue
+        label = f"kubectl label --overwrite namespace {name} {_ENFORCE}=privileged"
+        if has_agent and name == namespace:
+            agent = "the node's agent, which has host paths and capabilities"
+            yield finding("pod-security", f"Namespace {name}", level=level, whom=agent, remedy=label)
+        if not has_agent and any(hook.matches(labels, {}) for hook in hooks):
+            pods = "injected pods: their init container has NET_ADMIN"
+            yield finding("pod-security", f"Namespace {name}", level=level, whom=pods, remedy=f"set node.enabled=true, or: {label}")
+
+
+def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
+    """Report other injectors that match the same pods."""
+    ours = _of_kind(planned, HOOKS)
+    names = {name_of(tree) for tree in ours}
+    others = [{**tree, "kind": HOOKS} for tree in cluster.get(HOOKS, []) if name_of(tree) not in names]
+    found = linting.lint([*ours, *others], now=0.0, whole=False) if others else ()
+    return (one for one in found if one.kind == "two-injectors" and one.subject.partition(",")[0] in names)
+
+
+def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
+    texts = {name_of(tree): node_info(tree).get("kernelVersion", "") for tree in _nodes(cluster)}
+    kernels = {f"node {name}: {text}": number for name, text in texts.items() if (number := parse_version(text))}
+    arguments = _arguments(planned, "DaemonSet")
+    for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
+        if too_old := [name for name, number in kernels.items() if number < backend.oldest_kernel]:
+            needed = ".".join(map(str, backend.oldest_kernel))
+            yield finding("old-kernel", "Linux", backend=backend.name, kernel=needed, nodes=linting.join_some(too_old, 3))
+    if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
+        yield finding("untested-kernel", "Linux", nodes=linting.join_some(untested, 3))
+
+
+def _nodes(cluster: ByKind) -> list[Tree]:
+    """Return the Linux nodes."""
+    return [tree for tree in cluster.get("Node", []) if node_info(tree).get("operatingSystem", "linux") == "linux"]
+
+
+def _of_kind(planned: Sequence[Tree], kind: str) -> list[Tree]:
+    return [tree for tree in planned if tree.get("kind") == kind]
+
+
+def _arguments(planned: Sequence[Tree], kind: str) -> list[str]:
+    return [word for tree in _of_kind(planned, kind) for word in linting.arguments_of(tree)]

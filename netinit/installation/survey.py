@@ -1,0 +1,58 @@
+"""Read an installation's objects (for lint) or workloads (for compare) from a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+
+from netinit.base.errors import ClusterError
+from netinit.base.tree import Tree, mapping, sequence
+from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
+from netinit.kube import client as api
+from netinit.kube.access import find_access
+from netinit.kube.client import Client, Resource, ask_once
+
+_LINTED = (
+    api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,
+    api.DISRUPTION_BUDGETS, api.NAMESPACES, api.PROXY_CONFIGS,
+)  # fmt: skip
+_WORKLOADS = (
+    api.DEPLOYMENTS, api.STATEFUL_SETS, api.DAEMON_SETS, api.CRON_JOBS, api.JOBS, api.PODS,
+)  # fmt: skip
+_CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
+
+
+def survey(context: str, kubeconfig: str) -> list[Tree]:
+    """Return the objects to lint, without unreadable kinds. Raises ClusterError if webhooks cannot be read."""
+    return ask_once(find_access(kubeconfig=kubeconfig, context=context), _survey)
+
+
+async def _survey(client: Client) -> list[Tree]:
+    trees: list[Tree] = []
+    for resource in _LINTED:
+        try:
+            trees += await _list(client, resource)
+        except ClusterError as error:
+            if resource is api.WEBHOOK_CONFIGURATIONS or not error.status:
+                raise
+    with contextlib.suppress(ClusterError):
+        trees += await _list(client, api.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+    for namespace in sorted({hook.service[0] for hook in find_hooks({HOOKS: trees}, whole=True)} - {""}):
+        for resource in (api.SECRETS, api.CONFIG_MAPS):
+            with contextlib.suppress(ClusterError):
+                trees += await _list(client, resource, namespace)
+    return trees
+
+
+def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
+    """Return the workloads not owned by another one; in all namespaces if `namespace` is empty. Raises ClusterError."""
+
+    async def ask(client: Client) -> list[Tree]:
+        return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
+
+    found = ask_once(find_access(kubeconfig=kubeconfig, context=context), ask)
+    owners = [sequence(metadata_of(tree).get("ownerReferences")) for tree in found]
+    return [tree for tree, of in zip(found, owners, strict=True) if not any(mapping(one).get("kind") in _CONTROLLERS for one in of)]
+
+
+async def _list(client: Client, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
+    return [resource.typed(tree) for tree in (await client.list(resource, namespace, fields=fields))[0]]

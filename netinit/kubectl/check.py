@@ -1,0 +1,169 @@
+"""`kubectl netinit check`: all pods of a mesh in one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
+from netinit.base.sanitize import Lines, escape, lines, shorten
+from netinit.base.tree import mapping, sequence, string, strings
+from netinit.cli.audit.report import examine, to_object
+from netinit.cli.console import answer_either, format_table
+from netinit.cli.rule_sources import find_planned
+from netinit.inject.podfile import PodFacts, read_object
+from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
+from netinit.kubectl.common_options import cluster_options
+from netinit.kubectl.objects import ClusterPod, read_pods
+from netinit.kubectl.program import Kubectl
+from netinit.kubectl.sources import AgentSource, PodQuestion
+from netinit.questions.audit import kinds
+
+Row = dict[str, Any]
+JSON, TABLE = "json", "table"
+PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
+MAX_CELL = 60  # characters: a row of five cells stays readable
+_BYPASSES = {kind.name for kind in kinds.BYPASSES}
+
+
+@click.command("check")
+@cluster_options
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
+@click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
+def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
+    """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
+
+    Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
+    one they are "not read", and bypasses are those of the manifest. No container is added to any pod.
+
+    Exit codes: 0; 3 if the rules of a pod are not as planned.
+    """
+    if everywhere and namespace:
+        raise OptionError("-A: means all namespaces; leave out --namespace")
+    where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
+    pods = read_pods(kubectl.get("pods", *where))
+    meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
+    agent = AgentSource(kubectl, agent_namespace)
+    rows = _look_at_all(pods, agent, meshed)
+    answer_either({"pods": rows, "notes": notes}, render_rows(rows), as_json=form == JSON, notes=notes)
+    return DriftError.exit_code if any(row["rules"] == DIFFERENT for row in rows) else 0
+
+
+def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool) -> tuple[set[str], list[str]]:
+    """Namespaces with injection, and what could not be determined."""
+    try:
+        every = sequence(kubectl.get("namespaces").get("items")) if everywhere else None
+        listed = [kubectl.get("namespace", name) for name in names] if every is None else every
+    except ClusterError as error:
+        return set(), [f"only pods that have a proxy are listed: {error}"]
+    found = set()
+    for metadata in (mapping(mapping(one).get("metadata")) for one in listed):
+        labels = strings(metadata.get("labels"))
+        if labels.get(REVISION_LABEL) or labels.get(INJECTION_LABEL) == "enabled":
+            found.add(string(metadata.get("name")))
+    return found, []
+
+
+def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
+    """A row for each pod of the mesh. Agents are asked twice: about all rules, then about those that differ."""
+    rows: dict[str, Row] = {}
+    found: dict[str, tuple[ClusterPod, PodFacts]] = {}
+    for pod in pods:
+        row, facts = _look(pod, agent, meshed=pod.namespace in meshed)
+        if row:
+            rows[pod.title] = row
+        if facts and not pod.ended:
+            found[pod.title] = pod, facts
+    agent.prepare([(pod, _question("verify", facts)) for pod, facts in found.values()])
+    for title, (pod, facts) in found.items():
+        rows[title] |= _verify(pod, facts, agent)
+    differ = [found[title] for title, row in rows.items() if row["rules"] == DIFFERENT]
+    agent.prepare([(pod, _question("audit", facts)) for pod, facts in differ])
+    seen: dict[Any, Row] = {}
+    for title, (pod, facts) in found.items():
+        rows[title] |= _audit(pod, facts, agent, seen, live=rows[title]["rules"] == DIFFERENT)
+    return list(rows.values())
+
+
+def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
+    """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
+    row: Row = {
+        "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
+        "bypasses": None, "byDesign": None, "source": None, "warnings": [],
+    }  # fmt: skip
+    try:
+        facts = read_object(pod.tree)
+        if not facts.programs and facts.intercepted:  # the agent's configuration applies
+            facts = read_object(pod.tree, agent.base(pod.node))
+    except NetinitError as error:
+        return row | {"reason": "its options cannot be read", "warnings": [str(error)]}, None
+    if not facts.intercepted:
+        reason = "on its node's network" if facts.host_network else "neither an init container nor a proxy"
+        return (row | {"reason": reason} if meshed and not pod.ended else None), None
+    row |= {"injected": True, "reason": facts.programmed_by, "warnings": [str(finding) for finding in facts.findings]}
+    return row | {"rules": ENDED} if pod.ended else row, facts
+
+
+def _question(verb: str, facts: PodFacts) -> PodQuestion:
+    return PodQuestion(verb, ("--json",), facts.options)
+
+
+def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
+    try:
+        found = agent.ask(pod, _question("verify", facts))
+        report = found.tree
+    except NetinitError as error:
+        return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
+    ours = [mapping(one) for one in sequence(report.get("differences"))]
+    texts = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
+    return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": texts}
+
+
+def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
+    """The bypasses of live rules if they differ, else those of the manifest's, once for equal pods."""
+    if live:
+        try:
+            found = agent.ask(pod, _question("audit", facts))
+            return _summarize(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
+        except NetinitError:
+            return {}
+    key = (facts.options, tuple(":" in address for address in facts.addresses))
+    if key not in seen:
+        try:
+            audited = examine(find_planned(facts=facts), ())
+            seen[key] = _summarize(to_object(audited, full=False))
+        except NetinitError as error:
+            seen[key] = {"bypasses": None, "auditError": str(error)}
+    return seen[key]
+
+
+def _summarize(audited: Row) -> Row:
+    """The bypasses: those by design as a number, the others by name."""
+    rows = [row for row in map(mapping, sequence(audited.get("traffic"))) if string(row.get("kind")) in _BYPASSES]
+    named = [f"{string(row.get('title'))} ({string(row.get('by'))})" for row in rows if row.get("by") != kinds.DESIGN]
+    return {"bypasses": named, "byDesign": sum(row.get("by") == kinds.DESIGN for row in rows)}
+
+
+def render_rows(rows: list[Row]) -> Lines:
+    """The table: pods with differing rules, then pods without rules, then the rest by name."""
+    if not rows:
+        return lines(["no pod here is in a mesh"])
+    order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
+    ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
+    printed = format_table([("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)])
+    counts = {f"with rules {word}": sum(row["rules"] == word for row in rows) for word in (PLANNED, DIFFERENT, NOT_READ)}
+    counts |= {"not injected": sum(not row["injected"] for row in rows), "ended": sum(row["rules"] == ENDED for row in rows)}
+    texts = [f"{number} {text}" for text, number in counts.items() if number]
+    return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    title = f"{row['namespace']}/{row['name']}"
+    injected = f"{'yes' if row['injected'] else 'no'}: {row['reason']}"
+    rules = "-" if row["rules"] is None else row["rules"]
+    bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
+    first = (row["differences"] or row["warnings"] or [""])[0]
+    more = len(row["differences"]) + len(row["warnings"]) - 1
+    warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
+    return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))

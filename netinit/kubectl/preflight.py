@@ -1,0 +1,104 @@
+"""`kubectl netinit preflight`: finds obstacles in a cluster before an installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from netinit.base.errors import ClusterError
+from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.cli.webhook.lint import show_findings
+from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
+from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, WARNING, InstallationFinding, finding, sort_findings
+from netinit.installation.preflight import detect_platforms, name_resource, preflight
+from netinit.kubectl.common_options import kubectl_options
+from netinit.kubectl.program import Kubectl, describe_failure, read_json
+
+JSON, TEXT = "json", "text"
+READ = {  # kind -> kubectl resource
+    "Namespace": ("namespaces",),
+    "Node": ("nodes",),
+    HOOKS: ("mutatingwebhookconfigurations",),
+    "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
+}
+
+
+@click.command("preflight")
+@chart_options
+@kubectl_options
+@click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
+def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
+    """Find what would stop an installation, before you install; changes nothing.
+
+    Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
+    PodSecurity levels, other injectors, images without a registry, the control plane's ConfigMap, the nodes' kernels and CNI
+    folders, and your permissions. What you may not read is a warning.
+
+    Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
+    """
+    def render(*more: str) -> list[Tree]:
+        return objects(chart.namespace, chart.name, chart.files, (*chart.given, *more))
+
+    planned, namespace = render(), chart.namespace
+    version = _read_version(kubectl)
+    by_kind, unread = _read(kubectl)
+    found = sort_findings([
+        *preflight(planned, by_kind, namespace, version=version),
+        *_compare_platforms(planned, by_kind.get("Node", []), render),
+        *_ask_rights(kubectl, planned, namespace),
+        *unread,
+    ])  # fmt: skip
+    return show_findings(found, as_json=form == JSON)
+
+
+def _read_version(kubectl: Kubectl) -> str:
+    """The API server's version. Raises ClusterError if it cannot be reached."""
+    done = kubectl.ask("version", "-o", "json")
+    if done.status:
+        raise ClusterError(f"kubectl version: {describe_failure(done)}")
+    version = string(mapping(mapping(read_json(done.output)).get("serverVersion")).get("gitVersion"))
+    if not version:
+        raise ClusterError("kubectl version: the answer names no version of the API server")
+    return version
+
+
+def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
+    """The cluster's objects by kind, and a finding for each kind that is not readable."""
+    by_kind: dict[str, list[Tree]] = {}
+    unread = []
+    for kind, words in READ.items():
+        try:
+            by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
+        except ClusterError as error:
+            unread.append(finding("not-read", f"{kind}s", problem=error))
+    return by_kind, unread
+
+
+def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
+    folders = _find_host_paths(planned)
+    for platform, node in detect_platforms(nodes).items() if folders else ():
+        expected = _find_host_paths(render(f"node.platform={platform}"))
+        if folders != expected:
+            missing = ", ".join(sorted(expected - folders))
+            yield finding("platform", "DaemonSet", node=node, platform=platform, folders=missing)
+
+
+def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
+    templates = [mapping(mapping(tree.get("spec")).get("template")) for tree in planned if tree.get("kind") == "DaemonSet"]
+    volumes = [one for template in templates for one in sequence(mapping(template.get("spec")).get("volumes"))]
+    paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
+    return {string(one.get("path")) for one in paths if one}
+
+
+def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> Iterator[InstallationFinding]:
+    scopes = {name_resource(tree): ("-n", namespace) if mapping(tree["metadata"]).get("namespace") else () for tree in planned}
+    done = kubectl.ask_all([(("auth", "can-i", "create", resource, *scope), "") for resource, scope in scopes.items()])
+    answers = dict(zip(scopes, done, strict=True))
+    refused = [resource for resource, one in answers.items() if one.output.strip().startswith("no")]
+    failed = [describe_failure(one) for resource, one in answers.items() if one.status and resource not in refused]
+    if refused:
+        yield finding("no-right", "RBAC", resources=", ".join(refused))
+    if failed:
+        yield InstallationFinding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")

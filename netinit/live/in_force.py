@@ -1,0 +1,322 @@
+"""Decides from a snapshot whether planned rules are in force, beyond comparing the rules themselves.
+
+Tables and chains must be active and at the right hooks, lo must be the loopback device, and no foreign rule may divert
+packets that the plan captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from netinit.base.net import FULL_MASK, Family, Network, number_of
+from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
+from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, IP, Snapshot, TableRoute
+from netinit.live import host
+from netinit.live.snapshot_rules import SOURCES, load_snapshot
+from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
+from netinit.rules.iptables.compare import DOCKER_RULE
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    ESCAPING,
+    INACTIVE,
+    OWNED_CHAINS,
+    SHADOWING,
+    Difference,
+    Plan,
+    Rule,
+    expected_base,
+    is_base_of,
+)
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
+from netinit.rules.targets import Jump
+from netinit.simulate.endpoints import format_packet
+from netinit.simulate.examples import example_of
+from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    RuleHit,
+    Ruleset,
+    is_ours,
+    list_reachable,
+    load_plan,
+    map_chains,
+)
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import local, make_spaces
+from netinit.simulate.symbolic.partition import Part
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
+
+NETKIT = "netkit"  # kind of a device
+FOREIGN = "a foreign rule"
+DEVICES, ROUTING = "devices", "routing"  # places of differences
+
+
+Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
+"""What keeps a plan from being in force, and warnings."""
+
+
+def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Deviations:
+    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
+    source = SOURCES.get(backend)
+    return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
+
+
+def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
+    """What devices and routes divert or drop, which the rules do not show."""
+    checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
+    found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
+    return (*found, *checks.losses())
+
+
+class _ForceCheck:
+    def __init__(self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference]) -> None:
+        self._snapshot = snapshot
+        self._plan = plan
+        self._source = source
+        self._tables = BACKENDS[source].tables
+        self._kernel = load_snapshot(snapshot, (plan,))
+        self._planned = {family: load_plan(plan, family) for family in plan.families}
+        self._listed = {(one.where, one.table, one.chain) for one in listed}
+        self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
+        self._warnings: list[str] = []
+        self._has_differences = False  # other than what foreign rules do
+
+    def check(self) -> Deviations:
+        """Run all checks."""
+        found = [*self._devices(), *self._excluded(), *self._inactive()]
+        self._has_differences = bool(found or self._listed)
+        for family in self._plan.families:
+            found += self._foreign(family)
+        found += self._unfollowed()
+        self._warnings += [*host.warn_of_hidden(self._snapshot), *self.losses()]
+        return tuple(found), tuple(self._warnings)
+
+    # ---- our rules ---------------------------------------------------------------------------------------------------
+
+    def _devices(self) -> Iterator[Difference]:
+        """Rules that name lo mean the loopback device, which every network namespace has first."""
+        for link in self._snapshot.links:
+            if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
+                yield Difference(
+                    kind=INACTIVE, where=DEVICES, rule=f"the loopback device is called {link.name}",
+                    purpose="rules for traffic inside of the pod name it lo", origin="ip link set ... name lo",
+                )  # fmt: skip
+            if link.index != 1 and link.name == LOOPBACK_DEVICE:
+                yield Difference(
+                    kind=ESCAPING, where=DEVICES, rule=f"device {link.index} is called lo",
+                    purpose="rules for traffic inside of the pod accept what leaves there", origin="ip link set ... name",
+                )  # fmt: skip
+
+    def _excluded(self) -> Iterator[Difference]:
+        """The plan excludes interfaces by name, which a process that may rename devices can exploit."""
+        excluded = self._plan.excluded_interfaces()
+        for family in self._plan.families if excluded else ():
+            samples = map(number_of, host.SAMPLES[family.version])
+            ways = {way for one in samples for way in host.find_devices_of_sockets(self._snapshot, family, one)}
+            if taken := sorted(ways & excluded):
+                what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
+                yield Difference(
+                    kind=ESCAPING, where=DEVICES, rule=f"{what} {family.name} leaves through {', '.join(taken)}",
+                    purpose="which the plan excludes: no connection that leaves the pod there is captured", origin="the device's name",
+                )  # fmt: skip
+
+    def _inactive(self) -> Iterator[Difference]:
+        """Tables whose chains the kernel skips, and built-in chains of iptables-nft at another hook or priority."""
+        own: dict[tuple[int, str], Collection[str]] = {}  # the chains of each table
+        if self._tables == NF_TABLES:
+            for family in self._plan.families:
+                own |= {(family.number, table): chains for table, chains in write_plan(self._plan, family).items()}
+        elif self._tables == TABLES_OF_OUR_OWN:
+            own = {(INET, f"{self._plan.nft_prefix}{table.name}"): () for table in self._plan.tables}
+        for table in self._snapshot.tables:
+            if table.flags & DORMANT and (table.family, table.name) in own:
+                yield Difference(
+                    kind=INACTIVE, where=FAMILY_NAMES[table.family], table=table.name, rule="flags dormant",
+                    purpose="the kernel skips every chain of the table", origin="the table's flags",
+                )  # fmt: skip
+        for chain in self._snapshot.chains:
+            is_planned = chain.name in BUILTIN_CHAINS and chain.name in own.get((chain.family, chain.table), ())
+            if is_planned and not is_base_of(chain, chain.table, chain.name):
+                kind, priority = expected_base(chain.table, chain.name)
+                yield Difference(
+                    kind=INACTIVE, where="IPv4" if chain.family == IP else "IPv6", table=chain.table, chain=chain.name,
+                    rule=f"type {chain.kind or 'none'} hook {chain.hook} priority {chain.priority}",
+                    purpose=f"packets do not reach the chain as type {kind} at priority {priority}", origin="the chain's hook",
+                )  # fmt: skip
+
+    def _unfollowed(self) -> Iterator[Difference]:
+        """What may divert packets but cannot be simulated."""
+        unreadable = [("kernel", place, "it cannot be read, and may decide otherwise") for place in self._kernel.unreadable]
+        for where, what, effect in (*host.find_unfollowed(self._snapshot), *unreadable):
+            purpose = f"netinit does not follow it: {effect}"
+            yield Difference(kind=ESCAPING, where=where, rule=what, purpose=purpose, origin=FOREIGN)
+
+    def losses(self) -> list[str]:
+        """Routes, policy rules and a loopback device that drop captured packets."""
+        found = []
+        if any(one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
+            found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
+        for family in self._plan.families:
+            lost = [f"a policy rule of priority {one.priority}" for one in host.dropping_rules(self._snapshot, family)]
+            lost += [
+                f"the route {host.DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
+                for one in host.dropping_routes(self._snapshot, family)
+            ]
+            found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
+        return found
+
+    # ---- foreign rules -----------------------------------------------------------------------------------------------
+
+    def _foreign(self, family: Family) -> Iterator[Difference]:
+        """Connections that the plan captures, but the kernel with everything in it does not."""
+        around = host.surroundings_of(self._snapshot, family)
+        # Routes to lo that do not serve the host's own addresses are judged below.
+        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
+        planned, live = self._planned[family], self._join(family)
+        staying = list(host.routes_that_stay(self._snapshot, family))
+        rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
+        is_planned = planned.local_marks <= around.local_marks and rules_are_planned
+        if is_planned and not staying:
+            return  # packets reach exactly the planned rules: nothing to prove
+        free = not host.is_simple(self._snapshot, family)
+        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
+            likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
+            if space.direction == OUTBOUND or not around.forwards:
+                likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
+            # The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
+            keeps_marks = any(link.kind == NETKIT for link in self._snapshot.links)
+            may_be_marked = space.direction == OUTBOUND or around.forwards or keeps_marks
+            likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
+            wanted: dict[tuple[int, bool], Region] = {}
+            for part in divide(space, planned, likely).parts:
+                if part.verdict == CAPTURED:
+                    key = (part.condition.redirect_port, part.condition.transparent)
+                    wanted[key] = wanted.get(key, nothing(space)) | part.region
+            captured = unite([nothing(space), *wanted.values()])
+            if not is_planned:
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
+            if space.direction == OUTBOUND:
+                yield from self._diverted(family, captured, staying)
+
+    def _check_parts(self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region]) -> Iterator[Difference]:
+        found: dict[tuple[str, RuleHit | None, str], Region] = {}
+        for part in parts:
+            as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
+            region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
+            if region:
+                responsible = self._find_responsible(part)
+                verdict = DROPPED if part.at_worst_dropped else part.verdict
+                key = (verdict, responsible, "" if responsible else part.reason)
+                found[key] = found.get(key, nothing(region.space)) | region
+        for (verdict, responsible, reason), region in found.items():
+            yield from self._describe(family, verdict, responsible, reason, region)
+
+    def _find_responsible(self, part: Part) -> RuleHit | None:
+        """The foreign rule that ended the packets, or the last that modified them."""
+        foreign = [one for one in part.path if self._is_foreign(one)]
+        if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
+            return part.path[-1]
+        acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
+        last = acting or foreign
+        return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
+
+    def _is_foreign(self, hit: RuleHit) -> bool:
+        native = self._tables == TABLES_OF_OUR_OWN and hit.source in ("", self._source) and hit.table in TABLES_OF_THE_KERNEL
+        return not (native or is_ours(hit.rules[0]))
+
+    def _describe(
+        self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
+    ) -> Iterator[Difference]:
+        packet, _ = example_of(region)
+        example = f"for example {format_packet(packet)}"
+        if responsible is None:
+            if verdict == DROPPED:
+                self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
+            elif reason or not self._has_differences:
+                purpose = f"{reason or 'no rule captures these packets'}, {example}"
+                yield Difference(kind=ESCAPING, where=family.name, rule="", purpose=purpose, origin=FOREIGN)
+            return
+        rule = responsible.rules[0]
+        chain = responsible.chain
+        place = responsible.table
+        if all(one.table != place for one in self._kernel.foreign[family]):
+            if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
+                return
+            if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
+                return
+            place = f"{responsible.source or self._source} table {place}"
+        where = f"{place}, chain {chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+        text = escape(shorten(rule.text, MAX_RULE_LENGTH))
+        if verdict == DROPPED:
+            what = f"`{text}` drops" if text else "drops"
+            self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
+            return
+        doubt = "it may divert packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
+        yield Difference(
+            kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
+            purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
+        )  # fmt: skip
+
+    def _join(self, family: Family) -> Ruleset:
+        """All rules that a family's packets reach; chains with address sets count as planned if their listing matches."""
+        own = self._kernel.rulesets.get(self._source, {}).get(family)
+        if own is None:
+            return self._kernel.join(family, self._source)
+        planned = self._planned[family].tables
+
+        def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
+            matches = [match for loaded in chain.rules for match in loaded.rule.matches if isinstance(match, UnknownMatch)]
+            has_sets = any(match.text.startswith("-m set") for match in matches)
+            is_listed = has_sets and (family.name, table, chain.name) not in self._listed
+            return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
+
+        rulesets = self._kernel.rulesets
+        known = replace(own, tables=map_chains(own.tables, trust_listing))
+        known_rulesets = {**rulesets, self._source: {**rulesets[self._source], family: known}}
+        return replace(self._kernel, rulesets=known_rulesets).join(family, self._source)
+
+    # ---- routes ------------------------------------------------------------------------------------------------------
+
+    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
+        for route in routes:
+            network = Network((family.version, *route.destination))
+            taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
+            if taken:
+                packet, _ = example_of(taken)
+                word = "local " if route.kind == host.DELIVERED_HERE else ""
+                yield Difference(
+                    kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
+                    purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
+                    origin="a foreign route",
+                )  # fmt: skip
+
+
+def _met_at(ruleset: Ruleset, hook: str) -> list[object]:
+    """Everything packets may reach at a hook, in order."""
+    return [
+        (stage.name, [[(one.table, one.effect, one.turn, _rules_from(one)) for one in chains] for chains in stage.rounds])
+        for stage in ruleset.stages[hook]
+    ]
+
+
+def _rules_from(hooked: HookedChain) -> dict[str, object]:
+    """Policy and rules of a base chain and the chains it may call, by name."""
+    chains = [hooked.chains[name] for name in list_reachable(hooked.chains, (hooked.chain.name,))]
+    return {one.name: (one.policy, _normalise([loaded.rule for loaded in one.rules])) for one in chains}
+
+
+def _normalise(rules: Sequence[Rule]) -> list[object]:
+    """Rules in one form, without those that only nft needs: TPROXY of iptables drops by itself what has no socket."""
+    pairs = zip((None, *rules), rules, strict=False)
+    return [
+        normalise_rule(rule)
+        for before, rule in pairs
+        if not (before and before.matches == rule.matches and rule.target in before.target.nft_targets()[1:])
+    ]

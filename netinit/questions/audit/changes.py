@@ -1,0 +1,128 @@
+"""Finds the packets that two sets of rules treat differently: which, how before and after, and the rules responsible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from netinit.base.net import IPV4, IPV6, text_of
+from netinit.questions.audit.kinds import WHERE_IPV4_IS_FIRST
+from netinit.questions.audit.words import describe, merge_families
+from netinit.questions.pod_rules import PodRules
+from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.partition import Divergence, Part, compare
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class FateChange:
+    """Packets of one direction with one treatment `before` and one `after`.
+
+    `who` describes them; `why` has the deciding rules before and after, or "". `known` is False if the treatment
+    may in fact be unchanged.
+    """
+
+    direction: str
+    who: tuple[str, ...]
+    before: str
+    after: str
+    why: tuple[str, str]
+    known: bool
+    regions: tuple[Region, ...]
+
+
+def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
+    """Find all packets that are treated differently or cannot be compared; an empty result proves equality.
+
+    Both are evaluated on the host of `after`, and where --ipv6 auto depends on the pod's addresses, for both cases.
+    Raises TooManyPartsError.
+    """
+    found = _find(before, after)
+    if not (before.ipv4_first or after.ipv4_first):
+        return found
+    sides = [replace(one.ipv4_first or one, families=(IPV6,)) for one in (before, after)]
+    known = {(one.direction, one.who, one.before, one.after) for one in found}
+    others = [one for one in _find(sides[0], sides[1]) if (one.direction, one.who, one.before, one.after) not in known]
+    return (*found, *[replace(one, who=tuple(f"{who}, {WHERE_IPV4_IS_FIRST}" for who in one.who)) for one in others])
+
+
+def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
+    rulesets = [*before.rulesets.values(), *after.rulesets.values()]
+    grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
+    for space in make_spaces(rulesets, after.audited, free=not after.routes_known):
+        found = compare(before.divide(space), after.divide(space))
+        changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
+        implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
+        for one in found:
+            if left := one.region - implied:
+                why = (_why(before, one.before), _why(after, one.after))
+                key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known)
+                grouped.setdefault(key, []).append(replace(one, region=left))
+    changes = []
+    for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
+        regions = unite_by_space(one.region for one in alike)
+        who = merge_families([(describe(region), region.space.family) for region in regions], len(after.hosts))
+        changes.append(FateChange(direction, who, *fates, why, known, regions))
+    return tuple(changes)
+
+
+def _rank(found: list[Divergence]) -> tuple[bool, ...]:
+    """Sort key: changed ends of new connections first, those that one side drops last among them."""
+    one = found[0]
+    before, after = [(side.verdict, side.condition.redirect_port) for side in (one.before, one.after)]
+    ordinary = any(each.region & in_states(each.region.space, (CtState.NEW,)) & unmarked(each.region.space) for each in found)
+    return (not one.known, not ordinary, before == after, DROPPED in (before[0], after[0]))
+
+
+def _fate(part: Part) -> str:
+    """Describe a part's treatment: where its packets end and how they are modified."""
+    ended = part.condition
+    verdict = part.verdict
+    if verdict not in (CAPTURED, DIRECT):
+        return f"{'refused' if part.fate == REFUSED else verdict}: {part.reason}"
+    words = f"captured, to port {ended.redirect_port}" if verdict == CAPTURED else verdict
+    return ", ".join([words, *_left(ended, verdict, part.fate)])
+
+
+def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
+    """Describe modifications of packets other than their destination."""
+    if ended.transparent:
+        yield "both addresses kept"
+    if verdict == DIRECT and (ended.destination is not KEPT or ended.destination_port is not KEPT):
+        yield f"to {_address(ended.destination)}" + (f" port {ended.destination_port}" if ended.destination_port is not KEPT else "")
+    if ended.source is None:
+        yield "with another source"
+    if ended.policy_routed:
+        yield "routed to this host by its mark"
+    if fate == FORWARDED:
+        yield f"forwarded through {ended.out_interface}"
+    for what, mark in ((Dim.MARK, ended.mark), (Dim.CONNECTION_MARK, ended.connection_mark)):
+        if mark != MarkBits(what):
+            yield f"{what} {_mark(mark)}"
+    if ended.zone:
+        yield f"zone {ended.zone}"
+    if ended.state is not KEPT:
+        yield "untracked"
+
+
+def _mark(mark: MarkBits) -> str:
+    if not mark.keep:
+        return str(mark.flip)
+    if mark.flip:
+        return f"of its {mark.source} & {mark.keep:#x} ^ {mark.flip:#x}"
+    return f"of its {mark.source}"
+
+
+def _address(address: object) -> str:
+    if isinstance(address, int):
+        return text_of(address, IPV4 if address < 1 << IPV4.bits else IPV6)
+    return "the interface's address" if address is PRIMARY else "the same address" if address is KEPT else "an unknown address"
+
+
+def _why(subject: PodRules, part: Part) -> str:
+    """The deciding rule and the option it comes from."""
+    cause = part.cause
+    return (cause.rules[0].why(subject.origins) or str(cause)) if cause else ""

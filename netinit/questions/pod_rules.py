@@ -1,0 +1,108 @@
+"""A pod's rules, their host and options, and the partition of all packets under them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from netinit.base.net import FAMILIES, IPV6, Family
+from netinit.base.snapshot import Snapshot
+from netinit.options import SettledOptions
+from netinit.questions.explain import Explanation, explain
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.simulate.ruleset import Ruleset, join_backends
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.space import Space
+from netinit.simulate.trace import CAPTURED
+
+
+@dataclass(frozen=True)
+class PodRules:
+    """A pod's rules, planned or live, by backend (planned: `plan`) and family, with the host that they are on.
+
+    `options`: what made each backend's rules, as far as known, ours first; `wanted`: what should have; `origins`: where an
+    option was set if not by a flag. `has_tunnel`: the pod's proxy listens on the HBONE port. `shared_owners`: containers with
+    the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules for a pod whose first address is IPv4, if
+    --ipv6 auto decides differently for it.
+    """
+
+    rulesets: Mapping[str, Mapping[Family, Ruleset]]
+    surroundings: Mapping[Family, Surroundings]
+    options: Mapping[str, SettledOptions] = field(default_factory=dict)
+    wanted: SettledOptions | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    routes_known: bool = False  # the destination alone determines the outgoing interface
+    snapshot: Snapshot | None = None  # what live rules were read from
+    has_tunnel: bool = False
+    shared_owners: tuple[tuple[str, str], ...] = ()
+    ipv4_first: PodRules | None = None
+    families: tuple[Family, ...] = FAMILIES  # that the partitions are of
+    interfaces: frozenset[str] = frozenset()  # asked about, in addition to those in rules
+
+    @property
+    def place(self) -> str:
+        """The backend of our rules, or else the first one; empty without any."""
+        return next(iter((*self.options, *self.rulesets)), "")
+
+    @property
+    def made_by(self) -> SettledOptions | None:
+        """The options behind our rules; None if unknown."""
+        return next(iter(self.options.values()), None)
+
+    @cached_property
+    def hosts(self) -> Mapping[Family, Surroundings]:
+        """The surroundings of the families in which the pod has an address, or else of all."""
+        addressed = {
+            family: one for family, one in self.surroundings.items() if any(name != LOOPBACK_DEVICE for name, _ in one.addresses)
+        }
+        return addressed or self.surroundings
+
+    @property
+    def audited(self) -> Mapping[Family, Surroundings]:
+        """Those of the families that the partitions are of."""
+        return {family: one for family, one in self.hosts.items() if family in self.families}
+
+    def has_rules(self, *families: Family) -> bool:
+        """Whether a chain of these families (default: any) has a rule."""
+        chosen = [found[one] for found in self.rulesets.values() for one in families or FAMILIES if one in found]
+        return any(chain.rules for ruleset in chosen for chain in ruleset.chains)
+
+    @cached_property
+    def is_of_another_mesh(self) -> bool:
+        """Whether foreign rules capture traffic and no netinit rule exists."""
+        foreign = all(ruleset.is_foreign for found in self.rulesets.values() for ruleset in found.values())
+        return foreign and any(part.verdict == CAPTURED for partition in self.partitions for part in partition.parts)
+
+    @cached_property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partition of all packets, for both families and directions."""
+        spaces = make_spaces(tuple(self.rulesets.values()), self.audited, free=not self.routes_known, interfaces=self.interfaces)
+        return tuple(self.divide(space) for space in spaces)
+
+    def divide(self, space: Space) -> Partition:
+        """Partition the packets of one space."""
+        return divide(space, self.join(space.family))
+
+    def join(self, family: Family) -> Ruleset:
+        """The rules of a family from all backends, ours first."""
+        return join_backends(self.rulesets, family, next(iter(self.options), ""))
+
+    def options_of(self, part: Part) -> SettledOptions | None:
+        """The options behind the rules that decide a part, or else our own."""
+        return self.options.get(part.source) if part.source else self.made_by
+
+    def explain(self, packet: Packet, around: Surroundings) -> Explanation:
+        """Explain what happens to a packet, and what would change it."""
+        ruleset = self.join(packet.family)
+        found = explain(packet, ruleset, around, options=self.made_by, wanted=self.wanted, origins=self.origins)
+        if self.ipv4_first and packet.family is IPV6:
+            return found.unless_ipv4_is_first(self.ipv4_first.explain(packet, around))
+        return found
+
+    def on_host(self, surroundings: Mapping[Family, Surroundings], *, routes_known: bool) -> PodRules:
+        """The same rules on another host."""
+        other = self.ipv4_first and self.ipv4_first.on_host(surroundings, routes_known=routes_known)
+        return replace(self, surroundings=surroundings, routes_known=routes_known, ipv4_first=other)

@@ -1,0 +1,99 @@
+"""The server and the CA bundle of a webhook: each problem as a whole finding."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from netinit.installation.linting import HOOKS, lint
+from netinit.webhook.certificates import make_pair
+
+NOW = 1_800_000_000.0
+DAY = 86400
+KINDS = {
+    "no-service", "no-endpoints", "one-replica", "no-disruption-budget", "no-bundle", "bad-bundle", "expired-bundle", "expiring-bundle",
+}  # fmt: skip
+SUBJECT = "injector, webhook sidecar-injector.istio.io"
+NO_BUDGET = "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once"
+
+
+def encode(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+BUNDLE = encode(make_pair(("x",), now=NOW, seconds=90 * DAY).authority)
+
+
+def hook(*, bundle=BUNDLE, policy="Fail"):
+    service = {"name": "netinit", "namespace": "mesh", "path": "/inject"}
+    return {
+        "kind": HOOKS, "metadata": {"name": "injector"},
+        "webhooks": [{
+            "name": "sidecar-injector.istio.io", "failurePolicy": policy, "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"service": service, "caBundle": bundle},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        }],
+    }  # fmt: skip
+
+
+def named(kind, name="netinit", namespace="mesh", **more):
+    return {"kind": kind, "metadata": {"name": name, "namespace": namespace}, **more}
+
+
+SERVICE = named("Service", spec={"selector": {"app": "netinit"}})
+ENDPOINTS = named("Endpoints", subsets=[{"addresses": [{"ip": "10.0.0.1"}]}])
+
+
+def deployment(**spec):
+    return named("Deployment", "server", spec={"template": {"metadata": {"labels": {"app": "netinit"}}}, **spec})
+
+
+BUDGET = named("PodDisruptionBudget", spec={"selector": {"matchLabels": {"app": "netinit"}}})
+SCALER = named("HorizontalPodAutoscaler", spec={"scaleTargetRef": {"name": "server"}})
+
+
+def find(*trees, whole=True):
+    found = lint(trees, now=NOW, whole=whole)
+    return [(one.severity, one.kind, one.subject, one.message) for one in found if one.kind in KINDS]
+
+
+@pytest.mark.parametrize(
+    ("trees", "whole", "found"),
+    [
+        ([hook()], True, [("error", "no-service", SUBJECT, "there is no Service mesh/netinit")]),
+        ([hook(policy="Ignore")], True, [("warning", "no-service", SUBJECT, "there is no Service mesh/netinit")]),
+        ([hook()], False, []),
+        ([hook(), named("Service", "other")], False, [("error", "no-service", SUBJECT, "there is no Service mesh/netinit")]),
+        ([hook(), SERVICE], False, []),
+        ([hook(), SERVICE], True,
+         [("error", "no-endpoints", SUBJECT, "Service mesh/netinit leads to no ready pod: no pod can be created")]),
+        ([hook(policy="Ignore"), SERVICE], True,
+         [("warning", "no-endpoints", SUBJECT, "Service mesh/netinit leads to no ready pod: pods are created without a sidecar")]),
+        ([hook(), SERVICE, ENDPOINTS], True, []),
+        ([hook(), SERVICE, ENDPOINTS, deployment(replicas=1), BUDGET], True,
+         [("warning", "one-replica", "Deployment mesh/server",
+           "failurePolicy Fail and 1 replica: no pod can be created while it is replaced")]),
+        ([hook(), SERVICE, ENDPOINTS, deployment(), BUDGET, SCALER], True, []),
+        ([hook(), SERVICE, ENDPOINTS, deployment(replicas=2)], True,
+         [("warning", "no-disruption-budget", "Deployment mesh/server", NO_BUDGET)]),
+        ([hook(policy="Ignore"), SERVICE, ENDPOINTS, deployment(replicas=1)], True, []),
+    ],
+)  # fmt: skip
+def test_a_server_that_may_be_away_is_found(trees, whole, found):
+    assert find(*trees, whole=whole) == found
+
+
+@pytest.mark.parametrize(
+    ("bundle", "severity", "kind", "message"),
+    [
+        ("", "warning", "no-bundle", "it has no caBundle: it is not trusted yet"),
+        ("%", "error", "bad-bundle", "its caBundle holds no certificates: Only base64 data is allowed"),
+        (encode("no certificate"), "error", "bad-bundle", "its caBundle holds no certificates"),
+        (encode(make_pair(("x",), now=NOW - 4000 * DAY, seconds=DAY).authority), "error", "expired-bundle",
+         "every CA of its caBundle has expired"),
+    ],
+)  # fmt: skip
+def test_a_bundle_that_is_not_trusted_is_found(bundle, severity, kind, message):
+    assert find(hook(bundle=bundle), SERVICE, ENDPOINTS) == [(severity, kind, SUBJECT, message)]
+    assert bool(find(hook(bundle=bundle), SERVICE, ENDPOINTS, whole=False)) is bool(bundle), "manifests may have none"

@@ -1,0 +1,300 @@
+"""What `kubectl netinit` makes of the answers about pods: tables, groups of equal pods, differences, and parts of a report."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from netinit.base.errors import ClusterError, NetinitError
+from netinit.kubectl import check, fix, pod_command, report
+from netinit.kubectl.objects import read_pod
+from netinit.kubectl.sources import PodAnswer
+from netinit.options import Options
+
+
+def pod(name="web", **more):
+    metadata = {"name": name, "namespace": "shop", "uid": "u"}
+    return read_pod({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"podIPs": [{"ip": "10.0.0.1"}]}, **more})
+
+
+WEB = pod()
+
+
+class Source:
+    """A source with these answers; an exception is raised."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def ask(self, one, question):
+        self.asked.append((one.title, question.verb, question.words))
+        found = self.answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def row(name, rules, **more):
+    found = {
+        "namespace": "shop", "name": name, "injected": True, "reason": "init container", "rules": rules, "differences": [],
+        "bypasses": [], "warnings": [],
+    }  # fmt: skip
+    return found | more
+
+
+class TestCheck:
+    """The table of all pods."""
+
+    def test_pods_whose_rules_differ_come_first_then_those_without_rules(self):
+        rows = [
+            row("f", "ended", bypasses=None),
+            row("e", "as planned", bypasses=["n (configuration)", "m (foreign)"]),
+            row("d", "not read", warnings=["w" * 61]),
+            row("0", None, injected=False, reason="neither an init container nor a proxy", bypasses=None, warnings=["\x1b[2J"]),
+            row("b", "different", differences=["missing x", "extra y"], warnings=["w"]),
+            row("a", "different", differences=["missing x"]),
+        ]
+        assert check.render_rows(rows).splitlines() == [
+            "POD     INJECTED                                   RULES       BYPASSES                        WARNINGS",
+            "shop/a  yes: init container                        different   none but by design              missing x",
+            "shop/b  yes: init container                        different   none but by design              missing x (+2)",
+            "shop/0  no: neither an init container nor a proxy  -           -                               \\x1b[2J",
+            f"shop/d  yes: init container                        not read    none but by design              {'w' * 60}…",
+            "shop/e  yes: init container                        as planned  n (configuration); m (foreign)",
+            "shop/f  yes: init container                        ended       -",
+            "6 pods: 1 with rules as planned, 2 with rules different, 1 with rules not read, 1 not injected, 1 ended",
+        ]
+
+    def test_without_a_pod_of_a_mesh_it_says_so(self):
+        assert check.render_rows([]) == "no pod here is in a mesh\n"
+
+    def test_a_long_cell_is_cut(self):
+        line = check.render_rows([row("a", "as planned", bypasses=["b" * 130])]).splitlines()[1]
+        assert line.endswith(f"  {'b' * 120}…")
+
+    @pytest.mark.parametrize(
+        ("answer", "found"),
+        [
+            (PodAnswer(0, '{"ok": true}', (), "the agent"), {"rules": "as planned", "source": "the agent", "differences": []}),
+            (PodAnswer(0, '{"ok": 1}', (), "the agent"), {"rules": "different", "source": "the agent", "differences": []}),
+            (PodAnswer(3, '{"differences": [{"kind": "missing", "chain": "OUTPUT", "rule": "-j X"}, {"kind": "extra"}]}'),
+             {"rules": "different", "source": "", "differences": ["missing OUTPUT -j X", "extra"]}),
+            (ClusterError("no agent"), {"rules": "not read", "source": "manifest", "reasonNotRead": "no agent"}),
+            (PodAnswer(1, "", ("broken",)), {"rules": "not read", "source": "manifest", "reasonNotRead": "broken"}),
+        ],
+    )  # fmt: skip
+    def test_rules_are_as_planned_only_where_the_answer_says_so(self, answer, found):
+        source = Source(answer)
+        assert check._verify(WEB, SimpleNamespace(options=Options()), source) == found
+        assert source.asked == [("shop/web", "verify", ("--json",))]
+
+    def test_bypasses_by_design_are_counted_and_others_named(self):
+        traffic = [
+            {"kind": "ipv6", "title": "IPv6", "by": "configuration"}, {"kind": "proxy", "title": "p", "by": "design"},
+            {"kind": "not-tcp", "title": "u", "by": "design"}, {"kind": "captured", "title": "c", "by": "covered"},
+            {"kind": "none"},
+        ]  # fmt: skip
+        assert check._summarize({"traffic": traffic}) == {"bypasses": ["IPv6 (configuration)"], "byDesign": 2}
+
+
+class Agent:
+    """A node's agent that answers by verb; `asked` are the questions, `prepared` those that were announced together."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked, self.prepared = answers, [], []
+
+    def base(self, node):
+        self.asked.append(("base", node))
+        return Options(ipv6="reject")
+
+    def prepare(self, questions):
+        self.prepared.append([(one.name, question.verb) for one, question in questions])
+
+    def ask(self, one, question):
+        self.asked.append((one.name, question.verb))
+        found = self.answers[question.verb]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+INIT = {"initContainers": [{"name": "istio-init", "args": ["-b", "80", "-i", "*"]}], "containers": [{"name": "app"}]}
+PROXY = {"containers": [{"name": "app"}, {"name": "istio-proxy", "image": "proxyv2"}]}
+EMPTY_ROW = {
+    "namespace": "shop", "name": "web", "injected": False, "reason": "", "rules": None, "differences": [], "bypasses": None,
+    "byDesign": None, "source": None, "warnings": [],
+}  # fmt: skip
+
+
+class TestRows:
+    """A pod's row from its manifest, and what the agents add to it."""
+
+    def look(self, spec, *, phase="Running", meshed=True, agent=None):
+        one = pod(spec={"nodeName": "n1", **spec}, kind="Pod", apiVersion="v1", status={"phase": phase})
+        return check._look(one, agent or Agent(), meshed=meshed)
+
+    def test_a_pod_that_is_not_in_the_mesh_has_a_row_where_its_namespace_is(self):
+        reason = "neither an init container nor a proxy"
+        assert self.look({"containers": [{"name": "app"}]}) == (EMPTY_ROW | {"reason": reason}, None)
+        assert self.look({"containers": [{"name": "app"}]}, meshed=False) == (None, None)
+        assert self.look({"containers": [{"name": "app"}]}, phase="Failed") == (None, None)
+        host = self.look({"hostNetwork": True, "containers": [{"name": "app"}]})
+        assert host == (EMPTY_ROW | {"reason": "on its node's network"}, None)
+
+    def test_a_pod_of_the_mesh_has_its_options(self):
+        agent = Agent()
+        found, facts = self.look(INIT, meshed=False, agent=agent)
+        warnings = found.pop("warnings")
+        assert found == {key: value for key, value in EMPTY_ROW.items() if key != "warnings"} | {
+            "injected": True, "reason": "init container",
+        }  # fmt: skip
+        assert [str(finding) for finding in facts.findings] == warnings
+        assert (facts.options.inbound_ports, facts.options.ipv6, agent.asked) == ((80,), "auto", [])
+        ended, _ = self.look(INIT, phase="Succeeded")
+        assert (ended["injected"], ended["rules"]) == (True, "ended")
+
+    def test_a_pod_without_an_init_container_has_the_options_of_its_nodes_agent(self):
+        agent = Agent()
+        found, facts = self.look(PROXY, agent=agent)
+        assert (found["injected"], facts.options.ipv6, agent.asked) == (True, "reject", [("base", "n1")])
+
+    def test_options_that_cannot_be_read_are_a_warning(self):
+        found, facts = self.look({"initContainers": [{"name": "istio-init", "args": ["-b", "x"]}], "containers": []})
+        assert (found["reason"], found["injected"], facts) == ("its options cannot be read", False, None)
+        assert "'x' is not a port" in found["warnings"][0]
+
+    def test_agents_are_asked_about_all_rules_and_then_about_those_that_differ(self):
+        traffic = '{"pods": [{"traffic": [{"kind": "ipv6", "title": "IPv6", "by": "configuration"}]}]}'
+        verified = PodAnswer(3, '{"differences": [{"kind": "missing"}]}', (), "agent")
+        agent = Agent(verify=verified, audit=PodAnswer(0, traffic))
+        ended = pod("done", spec=INIT, kind="Pod", apiVersion="v1", status={"phase": "Failed"})
+        plain = pod("plain", spec={"containers": []}, kind="Pod", apiVersion="v1")
+        rows = check._look_at_all([pod(spec=INIT, kind="Pod", apiVersion="v1"), ended, plain], agent, {"shop"})
+        assert agent.prepared == [[("web", "verify")], [("web", "audit")]]
+        assert [(one["name"], one["rules"], one["bypasses"]) for one in rows] == [
+            ("web", "different", ["IPv6 (configuration)"]), ("done", "ended", None), ("plain", None, None),
+        ]  # fmt: skip
+        agent = Agent(verify=verified, audit=ClusterError("gone"))
+        (found,) = check._look_at_all([pod(spec=INIT, kind="Pod", apiVersion="v1")], agent, set())
+        assert (found["rules"], found["bypasses"]) == ("different", None)
+
+    def test_namespaces_with_injection_are_those_with_its_labels(self):
+        labels = {"a": {"istio-injection": "enabled"}, "b": {"istio-injection": "disabled"}, "c": {"istio.io/rev": "x"}, "d": {}}
+        listed = [{"metadata": {"name": name, "labels": own}} for name, own in labels.items()]
+        asked = []
+
+        def get(*words):
+            asked.append(words)
+            return {"items": listed} if words == ("namespaces",) else listed["abcd".index(words[1])]
+
+        kubectl = SimpleNamespace(get=get)
+        assert check._find_meshed_namespaces(kubectl, [], everywhere=True) == ({"a", "c"}, [])
+        assert check._find_meshed_namespaces(kubectl, ["a", "b"], everywhere=False) == ({"a"}, [])
+        assert asked == [("namespaces",), ("namespace", "a"), ("namespace", "b")]
+
+        def refuse(*_):
+            raise ClusterError("Forbidden")
+
+        found = check._find_meshed_namespaces(SimpleNamespace(get=refuse), ["a"], everywhere=False)
+        assert found == (set(), ["only pods that have a proxy are listed: Forbidden"])
+
+
+class TestFix:
+    """What differs, and how it was repaired."""
+
+    @pytest.mark.parametrize(
+        ("answer", "differences"),
+        [
+            (PodAnswer(0, '{"ok": true, "differences": [{"kind": "missing"}]}'), ()),
+            (PodAnswer(3, '{"ok": false, "differences": [{"kind": "missing", "where": "IPv4", "table": "nat", "rule": "-j X"}]}'),
+             ("missing: IPv4 nat -j X",)),
+            (PodAnswer(3, '{"ok": 1}', ("one", "two")), ("one", "two")),
+            (PodAnswer(3, "{}"), ("the rules could not be compared",)),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_as_planned_is_a_difference(self, answer, differences):
+        assert fix._compare(WEB, Options(), Source(answer)) == differences
+
+    @pytest.mark.parametrize(
+        ("left", "code", "out"),
+        [
+            ('{"ok": true}', 0, "shop/web: reconciled, as planned\n"),
+            ('{"differences": [{"kind": "extra", "rule": "-j X"}]}', 3, "shop/web: 1 difference from the plan\n  extra: -j X\n"),
+        ],
+    )
+    def test_after_the_repair_the_rules_are_compared_again(self, left, code, out, capsys):
+        source = Source(PodAnswer(0, "", ("programmed",)), PodAnswer(0, left))
+        assert fix._reconcile(fix.PodState(WEB, Options(), source, ("x",))) == code
+        assert capsys.readouterr() == (out, "note: shop/web: programmed\n")
+        assert [asked[1:] for asked in source.asked] == [("apply", ("--reconcile",)), ("verify", ("--json",))]
+
+    @pytest.mark.parametrize(
+        ("answer", "why"),
+        [(PodAnswer(1, "one\ntwo\n", ("note",)), "note; one; two"), (PodAnswer(1, ""), "no reason is given")],
+    )
+    def test_a_repair_that_fails_is_an_error_with_its_reason(self, answer, why):
+        with pytest.raises(NetinitError) as error:
+            fix._reconcile(fix.PodState(WEB, Options(), Source(answer), ("x",)))
+        assert str(error.value) == f"shop/web: the rules stay as they were: {why}"
+
+
+def status(one, *body, code=0, notes=()):
+    return pod_command._PodStatus(one, body, code, {"source": f"source of {one.name}", "notes": list(notes)})
+
+
+class TestGroups:
+    """Pods of a workload whose answers are equal."""
+
+    def test_an_answer_without_names_addresses_and_counters_is_compared(self):
+        two = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}
+        one = status(pod(status=two), "shop/web at 10.0.0.1 and [fd00::1]:80", "  -j X  [12 packets]", '"packets": 7, 10.0.0.11')
+        assert one.meaning == ("POD at POD and [POD]:80", "  -j X", ", 10.0.0.11")
+
+    def test_the_outliers_come_first_and_equal_pods_are_a_line_each(self):
+        groups = pod_command._group([status(pod(name), answer) for name, answer in (("a", "same"), ("b", "other"), ("c", "same"))])
+        assert pod_command._arrange(groups) == [
+            "shop/b: source of b", "other", "shop/a: source of a", "same", "shop/c: source of c: the same as of a",
+            "3 pods: 2 different answers",
+        ]  # fmt: skip
+
+    def test_one_pod_has_no_summary_and_equal_ones_have(self):
+        one = status(pod("a"), "x", notes=("n",))
+        assert pod_command._arrange([[one]]) == ["shop/a: source of a", "  note: n", "x"]
+        assert pod_command._arrange([[one, status(pod("b"), "x")]])[-1] == "2 pods: all the same"
+
+
+class TestReport:
+    """Parts of a report."""
+
+    def test_a_section_is_a_block_that_no_row_ends(self):
+        assert list(report._section("Pod", ["a ``` b", "\x1b"])) == ["## Pod", "", "```text", "a ''' b", "\\x1b", "```", ""]
+
+    def test_the_node_is_described_by_versions_alone(self):
+        info = {"kernelVersion": "6.1", "machineID": "secret", "architecture": "amd64", "osImage": "Debian"}
+        kubectl = SimpleNamespace(get=lambda *words: {"status": {"nodeInfo": info}} if words == ("node", "n1") else {})
+        assert report._describe_node(kubectl, WEB) == ["kernelVersion: 6.1", "osImage: Debian", "architecture: amd64"]
+
+    def test_a_container_is_described_by_its_rights_and_the_meshs_ones_by_their_image(self):
+        context = {"runAsUser": 1, "runAsGroup": 2, "privileged": True, "capabilities": {"add": ["NET_ADMIN"]}, "x": 1}
+        proxy = {"name": "istio-proxy", "image": "r.example/proxyv2:1", "restartPolicy": "Always", "securityContext": context}
+        assert report._describe_container(proxy) == (
+            '"istio-proxy" of proxyv2:1: restartPolicy: Always, runAsUser: 1, runAsGroup: 2, privileged: True, '
+            "capabilities: {'add': ['NET_ADMIN']}"
+        )
+        assert report._describe_container({"name": "app", "image": "r.example/app:1"}) == '"app"'
+
+    def test_names_of_the_cluster_become_words_and_containers_numbers(self):
+        metadata = {
+            "name": "web-1-x", "namespace": "shop", "generateName": "web-1-", "ownerReferences": [{"name": "web-1"}],
+        }  # fmt: skip
+        spec = {
+            "nodeName": "n1", "serviceAccountName": "robot", "initContainers": [{"name": "istio-init"}, {"name": "first"}],
+            "containers": [{"name": "app"}, {"name": "istio-proxy"}], "ephemeralContainers": [{"name": "debug"}],
+        }  # fmt: skip
+        assert report._find_names(pod(metadata=metadata, spec=spec)) == {
+            "web": "OWNER", "web-1": "OWNER", "robot": "ACCOUNT", "n1": "NODE", "shop": "NAMESPACE", "web-1-x": "POD",
+            '"first"': '"CONTAINER-1"', '"app"': '"CONTAINER-2"', '"debug"': '"CONTAINER-3"',
+        }  # fmt: skip
+        spec["serviceAccountName"] = "default"
+        assert "default" not in report._find_names(pod(metadata=metadata, spec=spec))

@@ -1,0 +1,220 @@
+"""Policy rules and tables, in the order in which the kernel asks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.net import IPV4, IPV6, HostAddress, Network, number_of
+from netinit.base.snapshot import (
+    AttachedProgram,
+    Device,
+    RoutingRule,
+    Snapshot,
+    TableRoute,
+    TrafficControl,
+    Unknown,
+)
+from netinit.live.host import (
+    LOST,
+    NO_DEFAULT,
+    dropping_routes,
+    find_devices,
+    find_devices_of_sockets,
+    find_unfollowed,
+    is_simple,
+    routes_that_stay,
+    surroundings_of,
+    warn_of_hidden,
+)
+from netinit.rules.packet_inputs import Packet
+from sweeps import together
+
+LO, ETH0, ETH1 = 1, 2, 3
+OUTSIDE = number_of("203.0.113.7")
+PACKET = Packet(
+    family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), destination=OUTSIDE, source_port=40000, destination_port=80, uid=1000
+)
+
+
+def route(table, device, *, to="0.0.0.0/0", kind=1, metric=0, more=()):
+    address, _, length = to.partition("/")
+    hops = tuple(filter(None, (device, *more)))
+    return TableRoute(family=2, table=table, kind=kind, destination=(number_of(address), int(length)), metric=metric, hops=hops)
+
+
+def host(*rules, routes=()):
+    main = RoutingRule(family=2, priority=32766, action=1, table=254)
+    return Snapshot(
+        links=tuple(Device(index=number, name=name) for number, name in ((LO, "lo"), (ETH0, "eth0"), (ETH1, "eth1"))),
+        addresses=(HostAddress(family=2, address="10.0.0.2", length=24, index=ETH0), HostAddress(family=2, address="10.1.0.2", length=24, index=ETH1)),
+        routing_rules=(*rules, main), routes=(route(254, ETH0), route(100, ETH1), *routes),
+    )
+
+
+def rule(**more):
+    return RoutingRule(**{"family": 2, "priority": 100, "action": 1, "table": 100, **more})
+
+
+@together(("asked", "ways"), [
+    ({}, {"eth1"}),
+    ({"source": (number_of("10.0.0.0"), 24)}, {"eth1"}),
+    ({"source": (number_of("10.9.0.0"), 24)}, {"eth0"}),
+    ({"source": (number_of("10.9.0.0"), 24), "is_inverted": True}, {"eth1"}),
+    ({"destination": (OUTSIDE, 32)}, {"eth1"}),
+    ({"mark": 1, "mask": 1}, {"eth0"}),
+    ({"users": (500, 1500)}, {"eth1"}),
+    ({"users": (0, 0)}, {"eth0"}),
+    ({"ip_protocol": 6, "destination_ports": (80, 90)}, {"eth1"}),
+    ({"ip_protocol": 17}, {"eth0"}),
+    ({"source_ports": (1, 1023)}, {"eth0"}),
+    ({"in_interface": "lo"}, {"eth1"}),
+    ({"in_interface": "eth1"}, {"eth0"}),
+    ({"out_interface": "eth1"}, {"eth0"}),
+    ({"suppresses_length": 0}, {"eth0"}),
+    ({"table": 55}, {"eth0"}),
+    ({"action": 7}, {LOST}),
+    ({"action": 2, "goes_to": 32766}, {"eth0"}),
+    ({"action": 2, "goes_to": 100}, {"eth0"}),  # not to itself
+    ({"action": 2, "goes_to": 40000}, {"eth0"}),
+    ({"action": 3}, {"eth0"}),
+    ({"others": (99,)}, {"eth0", "eth1"}),
+    ({"is_l3mdev": True}, {"eth0"}),
+    ({"tos": 16}, {"eth0"}),
+    ({"others": (99,), "is_inverted": True}, {"eth0", "eth1"}),
+    ({"destination": (OUTSIDE + 1, 32)}, {"eth0"}),
+    ({"users": (1000, 1000)}, {"eth1"}),
+    ({"source_ports": (40000, 40000)}, {"eth1"}),
+    ({"destination_ports": (81, 90)}, {"eth0"}),
+])  # fmt: skip
+def test_a_policy_rule_decides_for_what_it_matches(asked, ways):
+    assert find_devices(host(rule(**asked)), PACKET) == ways
+
+
+@pytest.mark.parametrize(("routes", "ways"), [
+    ([route(254, ETH1, to="203.0.113.0/24")], {"eth1"}),
+    ([route(254, ETH1, metric=900)], {"eth0"}),
+    ([route(254, LO, to="203.0.113.7/32", kind=2)], {"lo"}),
+    ([route(254, 0, to="203.0.113.7/32", kind=6)], {LOST}),
+    ([route(254, ETH0, to="203.0.113.0/24", more=(ETH1,))], {"eth0", "eth1"}),
+])  # fmt: skip
+def test_the_longest_prefix_and_the_lowest_metric_win(routes, ways):
+    assert find_devices(host(routes=routes), PACKET) == ways
+
+
+def test_a_route_that_throws_leaves_it_to_the_next_rule():
+    assert find_devices(host(rule(), routes=[route(100, 0, to="203.0.113.7/32", kind=9)]), PACKET) == {"eth0"}
+
+
+def test_what_is_not_known_of_a_packet_is_followed_both_ways():
+    assert find_devices(host(rule(users=(0, 9))), PACKET.replace(uid=None)) == {"eth0", "eth1"}
+
+
+def test_a_socket_without_an_address_gets_that_of_its_way_first():
+    from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
+    assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
+    assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+
+
+def test_without_a_default_route_the_first_interface_but_lo_is_the_default_one():
+    snapshot = host()
+    assert surroundings_of(snapshot.replace(routes=(*snapshot.routes, route(254, ETH1, metric=7))), IPV4).default_interface == "eth0"
+    assert surroundings_of(snapshot.replace(routes=(route(254, ETH1, metric=7),)), IPV4).default_interface == "eth1"
+    local = HostAddress(family=2, address="127.0.0.1", length=8, index=LO)
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local, *snapshot.addresses)), IPV4).default_interface == "eth0"
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local, *snapshot.addresses[1:])), IPV4).default_interface == "eth1"
+    assert surroundings_of(snapshot.replace(routes=(), addresses=(local,)), IPV4).default_interface == "eth0"
+
+
+@pytest.mark.parametrize("table", [254, 255])
+def test_a_network_that_is_delivered_here_is_behind_the_loopback_device(table):
+    network = Network.parse("198.51.100.0/24")
+    around = surroundings_of(host(routes=[route(table, LO, to=str(network), kind=2)]), IPV4)
+    assert dict(around.routes)[network] == "lo"
+    assert around.local_networks == (network,) * (table == 255)
+
+
+def test_broadcast_addresses_are_those_of_the_kernel_s_routes():
+    routes = [route(255, ETH0, to=to, kind=3) for to in ("10.1.0.255/32", "10.0.0.255/32", "10.0.0.255/32")]
+    assert surroundings_of(host(routes=routes), IPV4).broadcasts == (number_of("10.0.0.255"), number_of("10.1.0.255"))
+
+
+def test_routes_that_drop_are_doubtful_but_not_the_kernel_s_own_for_want_of_a_default_route():
+    own = route(254, 0, kind=7, metric=NO_DEFAULT)
+    black_hole, whole = route(254, 0, to="198.51.100.0/24", kind=6, metric=NO_DEFAULT), route(254, 0, kind=6, metric=5)
+    unseen = route(77, 0, to="192.0.2.0/24", kind=6)
+    assert dropping_routes(host(routes=[own, black_hole, whole, unseen]), IPV4) == [black_hole, whole]
+
+
+@pytest.mark.parametrize(("family", "settings", "forwards", "picks_up"), [
+    (IPV4, {}, False, True), (IPV4, {"ipv4/ip_forward": "1"}, True, True), (IPV6, {"ipv4/ip_forward": "1"}, False, True),
+    (IPV6, {"ipv6/conf/all/forwarding": "1"}, True, True), (IPV4, {"ipv6/conf/all/forwarding": "1"}, False, True),
+    (IPV4, {"ipv4/ip_forward": "0", "netfilter/nf_conntrack_tcp_loose": "0"}, False, False),
+    (IPV4, {"netfilter/nf_conntrack_tcp_loose": "1"}, False, True),
+])  # fmt: skip
+def test_the_host_s_settings_say_whether_it_forwards_and_picks_connections_up(family, settings, forwards, picks_up):
+    around = surroundings_of(host().replace(settings=tuple(settings.items())), family)
+    assert (around.forwards, around.picks_up) == (forwards, picks_up)
+
+
+def test_what_is_not_simulated_is_named_with_what_it_may_do():
+    snapshot = host().replace(
+        programs=(
+            AttachedProgram(where="sk_lookup of the namespace", number=1), AttachedProgram(where="eth0", number=2, name="p"),
+            AttachedProgram(where="cgroup connect4", number=3, is_of_node=True),
+        ),
+        traffic_control=(
+            TrafficControl(index=ETH1, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"),
+            TrafficControl(index=LO, what="qdisc", kind="x"),
+        ),
+        transforms=2, unknown=(Unknown(place="routes", reason="too many"), Unknown(place="XDP", reason="EPERM", is_forbidden=True)),
+    )  # fmt: skip
+    assert list(find_unfollowed(snapshot)) == [
+        ("BPF", "program 1 (sk_lookup of the namespace)", "it chooses the socket of inbound connections, also of captured ones"),
+        ("BPF", 'program 2 "p" (eth0)', "it may redirect or rewrite packets"),
+        ("tc", "filters on eth0", "it may redirect or rewrite packets"), ("tc", "filters on eth1", "it may redirect or rewrite packets"),
+        ("IPsec", "2 policies (ip xfrm policy)", "they may drop packets, or send them elsewhere"),
+        ("kernel", "routes", "it is not read: too many"),
+    ]  # fmt: skip
+    assert list(warn_of_hidden(snapshot)) == [
+        "BPF program 3 (cgroup connect4) acts on every process of the node: it may redirect connections before any rule sees them",
+        "XDP may not be read here (EPERM): whether one redirects packets is not known",
+    ]
+    assert list(find_unfollowed(host())) == list(warn_of_hidden(host())) == []
+
+
+@pytest.mark.parametrize(("changes", "stays"), [
+    ({"kind": 2, "to": "198.51.100.0/24"}, True), ({"kind": 2, "to": "10.0.0.2/32"}, False), ({"kind": 2, "to": "10.0.0.3/32"}, True),
+    ({"kind": 2, "to": "10.0.0.2/31"}, True), ({"kind": 2, "to": "127.0.0.0/8"}, False), ({"kind": 2, "to": "127.1.0.0/16"}, False),
+    ({"kind": 1, "to": "198.51.100.0/24"}, True), ({"kind": 1, "to": "198.51.100.0/24", "device": ETH0}, False),
+    ({"kind": 6, "to": "198.51.100.0/24"}, False), ({"kind": 2, "to": "198.51.100.0/24", "table": 100}, False),
+    ({"kind": 2, "to": "198.51.100.0/24", "table": 255}, True),
+])  # fmt: skip
+def test_a_route_to_this_host_for_an_address_that_is_not_its_own_stays(changes, stays):
+    made = route(changes.pop("table", 254), changes.pop("device", LO), **changes)
+    assert list(routes_that_stay(host(routes=[made]), IPV4)) == [made] * stays
+
+
+def test_a_route_in_a_table_stays_where_a_rule_without_a_mark_leads_there():
+    made = route(100, LO, to="198.51.100.0/24", kind=2)
+    assert list(routes_that_stay(host(rule(), routes=[made]), IPV4)) == [made]
+    assert list(routes_that_stay(host(rule(mark=1, mask=1), routes=[made]), IPV4)) == []
+
+
+@pytest.mark.parametrize(("changes", "simple"), [
+    ({}, True), ({"others": (9,)}, False), ({"tos": 16}, False), ({"hops": (ETH0, ETH1)}, False), ({"metric": 5}, True),
+    ({"table": 100, "tos": 16}, True), ({"destination": (0, 0)}, False),
+])  # fmt: skip
+def test_routing_is_simple_where_each_network_of_the_main_table_has_one_route(changes, simple):
+    made = route(254, ETH1, to="203.0.113.0/24")
+    assert is_simple(host(routes=[made.replace(**changes)]), IPV4) is simple
+
+
+@pytest.mark.parametrize(("rules", "simple"), [
+    ([], True), ([rule()], False), ([rule(table=253)], True), ([rule(table=254, users=(0, 9))], False), ([rule(table=254, action=7)], False),
+    ([rule(mark=1, mask=1)], False), ([rule(mark=1, mask=1, table=133)], True), ([rule(mark=1, mask=1, table=133, users=(0, 9))], False),
+])  # fmt: skip
+def test_routing_is_simple_where_rules_deliver_only_marked_packets_here(rules, simple):
+    snapshot = host(*rules, routes=[route(133, LO, kind=2)])
+    assert is_simple(snapshot, IPV4) is simple
+    marks = {(1, 1)} if simple and rules and rules[0].mark else set()
+    assert surroundings_of(snapshot, IPV4).local_marks == marks

@@ -1,0 +1,176 @@
+"""What keeps planned rules from being in force, judged by recorded snapshots that are changed here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from core import plan
+from netinit.base.net import IPV4, IPV6, HostAddress, number_of
+from netinit.base.snapshot import (
+    DORMANT,
+    AttachedProgram,
+    Device,
+    RoutingRule,
+    TableRoute,
+    TrafficControl,
+    Unknown,
+)
+from netinit.live import in_force
+from netinit.live.host import LOCAL, MAIN, is_simple, surroundings_of
+from netinit.live.in_force import find_deviations
+from netinit.options import Options
+from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
+from plan_snapshot import snapshot_of
+from recorded import read
+
+PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
+LINKS = (Device(index=1, name="lo", flags=9), Device(index=2, name="eth0", flags=1))
+ADDRESSES = (
+    HostAddress(family=IPV4.number, address="127.0.0.1", length=8, index=1),
+    HostAddress(family=IPV4.number, address="10.7.0.2", length=24, index=2),
+)
+DEFAULT_ROUTE = TableRoute(family=IPV4.number, table=MAIN, kind=1, destination=(0, 0), hops=(2,))
+USUAL = tuple(RoutingRule(family=IPV4.number, priority=at, action=1, table=table) for at, table in ((0, LOCAL), (32766, MAIN), (32767, 253)))
+
+
+def snapshot(name="nft"):
+    return read(name).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
+
+
+@pytest.mark.parametrize("words", ["", "-m TPROXY", "-m TPROXY --redirect-dns --dns-servers 9.9.9.9", "--layout ambient", "--drop-invalid -x 10.1.0.0/16"])
+def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatch, words):
+    """The proof takes ten times as long as the rest, for each verify and each pod of a node."""
+    everything = [] if "ambient" in words else ["-b", "*", "-i", "*", "-u", "1337"]
+    made = plan(Options.from_argv([*everything, "--ipv6", "off", *words.split()]))
+    marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=one.table, mark=one.mark, mask=one.mask) for one in made.ip_rules)
+    local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(1,)) for one in made.ip_rules)
+    held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
+    monkeypatch.setattr(in_force, "divide", None)
+    assert find_deviations(held, made, "nftables", ()) == ((), ())
+
+
+NO_RULES_OF_OURS = (Difference(kind="missing", where="IPv4", table="nat", chain="PREROUTING", rule="…"),)
+
+
+def departures(held, listed=NO_RULES_OF_OURS, backend="iptables-nft"):
+    """What is found where our own rules are known to be missing, so that foreign ones alone are named."""
+    differences, warnings = find_deviations(held, PLAN, backend, listed)
+    return SimpleNamespace(differences=differences, warnings=warnings)
+
+
+def find(found, kind, *words):
+    """The differences of a kind whose line has all of the words."""
+    return [one for one in found.differences if one.kind == kind and all(word in one.describe() for word in words)]
+
+
+def test_nat_of_somebody_else_before_ours_is_named_by_table_chain_rule_and_handle():
+    held = snapshot().replace(settings=(("ipv4/ip_forward", "1"),))
+    early = held.replace(chains=tuple(one.replace(priority=-150) if one.name == "dstnat" else one for one in held.chains))
+    found = departures(early)
+    for number in (1, 2):
+        assert find(found, ESCAPING, "nft table ip nat", f"chain dstnat, rule {number} (handle ", "for example TCP from "), found.differences
+    assert not find(found, ESCAPING, "chain dstnat, rule 4 ("), "a rule that only counts takes nothing away"
+
+
+def test_where_no_rule_captures_there_is_none_to_name():
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=()), ())
+    assert {(one.where, one.rule) for one in find(found, ESCAPING, "no rule captures these packets, for example TCP from ")} == {("IPv4", "")}
+
+
+def test_what_drops_captured_traffic_is_a_warning_with_its_rule():
+    found = departures(snapshot())
+    assert any("nft table inet filter" in text and "drop" in text for text in found.warnings), found.warnings
+
+
+def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
+    held = snapshot("iptables-nft")
+    asleep = held.replace(tables=tuple(one.replace(flags=DORMANT) for one in held.tables))
+    assert [one.table for one in departures(asleep).differences if one.kind == INACTIVE] == ["nat", "filter"]
+    foreign = snapshot().replace(tables=tuple(one.replace(flags=DORMANT) if one.name == "filter" else one for one in snapshot().tables))
+    assert not any("inet filter" in text for text in departures(foreign).warnings)
+
+
+@pytest.mark.parametrize(
+    ("links", "kinds"),
+    [
+        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="eth0")), [INACTIVE]),
+        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="lo")), [INACTIVE, ESCAPING]),
+        (LINKS, []),
+    ],
+)
+def test_lo_is_the_first_device_and_no_other(links, kinds):
+    found = departures(snapshot().replace(links=links, tables=(), chains=(), rules=()))
+    assert [one.kind for one in found.differences if one.where == "devices"] == kinds
+
+
+def test_what_verify_has_named_already_is_not_named_again():
+    held = snapshot("iptables-nft").replace(settings=(("ipv4/ip_forward", "1"),))
+    calm = held.replace(rules=tuple(one for one in held.rules if one.table == "nat"))
+    place = ("IPv4", "nat", "PREROUTING", 1)
+    named = Difference(kind=SHADOWING, where=place[0], table=place[1], chain=place[2], number=place[3], rule="…")
+    assert find(departures(calm), ESCAPING, "chain PREROUTING, rule 1")
+    assert not find(departures(calm, (*NO_RULES_OF_OURS, named)), ESCAPING, "chain PREROUTING, rule 1")
+
+
+def test_a_local_route_takes_captured_connections_away_and_that_of_an_own_address_does_not():
+    own = TableRoute(family=IPV4.number, table=LOCAL, kind=2, destination=(number_of("10.7.0.2"), 32), hops=(2,))
+    alien = own.replace(destination=(number_of("203.0.113.0"), 24), hops=(1,))
+    bare = snapshot().replace(tables=(), chains=(), rules=(), sets=())
+    assert departures(bare.replace(routes=(DEFAULT_ROUTE, own))).differences == ()
+    (found,) = departures(bare.replace(routes=(DEFAULT_ROUTE, own, alien))).differences
+    assert (found.kind, found.rule) == (ESCAPING, "local 203.0.113.0/24 dev lo table 255")
+
+
+def test_beside_what_is_not_followed_or_not_read_nobody_says_that_the_plan_is_in_force():
+    bare = snapshot().replace(
+        tables=(), chains=(), rules=(), sets=(), transforms=2, unknown=(Unknown(place="a route of IPv4", reason="cut off"),),
+        programs=(AttachedProgram(where="sk_lookup of the network namespace", number=7), AttachedProgram(where="XDP on eth0", number=8)),
+        traffic_control=(TrafficControl(what="filter", index=2, kind="bpf"),),
+    )  # fmt: skip
+    found = departures(bare)
+    assert [(one.kind, one.where, one.rule) for one in found.differences] == [
+        (ESCAPING, "BPF", "program 7 (sk_lookup of the network namespace)"), (ESCAPING, "BPF", "program 8 (XDP on eth0)"),
+        (ESCAPING, "tc", "filters on eth0"), (ESCAPING, "IPsec", "2 policies (ip xfrm policy)"), (ESCAPING, "kernel", "a route of IPv4"),
+    ]  # fmt: skip
+
+
+def test_a_program_of_the_node_is_a_warning_and_one_of_the_pods_cgroup_a_difference_without_forged_text():
+    programs = (
+        AttachedProgram(where="connect4 of the cgroup /", number=7, name="cil_sock4", is_of_node=True),
+        AttachedProgram(where="connect4 of the cgroup /a\x1b[2J", number=8, name='x" \n'),
+    )
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=(), programs=programs))
+    (one,) = found.differences
+    assert (one.kind, one.where, one.rule) == (ESCAPING, "BPF", 'program 8 "x\\" \\n" (connect4 of the cgroup /a\\x1b[2J)')
+    (warning,) = found.warnings
+    assert warning.startswith('BPF program 7 "cil_sock4" (connect4 of the cgroup /) acts on every process of the node: it may redirect')
+
+
+def test_programs_that_may_not_be_asked_for_are_one_warning_and_no_difference():
+    forbidden = Unknown(place="BPF programs", reason="bpf(2): Operation not permitted", is_forbidden=True)
+    found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=(), unknown=(forbidden,)))
+    assert found.differences == ()
+    (warning,) = found.warnings
+    assert warning == "BPF programs may not be read here (bpf(2): Operation not permitted): whether one redirects packets is not known"
+
+
+
+def test_backends_without_a_kernel_are_not_judged():
+    assert departures(snapshot(), backend="memory").differences == ()
+
+
+def test_the_lowest_metric_wins_and_a_second_way_is_not_simple():
+    second = DEFAULT_ROUTE.replace(hops=(1,), metric=900)
+    held = snapshot().replace(routes=(second, DEFAULT_ROUTE))
+    assert surroundings_of(held, IPV4).default_interface == "eth0"
+    assert is_simple(held, IPV4)
+    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE, second.replace(metric=0))), IPV4)
+    assert not is_simple(held.replace(routes=(DEFAULT_ROUTE.replace(hops=(1, 2)),)), IPV4)
+    marked = RoutingRule(family=IPV4.number, priority=9, action=1, table=133, mark=1337, mask=0xFFFFFFFF)
+    assert not is_simple(held.replace(routing_rules=(*USUAL, marked)), IPV4), "where packets with the mark go depends on the mark"
+    to_lo = TableRoute(family=IPV4.number, table=133, kind=2, destination=(0, 0), hops=(1,))
+    assert is_simple(held.replace(routing_rules=(*USUAL, marked), routes=(DEFAULT_ROUTE, to_lo)), IPV4)
+    assert not is_simple(held.replace(routing_rules=(*USUAL, marked.replace(mark=0, mask=0, users=(5, 6)))), IPV4)
+    assert is_simple(held, IPV6)

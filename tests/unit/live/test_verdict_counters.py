@@ -1,0 +1,162 @@
+"""Which rules decide, whose counters tell how much, and what comes between two looks at them."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import IPV4, IPV6, Options, load_plan, plan
+from netinit.live.verdict_counters import (
+    CONNECTIONS,
+    NOTHING_CAPTURES,
+    PACKETS,
+    Place,
+    RateCounter,
+    count_rules,
+    find_fates,
+)
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.simulate.ruleset import load_listing
+
+SOURCE = "iptables-nft"
+NOBODY = frozenset()
+HEAD = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n"
+FILTER = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+
+
+def live(*rules, chains=(), table="nat"):
+    """Rules with counters, each `N CHAIN rule`, as a reading of one backend and family has them."""
+    text = (HEAD if table == "nat" else FILTER) + "".join(f":{chain} - [0:0]\n" for chain in chains)
+    for line in rules:
+        count, chain, rule = line.split(" ", 2)
+        text += f"[{count}:0] -A {chain} {rule}\n"
+    return {SOURCE: {IPV4: load_listing(parse_listing(text + "COMMIT\n", counted=True), IPV4)}}
+
+
+def counted(rulesets):
+    """(verdict, direction, port, count) of every fate."""
+    counters = count_rules(rulesets, NOBODY)
+    return [(fate.verdict, fate.direction, fate.port, fate.count(counters)) for fate in find_fates(rulesets, NOBODY)]
+
+
+def read(moment, rulesets):
+    return moment, count_rules(rulesets, NOBODY), find_fates(rulesets, NOBODY)
+
+
+def test_the_usual_options_have_a_row_for_each_purpose_and_none_twice():
+    made = Options.from_argv(["--ipv6=off", "-b", "*", "-i", "*", "-d", "15020,15021", "-x", "10.0.0.0/8,11.0.0.0/8"], {})
+    fates = find_fates({"plan": {IPV4: load_plan(plan(made), IPV4)}}, NOBODY)
+    assert len(set(fates)) == len(fates)
+    by_option = {fate.option: fate for fate in fates if fate.verdict == "direct"}
+    assert len(by_option["--istio-service-exclude-cidr"].places) == 2
+    assert len(by_option["--istio-local-exclude-ports"].places) == 2
+    assert [(fate.direction, fate.port) for fate in fates if fate.verdict == "captured"] == [
+        ("in", 15006), ("out", 15006), ("out", 15006), ("out", 15001)]  # fmt: skip
+    assert not any(fate.foreign for fate in fates)
+
+
+def test_what_a_chain_lets_fall_through_is_not_counted_as_captured():
+    rules = live("9 OUTPUT -j A", "2 A -d 10.0.0.0/8 -j RETURN", "7 A -j B", "5 B -p tcp -j REDIRECT --to-ports 15001", chains="AB")
+    assert counted(rules) == [("captured", "out", 15001, 5), ("direct", "out", 0, 2), ("direct", "out", 0, 2)]
+    rest = find_fates(rules, NOBODY)[-1]
+    assert (rest.because, rest.unit, rest.foreign) == (NOTHING_CAPTURES, CONNECTIONS, False)
+
+
+def test_one_redirecting_rule_is_counted_apart_by_the_jumps_that_lead_to_it():
+    rules = live(
+        "4 PREROUTING -p tcp -j IN", "4 IN -p tcp -j R", "3 OUTPUT -j OUT", "2 OUT -p tcp -m owner --uid-owner 7 -j R",
+        "6 R -p tcp -j REDIRECT --to-ports 15006", chains=("IN", "OUT", "R"),
+    )  # fmt: skip
+    assert counted(rules) == [("captured", "in", 15006, 4), ("captured", "out", 15006, 2), ("direct", "in", 0, 0), ("direct", "out", 0, 1)]
+
+
+def test_a_jump_that_takes_more_than_the_rule_behind_it_counts_nothing_for_it():
+    rules = live("9 OUTPUT -j A", "3 A -p tcp -m tcp --dport 80 -j R", "5 A -j R", "7 R -p tcp -j REDIRECT --to-ports 15001", chains="AR")
+    captured = [row for row in counted(rules) if row[0] == "captured"]
+    assert sorted(row[3] for row in captured) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("rules", "verdicts"),
+    [
+        (("1 OUTPUT -p tcp -j REDIRECT --to-ports 1", "2 OUTPUT -p tcp -j ACCEPT"), ["captured"]),  # nothing captures behind it
+        (("2 OUTPUT -p tcp -j ACCEPT", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "direct"]),
+        (("2 OUTPUT -p tcp -j RETURN", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "direct"]),
+        (("2 OUTPUT -p tcp -j DNAT --to-destination 1.2.3.4",), ["direct"]),
+        (("2 OUTPUT -p tcp -j NETMAP --to 1.2.3.0/24",), ["unknown"]),
+        (("2 OUTPUT -p tcp -j LOG",), []),
+        (("3 OUTPUT -j A", "2 A -j RETURN", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured"]),  # it comes to the next rule
+        (("3 OUTPUT -g A", "2 A -j RETURN", "1 A -p tcp -j REDIRECT --to-ports 1", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "captured", "direct"]),
+        (("2 OUTPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured"]),
+        (("3 OUTPUT -j A", "3 A -j B", "3 B -j A", "1 B -p tcp -j REDIRECT --to-ports 1"), ["captured", "direct"]),  # a circle ends
+    ],
+)  # fmt: skip
+def test_a_rule_decides_where_it_ends_the_way_to_one_that_captures(rules, verdicts):
+    found = [row[0] for row in counted(live(*rules, chains=[name for name in "AB" if any(f" {name} " in rule for rule in rules)]))]
+    assert [verdict for verdict in found if verdict != "direct" or "direct" in verdicts] == verdicts
+
+
+def test_a_drop_counts_packets():
+    (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", "1 INPUT -j ACCEPT", table="filter"), NOBODY)
+    assert (fate.verdict, fate.unit, fate.foreign, fate.count({fate.places[0]: ("", 8)})) == ("dropped", PACKETS, True, 8)
+    assert "rule 1" in fate.because
+
+
+def test_a_rule_without_a_counter_makes_its_row_not_counted():
+    (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
+    assert fate.count({fate.places[0]: ("", None)}) is None
+    counters = {fate.places[0]: ("x", None)}
+    (row,) = RateCounter(0.0, counters).evaluate(1.0, counters, (fate,)).rows
+    assert (row.added, row.since_start, row.per_second) == (None, None, None)
+
+
+def test_backends_whose_families_share_their_rules_count_them_once():
+    (rulesets,) = live("8 OUTPUT -p tcp -j DROP", table="filter").values()
+    both = {"nftables": {IPV4: rulesets[IPV4], IPV6: rulesets[IPV4]}}
+    shared = frozenset(("nftables",))
+    (fate,) = find_fates({"nftables": {IPV4: rulesets[IPV4]}}, shared)
+    assert fate.places == (Place("nftables", "", "filter", "OUTPUT", 1),)
+    assert [(one, one.places) for one in find_fates(both, shared)] == [(fate, fate.places)]
+
+
+def looks(*readings):
+    meter = RateCounter(*readings[0][:2])
+    return [meter.evaluate(*reading) for reading in readings[1:]]
+
+
+def drops(count, *before):
+    return live(*before, f"{count} OUTPUT -p tcp -j DROP", table="filter")
+
+
+def test_a_rate_is_what_came_in_between_by_the_time_in_between():
+    one, two = looks(read(10.0, drops(5)), read(12.0, drops(9)), read(12.5, drops(9)))
+    assert [(row.added, row.since_start, row.per_second) for row in (*one.rows, *two.rows)] == [(4, 4, 2.0), (0, 4, 0.0)]
+    assert (one.elapsed, one.seconds, two.elapsed, two.seconds) == (2.0, 2.0, 2.5, 0.5)
+    assert not one.replaced
+    assert not two.replaced
+
+
+def test_a_counter_that_goes_back_began_anew_with_nothing():
+    one, two = looks(read(0.0, drops(5)), read(1.0, drops(8)), read(2.0, drops(2)))
+    assert (one.replaced, two.replaced) == (False, True)
+    assert (two.rows[0].added, two.rows[0].since_start) == (2, 5)
+
+
+def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begins():
+    (sight,) = looks(read(0.0, drops(5)), read(1.0, drops(6, "3 OUTPUT -p udp -j DROP")))
+    assert sight.replaced
+    assert sorted((row.added, "udp" in row.fate.because) for row in sight.rows) == [(1, False), (3, True)]
+
+
+def test_rules_that_are_gone_are_said_to_be_and_count_on_when_they_are_back():
+    gone, back = looks(read(0.0, drops(5)), read(1.0, live(table="filter")), read(2.0, drops(4)))
+    assert (gone.replaced, gone.rows) == (True, ())
+    assert (back.replaced, back.rows[0].since_start) == (True, 4)
+
+
+def test_what_is_reckoned_from_several_counters_never_shows_less_than_nothing():
+    def rest(jump, captured):
+        return live(f"{jump} OUTPUT -j A", f"{captured} A -p tcp -j REDIRECT --to-ports 15001", chains="A")
+
+    one, two = looks(read(0.0, rest(5, 5)), read(1.0, rest(5, 6)), read(2.0, rest(7, 7)))
+    assert [(row.added, row.since_start) for row in one.rows] == [(1, 1), (0, 0)]
+    assert [(row.added, row.since_start) for row in two.rows] == [(1, 2), (1, 0)]

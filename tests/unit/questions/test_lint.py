@@ -1,0 +1,324 @@
+"""What lint finds in options, one story a line, and that it leaves good options alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import plan, settled
+from netinit.base.errors import OptionError
+from netinit.options import Interception, Options
+from netinit.questions import lint as linting
+from netinit.questions.lint import ERROR
+from netinit.questions.lint.effect_proof import Prover, given_flags, minimise, without
+from netinit.rules.matches.packet import Port
+from netinit.rules.model import NAT, Origin, Plan, Rule, Table
+from netinit.rules.targets import Redirect
+from randomness import some
+from strategies import made_options
+from sweeps import choose, together
+
+BUDGET = 0.45  # seconds of CPU on this machine under load: three times what a quiet one takes at most
+TEST = Origin(option="a_test", label="a test")
+SIDECAR = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020"
+
+
+def lint(options, *values, **more):
+    return linting.lint(settled(options), *values, **more)
+
+
+def found(line, environ=None):
+    return [
+        (one.severity, one.kind, one.option)
+        for one in lint(Options.from_argv(["--ipv6=on", *line.split()], environ or {}))
+    ]
+
+
+GOOD = [
+    SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " --redirect-dns --capture-all-dns", SIDECAR + " --redirect-dns --dns-servers 10.96.0.10",
+ SIDECAR + " -x 10.0.0.0/8,2001:db8::/32 -o 22 -c eth1 -k net1", "-i 10.0.0.0/8,fd00::/8 -b 80", "--layout classic -i * -b 80",
+ "--layout classic -i * -b *", SIDECAR + " --drop-invalid", "-i 10.0.0.0/8,fd00::/8 -x 10.1.0.0/16", "-i 10.1.0.0/16,fd00::/8 -q 80 -x 192.168.0.0/16",
+ SIDECAR + " --ipset-threshold 0", "--cleanup-only", "--layout ambient", "--layout ambient --redirect-dns -k eth1",
+ "--layout ambient --ingress --host-probe-address 10.0.0.1", "-i * -b 80,8000-8100 -o 22,9000-9100",
+ SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids tcp:22:1000-2000;udp:53:3000 --exclude-outbound-for-gids *:*:7", SIDECAR + " --reject-quic",
+ SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids udp:53:3000;*:80:7;3001-4000",
+ SIDECAR + " --retries 3 --retry-delay 1s", "-i 10.0.0.0/8,169.254.0.0/16,fd00::/8 --exclude-cloud-metadata",
+ SIDECAR + " --exclude-inbound-cidrs 10.9.0.0/16 --exclude-cloud-metadata", "-i 10.0.0.0/8,fd00::/8 --reject-quic",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", choose(GOOD[::2], GOOD))
+def test_good_options_are_left_alone(line):
+    assert found(line) == []
+
+
+FINDINGS = [
+    ("-q 80,8000-8100 -o 8000-8200,90", "shadowed", "--istio-outbound-ports"),
+    ("-b 80,90-99 -d 95-120", "no-effect", "--istio-local-exclude-ports"),
+    ("-b * --exclude-outbound-for-uids tcp:22:1", "no-effect", "--exclude-outbound-for-uids"),
+    ("-i * --exclude-outbound-for-gids tcp:22:1337", "no-effect", "--exclude-outbound-for-gids"),
+    ("-i * --exclude-inbound-cidrs 10.0.0.0/8", "no-effect", "--exclude-inbound-cidrs"),
+    ("-b * -m NONE -i * --exclude-inbound-cidrs 10.0.0.0/8", "no-effect", "--exclude-inbound-cidrs"),
+    ("-b * --exclude-cloud-metadata", "no-effect", "--exclude-cloud-metadata"),
+    ("-i * --log-group 5", "no-effect", "--log-group"),
+    ("-b * --reject-quic", "no-effect", "--reject-quic"),
+    ("-i * -o 400-500 --reject-quic", "shadowed", "--reject-quic"),
+    ("-i 10.1.0.0/16 -x 10.0.0.0/8 --reject-quic", "shadowed", "--reject-quic"),
+    ("-b * --exclude-inbound-cidrs 10.0.0.0/8,0.0.0.0/0", "shadowed", "--istio-inbound-ports"),
+    ("-b * -d 1-65535", "shadowed", "--istio-inbound-ports"),
+    ("-i * -o 2-65535,1", "shadowed", "--istio-service-cidr"),
+    ("-q 443 -o 1-65535", "shadowed", "--istio-outbound-ports"),
+    ("-i * --exclude-outbound-for-uids tcp:22,80:1-10;tcp:80:5", "redundant", "--exclude-outbound-for-uids"),
+    ("-i * --exclude-outbound-for-gids tcp:*:5-9;tcp:80-90:6", "redundant", "--exclude-outbound-for-gids"),
+    ("-i * --exclude-outbound-for-uids udp:5000:5", "no-effect", "--exclude-outbound-for-uids"),
+    ("-i * --redirect-dns --capture-all-dns --exclude-outbound-for-uids udp:54:5", "no-effect", "--exclude-outbound-for-uids"),
+    ("-i 10.0.0.0/8 --exclude-cloud-metadata", "no-effect", "--exclude-cloud-metadata"),
+    ("-i * --retry-delay 5s", "no-effect", "--retry-delay"),
+    ("-i * --retries 3 --retry-delay 50s", "no-effect", "--retries"),
+    ("-i * -k eth7 --reject-quic", "quic-passes", "--reject-quic"),
+    ("--layout ambient -p 15006", "own-port", "--inbound-capture-port"),
+    ("--layout ambient --ipv6 off --host-probe-address fd16::7", "no-effect", "--host-probe-address"),
+    ("-b 80 -d 81", "no-effect", "--istio-local-exclude-ports"),
+    ("-b * -m NONE", "shadowed", "--istio-inbound-ports"),
+    ("-b * -d 80 -m NONE", "no-effect", "--istio-local-exclude-ports"),
+    ("-t 7 -b *", "no-effect", "--istio-inbound-tproxy-mark"),
+    ("-r 7 -b *", "no-effect", "--istio-inbound-tproxy-route-table"),
+    ("-m TPROXY", "no-effect", "--istio-inbound-interception-mode"),
+    ("-x 10.0.0.0/8", "no-effect", "--istio-service-exclude-cidr"),
+    ("-i * -q 80", "no-effect", "--istio-outbound-ports"),
+    ("-i * --capture-all-dns", "no-effect", "--capture-all-dns"),
+    ("-i * --redirect-dns", "no-effect", "--redirect-dns"),
+    ("-i 10.1.0.0/16,fd00::/8 -x 10.0.0.0/8", "shadowed", "--istio-service-cidr"),
+    ("-i * -x 0.0.0.0/0", "shadowed", "--istio-service-cidr"),
+    ("-q 80 -o 80", "shadowed", "--istio-outbound-ports"),
+    ("-i * --redirect-dns --capture-all-dns -o 53", "shadowed", "--redirect-dns"),
+    ("-i 10.1.0.0/16,10.0.0.0/8,fd00::/8", "redundant", "--istio-service-cidr"),
+    ("-i 10.0.0.0/8 --ipv6=on", "idle-family", "--istio-service-cidr"),
+    ("-i * -x 2001:db8::/32 --ipv6=off", "no-effect", "--istio-service-exclude-cidr"),
+    ("-i * -u 0,1337", "proxy-owner", "--proxy-uid"),
+    ("-i * -b * -d 80,15008", "no-effect", "--istio-local-exclude-ports"),
+    ("-i * -x 10.0.0.0/8,10.1.0.0/16", "redundant", "--istio-service-exclude-cidr"),
+    ("-i * -k eth1 -c eth1", "contradiction", "--istio-exclude-interfaces"),
+    ("", "no-effect", "-b and -i"),
+    ("-m NONE -b *", "no-effect", "-b and -i"),
+    ("-b 80 -i 10.0.0.0/8,fd00::/8 -x 192.168.0.0/16", "no-effect", "--istio-service-exclude-cidr"),
+    ("-i * --dns-servers 10.0.0.1", "no-effect", "--dns-servers"),
+    ("-i * --redirect-dns --capture-all-dns --dns-servers 10.0.0.1", "no-effect", "--dns-servers"),
+    ("-i * --ipset-threshold 7 --backend nftables", "no-effect", "--ipset-threshold"),
+    ("-i * --ipset-threshold 7 --native-nftables", "no-effect", "--ipset-threshold"),
+    ("-i * --probe-timeout 9s", "no-effect", "--probe-timeout"),
+    ("-i * -b *", "health-ports", "--istio-inbound-ports"),
+    ("-i * -b 80,15021", "health-ports", "--istio-inbound-ports"),
+    ("-i * -b 80 -m TPROXY -k eth1 --layout classic", "contradiction", "--kube-virt-interfaces"),
+]  # fmt: skip
+ONE_OF_EACH = [*{row[1:]: row for row in reversed(FINDINGS)}.values()]
+
+
+@pytest.mark.parametrize(("line", "kind", "option"), choose(ONE_OF_EACH, FINDINGS))
+def test_options_without_effect_or_in_each_other_s_way_are_warned_of(line, kind, option):
+    assert ("warning", kind, option) in found(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("-i * -b 80,15006", "--istio-inbound-ports"),
+        ("-i * -b 15001", "--istio-inbound-ports"),
+        ("-q 15001", "--istio-outbound-ports"),
+        ("-i * -b * -e 15006", "--inbound-tunnel-port"),
+        ("-p 15053 --redirect-dns --capture-all-dns -i *", "--envoy-port"),
+    ],
+)
+def test_capturing_the_proxy_s_own_ports_is_an_error(line, option):
+    assert (ERROR, "own-port", option) in found(line)
+
+
+def in_front(made: Plan, rule: Rule) -> Plan:
+    """The plan with one more rule at the top of ISTIO_OUTPUT."""
+    tables = []
+    for table in made.tables:
+        chains = [
+            c.replace(rules=(rule, *c.rules)) if (table.name, c.name) == (NAT, "ISTIO_OUTPUT") else c
+            for c in table.chains
+        ]
+        tables.append(Table(name=table.name, chains=tuple(chains)))
+    return made.replace(tables=tuple(tables))
+
+
+@pytest.mark.parametrize(("port", "to", "kind"), [(53, 15053, "dns-loop"), (80, 15001, "loop")])
+def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind):
+    options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
+    rule = Rule(
+        matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin=TEST
+    )
+    assert lint(options, plan(options)) == ()
+    loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
+    assert {one.kind for one in loops} == {kind}
+
+
+def test_a_group_that_libiptc_cannot_report_to_is_an_error():
+    assert found(SIDECAR + " --log-rules --log-group 5 --backend libiptc") == [("error", "backend", "--log-group")]
+    assert found(SIDECAR + " --log-rules --backend libiptc") == []
+
+
+def test_one_thing_is_told_once():
+    assert found("-q 80 -o 80") == [("warning", "shadowed", "--istio-outbound-ports")]
+
+
+@pytest.mark.parametrize("ipv6", ["on", "off"])
+def test_dual_stack_beside_a_decision_about_ipv6_has_no_effect(ipv6):
+    given = Options.from_argv([*SIDECAR.split(), "--dual-stack", "--ipv6", ipv6])
+    assert [(one.kind, one.option) for one in lint(given, given=given)] == [("no-effect", "--dual-stack")]
+    auto = given.replace(ipv6="auto")
+    assert lint(auto.replace(ipv6=ipv6), given=auto) == (), "what auto has settled is no contradiction"
+
+
+def test_the_ports_that_are_captured_by_mistake_are_named():
+    (one,) = lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "22"]))
+    assert one.message.startswith("15090, 15021, 15020 are captured")
+    assert one.message.endswith("exclude them with -d 15090,15021,15020")
+    (one,) = lint(Options.from_argv(["-i", "*", "-b", "80,15021"]))
+    assert one.message.startswith("15021 is captured")
+    assert lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15021"])) == (), "who excludes one of them has thought of them"
+
+
+def test_thousands_of_excluded_networks_are_looked_through_at_once():
+    networks = ",".join(f"10.{number >> 8}.{number & 255}.0/24" for number in range(choose(3_000, 10_000)))
+    assert (
+        found(f"-i * -x {networks},10.3.7.0/25 --ipv6=on").count(
+            ("warning", "redundant", "--istio-service-exclude-cidr")
+        )
+        == 1
+    )
+
+
+def test_errors_stand_first():
+    severities = [one[0] for one in found("-b 80,15006 -d 7")]
+    assert severities == ["error", "warning"]
+
+
+USUAL = {"proxy_uids": (1337,), "inbound_ports": "*", "outbound_cidrs": "*", "exclude_inbound_ports": (15090, 15021, 15020), "ipv6": "on"}
+FIELDS = [flag.field for flag in Interception.flags if flag.field != "layout"]
+MORE = {"outbound_port": 15008, "inbound_port": 15001, "tunnel_port": 15006, "tproxy_mark": 7, "tproxy_table": 8, "dual_stack": True}
+
+
+@settings(max_examples=some(100))
+@given(made_options(), st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
+def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
+    """But for health ports."""
+    values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
+    options = Options(**{**USUAL, **values})
+    assert options.may_contradict() or {one.kind for one in lint(options, proved=False)} <= {"health-ports"}
+
+
+@settings(max_examples=choose(2, some(5)), deadline=None)
+@given(made_options())
+def test_the_smallest_equivalent_options_are_equivalent_and_small(drawn):
+    options = settled(Options(**{flag.field: getattr(drawn, flag.field) for flag in Interception.flags}).replace(ipv6="on"))
+    least = minimise(options)
+    prover = Prover(options)
+    assert prover.are_same(options, least)
+    assert least.ipv6 == "on"
+    again = [flag for flag in given_flags(least) if flag.field != "ipv6" and prover.are_same(options, without(least, flag))]
+    assert not again, "each of them has an effect"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-m NONE -b *", "-m NONE captures nothing inbound, and no outbound networks are given, so no connection of an application is captured; leave out -m NONE, or add -i '*'"),
+        ("-u 1", "neither inbound ports nor outbound networks are given, so no connection of an application is captured; add -b '*' and -i '*'"),
+    ],
+)
+def test_options_that_capture_nothing_are_explained_by_those_given(line, said):
+    assert [one.message for one in lint(Options.from_argv(line.split())) if one.option == "-b and -i"] == [said]
+
+
+def test_tproxy_without_inbound_ports_says_what_to_add():
+    said = "TPROXY without --istio-inbound-ports captures nothing inbound; add -b '*' or ports"
+    assert said in [one.message for one in lint(Options.from_argv(["-m", "TPROXY", "-i", "*"]))]
+
+
+@pytest.mark.parametrize(
+    ("line", "least"),
+    [
+        (SIDECAR, ["-b", "*", "-d", "15090,15021,15020", "-i", "*"]),
+        ("-i * -q 80 -x 10.0.0.0/8,10.1.0.0/16 -t 7 --dns-servers 10.0.0.1 -e 0", ["-i", "*", "-x", "10.0.0.0/8", "-e", "0"]),
+        ("-b 80 -d 90 -m REDIRECT --reject-quic --retry-delay 9s", ["-b", "80"]),
+    ],
+)
+def test_the_smallest_equivalent_options(line, least):
+    made = minimise(settled(Options.from_argv([*line.split(), "--ipv6=on"])))
+    assert sorted(made.to_argv()) == sorted([*least, "--ipv6", "on"])
+
+
+def test_a_usual_sidecar_is_linted_within_the_budget():
+    options = Options.from_argv([*SIDECAR.split(), "--ipv6=on"])
+    lint(options)
+    begun = time.process_time()
+    assert lint(options) == ()
+    assert time.process_time() - begun < BUDGET
+
+
+@pytest.mark.parametrize(
+    "line", ["-b 80 -m TPROXY -k eth1", "-b 80 -k eth1 --layout classic", "-m TPROXY -k eth1 --layout classic", "-b 80 -m TPROXY --layout classic"]
+)
+def test_a_vm_s_connections_are_answered_but_in_tproxy_of_the_classic_layout(line):
+    assert ("warning", "contradiction", "--kube-virt-interfaces") not in found("-i * " + line)
+
+
+@pytest.mark.parametrize(
+    "line", [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " -x 10.0.0.0/8", SIDECAR + " -u 1000670001 -p 1 -z 2 -e 3 --drop-invalid"]
+)
+def test_a_usual_sidecars_start_does_not_pay_for_lint(line):
+    assert not Options.from_argv(line.split()).may_contradict()
+
+
+@together(
+    "more",
+    ["-b 80", "-b 80 -d 1", "-m NONE", "-i 10.0.0.0/8", "-x 0.0.0.0/0", "-x ::/0", "-u 0", "-g 0", "-p 15006", "-p 15008", "-z 15008", "-q 80", "-o 80",
+     "-k eth1", "-c eth1", "-t 7", "-r 8", "--redirect-dns", "--capture-all-dns", "--layout classic"],
+)  # fmt: skip
+def test_what_may_contradict_is_looked_at(more):
+    assert Options.from_argv([*SIDECAR.split(), *more.split()]).may_contradict()
+
+
+@pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8", "-i * -d 80", "-i * -m TPROXY", "-b * -x 10.0.0.0/8"])
+def test_nothing_captured_and_an_exception_without_its_rule_are_looked_at(line):
+    assert Options.from_argv(line.split()).may_contradict()
+
+
+OPEN = [("warning", "open-tunnel", "--inbound-tunnel-port")]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        (SIDECAR, OPEN), (f"{SIDECAR} -e 4190", OPEN), (f"{SIDECAR} -e 0", []), (f"{SIDECAR} -m TPROXY", []), (f"{SIDECAR} -m NONE", []),
+        ("-i * -b 80,15000-15010", OPEN), ("-i * -b 80", []), ("-i * -b * -d 15008,15021", []), ("-i * -b * -d 15021 --layout classic", []),
+    ],
+)  # fmt: skip
+def test_a_tunnel_s_port_that_the_proxy_does_not_serve_is_a_finding_where_it_is_left_open(line, wrong):
+    options = Options.from_argv([*line.split(), "--ipv6=on"], {})
+    of_tunnel = {known: [(one.severity, one.kind, one.option) for one in lint(options, has_tunnel=known) if one.kind == "open-tunnel"] for known in choose((False, None, True) if line == SIDECAR else (False,), (False, None, True))}
+    assert of_tunnel == {known: wrong if known is False else [] for known in of_tunnel}
+
+
+def test_an_open_tunnel_s_finding_says_what_is_reached_and_what_to_do():
+    (one,) = [one for one in lint(Options.from_argv([*SIDECAR.split(), "--ipv6=on"], {}), has_tunnel=False) if one.kind == "open-tunnel"]
+    assert one.message.startswith("15008 is left to the proxy's tunnel (HBONE)")
+    assert one.message.endswith("; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true")
+
+
+def test_a_sidecar_without_a_tunnel_has_nothing_that_may_contradict():
+    assert not Options.from_argv([*SIDECAR.split(), "-e", "0"], {}).may_contradict()
+    assert lint(Options.from_argv([*SIDECAR.split(), "-e", "0", "--ipv6=on"], {}), has_tunnel=False) == ()
+
+
+def test_an_ambient_mesh_needs_its_tunnel():
+    with pytest.raises(OptionError, match="--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel"):
+        Options.from_argv(["--layout", "ambient", "-e", "0"], {})
+    assert Options.from_argv(["--layout", "classic", "-e", "0"], {}).tunnel_port == 0, "which has none anyway"
