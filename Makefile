@@ -24,7 +24,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -52,6 +52,9 @@ test: install ## everything but the image: linters, types, architecture, all tes
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder $(IGNORED) $(ARGS) || code=$$?; \
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code
+
+test-golang: install ## the tests of Go's templates, YAML and JSON alone, beside Go itself
+	@$(BIN)/pytest tests/unit/golang tests/property/test_gotemplate_go.py $(ARGS)
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 

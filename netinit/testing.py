@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.cli.rule_sources import find_planned, read_pods
-from netinit.inject.podfile import PodFacts, read_object
+from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.questions.audit.assertions import Ruling, parse_assertion, rule_on
 from netinit.simulate.endpoints import format_packet
 

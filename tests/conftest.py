@@ -171,7 +171,7 @@ def pod_v6only(require_netns: None) -> Iterator[Pod]:
 def templates_parsed_once() -> Iterator[None]:
     """The templates of an injector's configuration are parsed once for all tests of a module, however often it is loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netinit.inject.config._template", functools.cache(import_module("netinit.inject.config")._template))
+        patch.setattr("netinit.inject.adding.config._template", functools.cache(import_module("netinit.inject.adding.config")._template))
         yield
 
 

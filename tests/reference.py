@@ -34,7 +34,7 @@ from netinit.cli.findings import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import REFUSED
-from netinit.inject import istio_functions
+from netinit.inject.adding import istio_functions
 from netinit.options import Options
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG
 from netinit.options.file import SCHEMA

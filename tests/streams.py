@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from netinit.inject.config import InjectionConfig
-from netinit.inject.stream import inject_into
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.stream import inject_into
 
 
 class Injected(NamedTuple):

@@ -127,7 +127,3 @@ class InjectionError(NetinitError):
 
 class TooManyPartsError(NetinitError):
     """The rules divide the traffic into more parts than fit in memory."""
-
-
-class TemplateError(NetinitError):
-    """A template cannot be parsed or rendered; worded as in Go, with name, line and column."""

@@ -54,9 +54,9 @@ def load_file(path: str, label: str) -> Any:
     if len(data) > MAX_BYTES:
         raise OptionError(f"{shown} is longer than {MAX_BYTES >> 20} MB, too long for a file of options")
     try:
-        from netinit.golang import goyaml
+        from netinit.inject.deciding import yaml_texts
 
-        tree, duplicates = goyaml.load_reporting(text)
+        tree, duplicates = yaml_texts.load_reporting(text)
     except ImportError:
         raise OptionError(f"{shown}: reading files needs the Python package PyYAML; install it") from None
     except ParseError as error:

@@ -13,7 +13,7 @@ from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
 from netinit.cli.flags import FlagCommand, write_command
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
-from netinit.inject.podfile import PodFacts
+from netinit.inject.deciding.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
 from netinit.options import FLAGS, Options, offline
 from netinit.questions.lint import ERROR, NO_EFFECT, WARNING, Finding, lint

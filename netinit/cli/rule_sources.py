@@ -25,7 +25,7 @@ from netinit.simulate.endpoints import EXAMPLE_POD, make_inbound, make_outbound,
 from netinit.simulate.ruleset import load_plan
 
 if TYPE_CHECKING:
-    from netinit.inject.podfile import PodFacts
+    from netinit.inject.deciding.podfile import PodFacts
 
 DIRECTIONS = ("outbound", "inbound")
 APPLICATION = 1000
@@ -250,7 +250,7 @@ def _add_pod_notes(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, 
 
 def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFacts, ...]:
     """Every pod in these files, directories and patterns. Raises OptionError, ParseError."""
-    from netinit.inject import podfile
+    from netinit.inject.deciding import podfile
 
     if not pod:
         raise OptionError("--select: names a pod of --pod; give --pod FILE")

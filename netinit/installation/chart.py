@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
+from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.sprig import FUNCTIONS
 from netinit.golang.template import Struct, Template
-from netinit.inject.config import with_floats
+from netinit.inject.adding.config import with_floats
 
 _ORDER = (  # webhooks last, after their server
     "rbac.yaml", "certificate.yaml", "service.yaml", "availability.yaml", "dashboard.yaml", "injection.yaml", "deployment.yaml",
@@ -41,7 +42,7 @@ def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str,
         try:
             rendered = Template(f"{own['Name']}/templates/{path}", text, functions=FUNCTIONS).render(data)
             objects += [tree for tree in goyaml.load_all(rendered) if isinstance(tree, dict)]
-        except (TemplateError, ParseError) as error:
+        except (TemplateError, YamlError) as error:
             raise ConfigError(f"the chart's {path} cannot be rendered with these values: {error}") from error
     return objects
 
@@ -53,7 +54,7 @@ def set_value(text: str) -> Tree:
         raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")
     try:
         read: Any = goyaml.load(value) if value else ""
-    except ParseError as error:
+    except YamlError as error:
         raise ConfigError(f"--set: the value of {quote(keys)} is not YAML: {error}") from error
     for key in reversed(keys.split(".")):
         read = {key: read}

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, clone, mapping, same, sequence, string
-from netinit.inject.annotations import NATIVE_SIDECAR
-from netinit.inject.kubernetes_types import json_of
-from netinit.inject.manifests import Workload, workloads
-from netinit.inject.patch import apply_patch
+from netinit.inject.adding.kubernetes_types import json_of
+from netinit.inject.adding.patch import apply_patch
+from netinit.inject.deciding.annotations import NATIVE_SIDECAR
+from netinit.inject.deciding.manifests import Workload, workloads
 
 ANSWER = "the answer"
 """The path of a difference when one side denies the pod or its answer is invalid."""

@@ -18,10 +18,17 @@ from typing import Any
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.config import load_config
-from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.settings import Settings
-from netinit.inject.webhooks import INJECTION_LABEL, NAME_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.inject.adding.config import load_config
+from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.settings import Settings
+from netinit.inject.deciding.webhooks import (
+    INJECTION_LABEL,
+    NAME_LABEL,
+    REVISION_LABEL,
+    Selector,
+    Webhook,
+    parse_injectors,
+)
 from netinit.serving.certificates import describe, find_missing_name, leads_to, split_pem
 
 ERROR, WARNING = "error", "warning"

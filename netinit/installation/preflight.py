@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from netinit.base.tree import Tree, string
-from netinit.inject.settings import node_info, parse_version
-from netinit.inject.webhooks import Webhook, parse_webhooks
+from netinit.inject.adding.settings import node_info, parse_version
+from netinit.inject.deciding.webhooks import Webhook, parse_webhooks
 from netinit.installation import linting
 from netinit.installation.linting import HOOKS, ByKind, InstallationFinding, finding, labels_of, name_of, sort_findings
 from netinit.options import BACKENDS

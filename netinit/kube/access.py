@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import yaml
 
-from netinit.base.errors import ClusterError, ConfigError, ParseError
+from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.golang import goyaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BYTES = 4 << 20  # bytes of a kubeconfig
@@ -110,17 +110,26 @@ def find_service_account(access: Access) -> Tree | None:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid} if name and uid else None
 
 
+class _Texts(yaml.SafeLoader):
+    """Reads YAML as a kubeconfig's fields are typed: words for nothing, true and false; all other scalars are texts."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
+        first: [(tag, pattern) for tag, pattern in rules if tag.endswith((":null", ":bool", ":merge"))]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def of_kubeconfig(path: Path, context: str = "") -> Access:
     """The access of a kubeconfig's context, by default the current one. Raises ConfigError."""
     what = f"the kubeconfig {quote(str(path))}"
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        tree = goyaml.load(data[:_MAX_BYTES].decode())
+        tree = yaml.load(data[:_MAX_BYTES].decode(), _Texts)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, ParseError) as error:
-        raise ConfigError(f"{what} is not YAML: {error}") from error
+    except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
     if len(data) > _MAX_BYTES or not isinstance(tree, dict):
         raise ConfigError(f"{what} is not a kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
     name = context or string(tree.get("current-context"))

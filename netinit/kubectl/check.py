@@ -12,8 +12,8 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import examine, to_object
 from netinit.cli.console import answer_either, format_table
 from netinit.cli.rule_sources import find_planned
-from netinit.inject.podfile import PodFacts, read_object
-from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL
+from netinit.inject.deciding.podfile import PodFacts, read_object
+from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL
 from netinit.kubectl.common_options import cluster_options
 from netinit.kubectl.objects import ClusterPod, read_pods
 from netinit.kubectl.program import Kubectl

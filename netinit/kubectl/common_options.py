@@ -11,7 +11,7 @@ from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.cli.flags import Decorator, add_options, add_value, environment
-from netinit.inject.pod_options import find_init
+from netinit.inject.deciding.pod_options import find_init
 from netinit.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import AgentSource, EphemeralSource, LiveSource, ManifestSource, PodSource

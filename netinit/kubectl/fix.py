@@ -12,7 +12,7 @@ from netinit.base.errors import DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
 from netinit.base.tree import mapping, sequence, string
 from netinit.cli.console import answer, count, note
-from netinit.inject.podfile import read_object
+from netinit.inject.deciding.podfile import read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.kubectl.objects import ClusterPod
 from netinit.kubectl.sources import LiveSource, PodQuestion, ask_first, find_first

@@ -17,7 +17,7 @@ from netinit.cli.console import answer, answer_either, note
 from netinit.cli.flags import add_options
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
-from netinit.inject import podfile
+from netinit.inject.deciding import podfile
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.kubectl.destinations import NamedDestination, find_destinations
 from netinit.kubectl.objects import ClusterPod

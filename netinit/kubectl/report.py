@@ -15,8 +15,8 @@ from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.base.version import __version__
 from netinit.cli.rule_sources import format_options
-from netinit.inject.annotations import known_keys
-from netinit.inject.podfile import PodFacts, read_object
+from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.kubectl.objects import ClusterPod
 from netinit.kubectl.program import Kubectl

@@ -13,7 +13,7 @@ from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
 from netinit.kube import client as api
 from netinit.kube.client import Cache, Client, follow
 from netinit.node.installer import Installer, replace_file

@@ -8,10 +8,10 @@ from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.annotations import STATUS, go_bool
-from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
-from netinit.inject.pod_options import PREFIXES, VARIABLES, find_invalid_annotations, make_cni_options
-from netinit.inject.webhooks import INJECT
+from netinit.inject.deciding.annotations import STATUS, go_bool
+from netinit.inject.deciding.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
+from netinit.inject.deciding.pod_options import PREFIXES, VARIABLES, find_invalid_annotations, make_cni_options
+from netinit.inject.deciding.webhooks import INJECT
 from netinit.node.protocol import CniCode
 from netinit.options import Options, offline
 

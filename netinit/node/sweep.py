@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.base.net import read_addresses
-from netinit.inject.pod_options import REDIRECTION, make_ambient_options
+from netinit.inject.deciding.pod_options import REDIRECTION, make_ambient_options
 from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult

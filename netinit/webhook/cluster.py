@@ -14,8 +14,8 @@ from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.meshconfig import ProxyConfigResource, ProxyConfigs
-from netinit.inject.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Namespace, runs_native_sidecars
+from netinit.inject.adding.meshconfig import ProxyConfigResource, ProxyConfigs
+from netinit.inject.adding.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Namespace, runs_native_sidecars
 from netinit.kube import client as api
 from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event

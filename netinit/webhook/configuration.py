@@ -7,10 +7,10 @@ import hashlib
 from dataclasses import dataclass
 
 from netinit.base.errors import ConfigError, NetinitError
-from netinit.inject import guard
-from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.settings import Settings
+from netinit.inject.adding import guard
+from netinit.inject.adding.config import InjectionConfig, load_config
+from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.inject.settings import Settings
+from netinit.inject.adding.settings import Settings
 from netinit.serving.certificates import find_missing_name, service_names
 from netinit.serving.event_log import EventLog
 from netinit.webhook.certificates import check, make_pair

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
-from netinit.base.errors import ConfigError, NetinitError, TemplateError
+from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.inject.decision import decide
-from netinit.inject.manifests import PodOwner
-from netinit.inject.patch import json_patch
-from netinit.inject.pod import inject_pod
-from netinit.inject.settings import Namespace
-from netinit.inject.warnings import advise
+from netinit.inject.adding.advice import advise
+from netinit.inject.adding.patch import json_patch
+from netinit.inject.adding.pod import inject_pod
+from netinit.inject.adding.settings import Namespace
+from netinit.inject.deciding.decision import decide
+from netinit.inject.deciding.manifests import PodOwner
 from netinit.webhook.configuration import Served
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
@@ -230,7 +230,7 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     try:
         injected = inject_pod(pod, served.config, namespace=namespace, settings=settings, owner=owner)
     except NetinitError as error:
-        reason = "template" if isinstance(error, TemplateError | ConfigError) else "pod"
+        reason = "template" if isinstance(error, ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
     review.warnings += advise(pod, injected, served.config)
     patch = json_patch(pod, injected)

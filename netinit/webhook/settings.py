@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from netinit.inject.settings import Kubelets
-from netinit.inject.settings import Settings as InjectionSettings
+from netinit.inject.adding.settings import Kubelets
+from netinit.inject.adding.settings import Settings as InjectionSettings
 from netinit.options import AUTO, kinds
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import DUAL_STACK, IPV6_OF_PODS, OF_IPV6

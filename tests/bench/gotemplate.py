@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from netinit.golang.template import Function, Template  # noqa: E402 - the path must be set first
-from netinit.inject import istio_functions  # noqa: E402
+from netinit.inject.adding import istio_functions  # noqa: E402
 
 AIM = 3.0
 RENDERS = 50

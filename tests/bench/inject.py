@@ -29,9 +29,10 @@ import yaml
 
 from netinit.golang import goyaml
 from netinit.golang.goyaml import events
-from netinit.inject import InjectionConfig, inject_pod, load_config, rendering
-from netinit.inject import pod as injection
-from netinit.inject.manifests import workloads
+from netinit.inject import InjectionConfig, inject_pod, load_config
+from netinit.inject.adding import pod as injection
+from netinit.inject.adding import rendering
+from netinit.inject.deciding.manifests import workloads
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -20,7 +20,7 @@ from inject_data import CURRENT as INJECT
 from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
 from installation import bare, fresh, injected, installed, numbers, reaches
 from netinit.golang import goyaml
-from netinit.inject.manifests import workloads
+from netinit.inject.deciding.manifests import workloads
 from netinit.serving.certificates import describe, service_names
 from netinit.webhook.certificates import make_pair
 from webhook_server import CONFIG, make_pod, make_review

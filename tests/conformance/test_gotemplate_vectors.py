@@ -11,7 +11,7 @@ import yaml
 from inject_data import CLASSIC, CURRENT, needs_data
 from netinit.golang.template import StringMap, Struct, Template, TypedList
 from netinit.golang.template.values import Enum, Int32, Int64
-from netinit.inject import istio_functions
+from netinit.inject.adding import istio_functions
 from sweeps import together
 
 pytestmark = needs_data

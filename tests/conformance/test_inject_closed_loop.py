@@ -11,7 +11,7 @@ from lab_state import list_rules
 from laboratory import start_servers
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
-from netinit.inject.containers import find
+from netinit.inject.deciding.containers import find
 from netinit.lab import APP_ID, PROXY_ID
 
 pytestmark = pytest.mark.netns

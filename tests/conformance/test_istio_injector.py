@@ -25,8 +25,8 @@ import pytest
 from inject_data import CURRENT, comparable, differences
 from netinit.base.errors import NetinitError
 from netinit.golang import goyaml
-from netinit.inject.manifests import workloads
-from netinit.inject.webhooks import SYSTEM_NAMESPACES
+from netinit.inject.deciding.manifests import workloads
+from netinit.inject.deciding.webhooks import SYSTEM_NAMESPACES
 
 ROOT = Path(__file__).parents[2]
 COMMAND = shlex.split(os.environ.get("NETINIT_ISTIO_INJECT", ""))

@@ -11,7 +11,7 @@ import yaml
 
 from laboratory import Listener
 from netinit.base.errors import LabError
-from netinit.inject.containers import find
+from netinit.inject.deciding.containers import find
 
 pytestmark = pytest.mark.netns
 

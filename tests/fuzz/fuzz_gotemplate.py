@@ -25,7 +25,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 
 from gotemplate_grammar import FUNCTIONS, Maker, rich_data  # noqa: E402 - the path must be set first
 from netinit.golang.template import Template, TemplateError, limits  # noqa: E402
-from netinit.inject import istio_functions  # noqa: E402
+from netinit.inject.adding import istio_functions  # noqa: E402
 
 PATIENCE = 10.0
 ALL_FUNCTIONS = {**istio_functions.FUNCTIONS, **FUNCTIONS}

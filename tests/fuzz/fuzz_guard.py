@@ -21,12 +21,14 @@ import sys
 import time
 from collections import Counter
 
-from netinit.base.errors import ConfigError, InjectionError, ParseError
+from netinit.base.errors import ConfigError, InjectionError
 from netinit.base.tree import mapping, same
 from netinit.golang import goyaml
-from netinit.inject import guard, load_config
-from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, template_data
+from netinit.golang.errors import YamlError
+from netinit.inject import load_config
+from netinit.inject.adding import guard
+from netinit.inject.adding.rendering import Subject, render, template_data
+from netinit.inject.deciding.manifests import PodOwner
 
 SLOW = 5.0  # seconds of the processor
 TEXT_KEYS = ("a", "b", "c", "d")
@@ -240,7 +242,7 @@ def differs_in_mapping(harmless, real, texts, path, written):
 def spellings(place, texts):
     """The keys that a key with words may become: its text, and what that is as a plain scalar."""
     text = WORD.sub(lambda word: texts.get(word[0], ""), place)
-    with contextlib.suppress(ParseError):
+    with contextlib.suppress(YamlError):
         return {text, *(goyaml.load(f"{text}: x") if re.fullmatch(r"\w+", text) else ())}
     return {text}
 
@@ -306,7 +308,7 @@ def check(source, config, real, texts, trees):
 def data_of(config, pod):
     try:  # what annotations.validate does before
         proxy = config.mesh.proxy.overlaid(mapping(goyaml.load(pod["metadata"]["annotations"]["proxy.istio.io/config"])))
-    except (ConfigError, ParseError) as error:
+    except (ConfigError, YamlError) as error:
         raise InjectionError(str(error)) from None
     return template_data(config, pod, Subject(owner=PodOwner.of_pod(pod, ""), proxy=proxy))
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from netinit.base.errors import ConfigError, InjectionError, NetinitError, ParseError
 from netinit.golang import goyaml
 from netinit.inject import apply_patch, inject_pod, json_patch, load_config
-from netinit.inject.annotations import CHECKS
+from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.annotations import CHECKS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from streams import inject_stream
@@ -190,7 +191,7 @@ def same(left, right):
 
 def fuzz_yaml(rng):
     text = mutate_text(rng, rng.choice((*MANIFESTS, *CONFIGS)), rng.randrange(1, 6))
-    for tree in goyaml.load_all(text):
+    for tree in yaml_texts.load_all(text):
         assert same(goyaml.load(goyaml.dump(tree)), tree), "dump and load disagree"
 
 
@@ -339,7 +340,7 @@ def run_text(target, text):
 
 
 def read_yaml(text):
-    for tree in goyaml.load_all(text):
+    for tree in yaml_texts.load_all(text):
         assert same(goyaml.load(goyaml.dump(tree)), tree), "dump and load disagree"
 
 

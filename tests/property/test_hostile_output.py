@@ -33,7 +33,7 @@ from netinit.cli.explain import Answered
 from netinit.cli.findings import Issue
 from netinit.cli.inject import check as check_inject
 from netinit.cli.rule_sources import RuleSource
-from netinit.inject.injection_report import StepResult, Verdict
+from netinit.inject.adding.injection_report import StepResult, Verdict
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import IPTABLES_NFT, Options
 from netinit.pods.doctor.examination import Examination

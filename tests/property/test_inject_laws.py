@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from netinit.golang import goyaml
 from netinit.inject import apply_patch, init_container, json_patch
-from netinit.inject.manifests import split
-from netinit.inject.merge import MERGE_KEYS, merge
-from netinit.inject.pod_options import options_of
-from netinit.inject.webhooks import Selector
+from netinit.inject.adding.merge import MERGE_KEYS, merge
+from netinit.inject.deciding.manifests import split
+from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.webhooks import Selector
 from netinit.options import Options
 from randomness import some
 

@@ -99,7 +99,7 @@ def test_its_annotation_and_variable_reach_the_pod(package):
     manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **pod})
     assert "--exclude-telemetry=true" in netinit(package, "inject", "-f", "-", input=manifest)
     script = (
-        "import json; from netinit.options import Options; from netinit.inject.pod_options import make_cni_options;"
+        "import json; from netinit.options import Options; from netinit.inject.deciding.pod_options import make_cni_options;"
         "made = [make_cni_options(a, e, Options(), uid=None, gid=None).exclude_telemetry"
         " for a, e in (({'netinit.io/exclude-telemetry': 'true'}, {}), ({}, {'TELEMETRY_EXCLUDED': 'true'}), ({}, {}))]; print(json.dumps(made))"
     )

@@ -27,7 +27,7 @@ from netinit.cli.rule_sources import (
     read_file,
     rule_source_options,
 )
-from netinit.golang import goyaml
+from netinit.inject.deciding import yaml_texts
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -65,7 +65,7 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
         hint = f'; a sentence has the word "is": "outbound tcp{SENTENCE}captured"'
         raise OptionError(*[f"{problem}{hint}" for problem in error.problems]) from None
     try:
-        goyaml.load(text)  # rejects excessive depth or size before the composer, which alone provides line numbers
+        yaml_texts.load(text)  # rejects excessive depth or size before the composer, which alone provides line numbers
         tree = yaml.compose(text, yaml.SafeLoader)
     except (ParseError, yaml.YAMLError) as error:
         raise OptionError(f"--assert: {quote_value(file)} is not YAML: {getattr(error, 'problem', None) or error}") from None

@@ -16,12 +16,12 @@ from netinit.cli.console import answer_either, color_option, format_table
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
-from netinit.inject.config import InjectionConfig
-from netinit.inject.configuration_check import find_template_problems, try_canary
-from netinit.inject.injection_report import Verdict, judge
-from netinit.inject.manifests import Selection, Workload, objects, workloads
-from netinit.inject.settings import Namespace
-from netinit.inject.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.injection_report import Verdict, judge
+from netinit.inject.adding.settings import Namespace
+from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
 from netinit.questions.lint import lint

@@ -10,8 +10,8 @@ from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import InjectFlags
 from netinit.cli.inject.safe_files import Spool
-from netinit.inject.manifests import Selection, StreamWriter
-from netinit.inject.stream import inject_into
+from netinit.inject.adding.stream import inject_into
+from netinit.inject.deciding.manifests import Selection, StreamWriter
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds

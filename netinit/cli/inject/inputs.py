@@ -13,11 +13,11 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject import safe_files
 from netinit.cli.inject.flags import STDIN, CheckFlags, is_folder
 from netinit.cli.inject.safe_files import Spool
-from netinit.golang import goyaml
-from netinit.inject.config import InjectionConfig, load_config
-from netinit.inject.manifests import split
-from netinit.inject.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
-from netinit.inject.settings import Kubelets, Settings
+from netinit.inject.adding.config import InjectionConfig, load_config
+from netinit.inject.adding.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.inject.adding.settings import Kubelets, Settings
+from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.manifests import split
 from netinit.options import AUTO
 from netinit.options.kinds import quote_value
 
@@ -43,7 +43,7 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
     found = []
     for name, text in read_manifests(flags.proxy_config_files, "--proxyConfigFile", recursive=False):
         try:
-            trees = [tree for tree in map(mapping, goyaml.load_all(text)) if tree.get("kind") == KIND]
+            trees = [tree for tree in map(mapping, yaml_texts.load_all(text)) if tree.get("kind") == KIND]
             trees = [tree for tree in trees if string(tree.get("apiVersion")).startswith(f"{API_GROUP}/")]
             for tree in trees:
                 metadata = mapping(tree.get("metadata"))

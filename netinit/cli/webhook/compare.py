@@ -15,8 +15,8 @@ from netinit.cli.console import answer_either
 from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
-from netinit.inject.manifests import Selection
-from netinit.inject.webhooks import DEFAULT_REVISION
+from netinit.inject.deciding.manifests import Selection
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION
 from netinit.installation.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
 from netinit.webhook.configuration import Served
 from netinit.webhook.review import MAX_REVIEW_BYTES, answer

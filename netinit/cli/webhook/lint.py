@@ -14,8 +14,8 @@ from netinit.base.tree import Tree
 from netinit.cli.console import answer_either
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
-from netinit.golang import goyaml
-from netinit.inject.manifests import objects
+from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.manifests import objects
 from netinit.installation.linting import ERROR, InstallationFinding, lint
 
 
@@ -64,7 +64,7 @@ def _read(files: tuple[str, ...]) -> list[Tree]:
     for name in files:
         text = read_text(name)
         try:
-            documents = goyaml.load_all(text)
+            documents = yaml_texts.load_all(text)
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
         trees += [one for tree in documents for one in objects(tree) if isinstance(one, dict)]

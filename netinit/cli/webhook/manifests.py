@@ -15,7 +15,8 @@ from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
 from netinit.cli.inject.inputs import read_text
 from netinit.golang import goyaml
-from netinit.inject.values import merge_values
+from netinit.inject.adding.values import merge_values
+from netinit.inject.deciding import yaml_texts
 from netinit.installation.chart import find_problems, render, set_value
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
@@ -54,7 +55,7 @@ def command(chart: ChartValues) -> int:
 def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple[str, ...] = ()) -> list[Tree]:
     """Render the objects with values from files and arguments over the chart's defaults. Raises ConfigError."""
     chart = read_chart()
-    values = mapping(goyaml.load(chart["values.yaml"]))
+    values = mapping(yaml_texts.load(chart["values.yaml"]))
     schema = json.loads(chart["values.schema.json"])
     sources = [*((file, _read_values(file)) for file in files), *(("--set", set_value(text)) for text in given)]
     if problems := [f"{label}: {problem}" for label, tree in sources for problem in find_problems(tree, schema)]:
@@ -73,7 +74,7 @@ def read_chart() -> dict[str, str]:
 
 def _read_values(name: str) -> Tree:
     try:
-        tree = goyaml.load(read_text(name))
+        tree = yaml_texts.load(read_text(name))
     except ParseError as error:
         raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
     if not isinstance(tree, dict):

@@ -18,14 +18,14 @@ __all__ = ["dump", "load", "load_all", "load_reporting"]
 
 
 def load_all(text: str) -> list[Any]:
-    """Parse all documents of a stream. Raises ParseError with line and column, also for an exceeded limit."""
+    """Parse all documents of a stream. Raises YamlError with line and column, also for an exceeded limit."""
     from netinit.golang.goyaml import events
 
     return events.TreeBuilder(text).documents
 
 
 def load(text: str) -> Any:
-    """Parse a single document; None for an empty text. Raises ParseError, also for a second document."""
+    """Parse a single document; None for an empty text. Raises YamlError, also for a second document."""
     return load_reporting(text)[0]
 
 

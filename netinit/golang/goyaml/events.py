@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from netinit.base.errors import ParseError
-from netinit.base.tree import clone, shown
+from netinit.golang.errors import YamlError
 from netinit.golang.goyaml.scalars import MERGE, resolve
 
 MAX_DEPTH = 200
@@ -19,6 +18,7 @@ MAX_DEPTH = 200
 TOO_DEEP = "exceeded maximum nesting depth"  # libyaml since 0.2.6, in PyYAML since 6.0.4
 MAX_NODES = 2_000_000
 """Nodes of a stream, about 60 MB of YAML."""
+_MAX_SHOWN = 120  # characters of a text in a message
 MAX_ALIASED_NODES = 100_000
 """Nodes that aliases may add to a document."""
 
@@ -34,12 +34,12 @@ def _tagged(tag: str, text: str, mark: Any) -> Any:
         try:
             return base64.b64decode(text, validate=False).decode("utf-8", "replace")
         except (binascii.Error, ValueError) as error:
-            raise ParseError(f"{place_of(mark)}: !!binary holds no base64: {error}") from error
+            raise YamlError(f"{place_of(mark)}: !!binary holds no base64: {error}") from error
     wanted: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "null": (type(None),), "float": (float, int)}
     if tag.startswith(_YAML_TAG) and name in wanted:
         value = resolve(text)
         if not isinstance(value, wanted[name]):
-            raise ParseError(f"{place_of(mark)}: {shown(text)} cannot be read as !!{name}")
+            raise YamlError(f"{place_of(mark)}: {_shown(text)} cannot be read as !!{name}")
         return float(text) if name == "float" and isinstance(value, int) else value
     return text
 
@@ -50,7 +50,7 @@ def place_of(mark: Any) -> str:
 
 
 def value_of(event: Any) -> Any:
-    """Return the value of a scalar event; MERGE for a plain `<<`. Raises ParseError if it does not fit its tag."""
+    """Return the value of a scalar event; MERGE for a plain `<<`. Raises YamlError if it does not fit its tag."""
     if event.implicit[0] and not event.style:
         return resolve(event.value)
     if event.tag is None or event.implicit[1] or event.tag == "!":
@@ -98,9 +98,9 @@ class TreeBuilder:
                 handle(event)
 
     def document(self) -> Any:
-        """Return the tree of the only document; None without one. Raises ParseError for a second one."""
+        """Return the tree of the only document; None without one. Raises YamlError for a second one."""
         if len(self.documents) > 1:
-            raise ParseError(f"{len(self.documents)} documents where one is expected; separate them by lines of ---")
+            raise YamlError(f"{len(self.documents)} documents where one is expected; separate them by lines of ---")
         return self.documents[0] if self.documents else None
 
     def _begin(self, _event: Any) -> None:
@@ -119,9 +119,9 @@ class TreeBuilder:
     def _open(self, event: Any) -> None:
         self._count(event)
         if len(self._stack) >= MAX_DEPTH:
-            raise ParseError(f"{place_of(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
+            raise YamlError(f"{place_of(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
         if self._expects_key():
-            raise ParseError(f"{place_of(event.start_mark)}: a key must be a scalar, not a mapping or a list")
+            raise YamlError(f"{place_of(event.start_mark)}: a key must be a scalar, not a mapping or a list")
         if event.anchor:
             self._anchors[event.anchor] = _UNFINISHED
         self._stack.append(_Frame({} if event.__class__ is yaml.MappingStartEvent else [], event, self.nodes))
@@ -139,22 +139,22 @@ class TreeBuilder:
     def _alias(self, event: Any) -> None:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
+            raise YamlError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
-            raise ParseError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
+            raise YamlError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
         value, size = anchor
         self.aliased += size
         self.nodes += size
         if self.aliased > MAX_ALIASED_NODES:
-            raise ParseError(
+            raise YamlError(
                 f"{place_of(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
             )
-        self._add(clone(value), event)
+        self._add(_clone(value), event)
 
     def _count(self, event: Any) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise ParseError(f"{place_of(event.start_mark)}: more than {MAX_NODES} nodes")
+            raise YamlError(f"{place_of(event.start_mark)}: more than {MAX_NODES} nodes")
 
     def _expects_key(self) -> bool:
         if not self._stack:
@@ -171,7 +171,7 @@ class TreeBuilder:
             top.value.append(value)
         elif not top.keyed:
             if value is None or isinstance(value, (dict, list)):
-                raise ParseError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
+                raise YamlError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
             top.key = as_key(value)
             top.keyed = True
         else:
@@ -179,18 +179,18 @@ class TreeBuilder:
             if top.key is MERGE:
                 sources = value if isinstance(value, list) else [value]
                 if not all(isinstance(source, dict) for source in sources):
-                    raise ParseError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
-                top.merges = (top.merges or []) + [clone(source) for source in sources]
+                    raise YamlError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
+                top.merges = (top.merges or []) + [_clone(source) for source in sources]
             else:
                 if top.key in top.value:
                     self.duplicates.append(
-                        f"{place_of(event.start_mark)}: the key {shown(top.key)} occurs twice in one mapping"
+                        f"{place_of(event.start_mark)}: the key {_shown(top.key)} occurs twice in one mapping"
                     )
                 top.value[top.key] = value
 
 
 def scan(text: str) -> Iterator[Any]:
-    """Yield the parser's events; scanner errors become ParseError with their position."""
+    """Yield the parser's events; scanner errors become YamlError with their position."""
     reader = None
     try:
         reader = _Reader(text)
@@ -200,9 +200,9 @@ def scan(text: str) -> Iterator[Any]:
         if error.problem == TOO_DEEP:  # libyaml reads ahead and refuses 1,000 levels before their events arrive
             error.context, error.problem = None, f"nested deeper than {MAX_DEPTH} levels"
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ParseError(f"{place_of(error.problem_mark or error.context_mark)}: {what[:200]}") from None
+        raise YamlError(f"{place_of(error.problem_mark or error.context_mark)}: {what[:200]}") from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise ParseError(f"not YAML: {' '.join(str(error).split())}") from None
+        raise YamlError(f"not YAML: {' '.join(str(error).split())}") from None
     finally:
         if reader is not None:
             reader.dispose()
@@ -211,7 +211,7 @@ def scan(text: str) -> Iterator[Any]:
 def parse_alone(source: str, before: str, after: str) -> Any:
     """Parse a scalar's source as a key (`after` begins with `: `), a value or an item between these texts; return its event.
 
-    Raises ParseError if the source is anything but one whole scalar.
+    Raises YamlError if the source is anything but one whole scalar.
     """
     text, start = f"{before}{source}{after}", len(before)
     found = list(scan(text))
@@ -223,4 +223,17 @@ def parse_alone(source: str, before: str, after: str) -> Any:
         is_moved = after == ": x\n" and first > start  # a key of a block is in the column of its mapping
         if not is_moved and not around.strip(BLANKS):
             return event
-    raise ParseError("not one scalar")
+    raise YamlError("not one scalar")
+
+
+def _clone(value: Any) -> Any:
+    """Return a deep copy; five times as fast as copy.deepcopy on trees."""
+    if isinstance(value, dict):
+        return {key: _clone(item) for key, item in value.items()}
+    return [_clone(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(value: object) -> str:
+    """Return the value in Python's notation for an error message, cut if long."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, enter
 from netinit.golang.template.limits import Rendering

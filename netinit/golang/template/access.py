@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.values import (
     ANY,

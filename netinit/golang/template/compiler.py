@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template import limits
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering

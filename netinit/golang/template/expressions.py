@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeAlias
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template import access, builtins
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template.nodes import Action, Block, Variable
 from netinit.golang.template.values import NO_VALUE, FunctionError, from_bytes, to_bytes
 

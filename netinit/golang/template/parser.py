@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template import lexer
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.lexer import Kind, Token, tokenize

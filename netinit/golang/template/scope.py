@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template import nodes as syntax
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import quote

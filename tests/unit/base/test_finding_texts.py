@@ -17,7 +17,7 @@ PACKAGE = Path(netinit.__file__).parent
 USERS = {  # the files that use a data file, and the values that all its texts get
     "installation-findings.json": ("installation/*.py", "kubectl/preflight.py"),
     "option-findings.json": ("questions/lint/*.py",),
-    "pod-findings.json": ("inject/warnings.py",),
+    "pod-findings.json": ("inject/deciding/warnings.py",),
 }
 FOR_ALL = {"pod-findings.json": {"name"}}
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from netinit.cli.rule_sources import find_known
-from netinit.inject.podfile import read_pods
+from netinit.inject.deciding.podfile import read_pods
 from netinit.options import Options
 
 

@@ -96,7 +96,7 @@ def test_a_plain_injection_imports_pyyaml_and_little_else(name, tmp_path):
         path.write_text(text)
         words += [flag, str(path)]
     loaded = imports(sys.executable, "-I", "-S", "-X", "importtime", MAIN, words=words)
-    assert "netinit.inject.stream" in loaded
+    assert "netinit.inject.adding.stream" in loaded
     foreign = {name for name in loaded if not name.startswith("netinit")}
     for_yaml = imports(sys.executable, "-I", "-S", "-X", "importtime", "-c", "import site; site.main(); import yaml", words=[])
     assert foreign - CHEAP - FOR_INJECTION - for_yaml == set(), "each costs milliseconds; import them where they are needed, or list them here"

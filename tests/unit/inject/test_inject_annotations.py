@@ -6,9 +6,9 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
-from netinit.inject.annotations import CHECKS, validate
-from netinit.inject.config import load_config
-from netinit.inject.pod_options import find_init, options_of
+from netinit.inject.adding.annotation_checks import CHECKS_OF_INJECTION, validate
+from netinit.inject.adding.config import load_config
+from netinit.inject.deciding.pod_options import find_init, options_of
 from netinit.options import Options
 from sweeps import together
 
@@ -105,7 +105,7 @@ def test_these_values_are_refused_in_istios_words(key, value, said):
 
 
 def test_every_annotation_of_the_table_has_a_good_and_a_bad_example():
-    assert {key for key, _ in GOOD} | {"sidecar.istio.io/proxyMemory", "sidecar.istio.io/proxyCPULimit"} == set(CHECKS)
+    assert {key for key, _ in GOOD} | {"sidecar.istio.io/proxyMemory", "sidecar.istio.io/proxyCPULimit"} == set(CHECKS_OF_INJECTION)
 
 
 def test_all_bad_annotations_are_reported_at_once():

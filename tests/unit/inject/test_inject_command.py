@@ -17,7 +17,7 @@ from netinit.cli.inject import injection as inject_run
 from netinit.cli.inject.inputs import read_manifests
 from netinit.golang import goyaml
 from netinit.inject import init_container
-from netinit.inject.pod_options import options_of
+from netinit.inject.deciding.pod_options import options_of
 from netinit.kube import access, client
 from netinit.options import Options
 from podsecurity import INIT_CONTAINER

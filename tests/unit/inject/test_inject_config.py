@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
-from netinit.inject.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.configuration_check import find_template_problems, try_canary
 from sweeps import together
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -114,7 +114,7 @@ def test_a_bad_configuration_is_refused_as_a_whole(source, message):
 
 def test_a_broken_template_is_parsed_once_however_many_pods_ask_for_it(monkeypatch):
     config = load_config({"templates": {"sidecar": "metadata: {}", "other": "{{ if }}"}})
-    monkeypatch.setattr("netinit.inject.config.Template", lambda *_, **__: pytest.fail("it was parsed again"))
+    monkeypatch.setattr("netinit.inject.adding.config.Template", lambda *_, **__: pytest.fail("it was parsed again"))
     for _ in range(2):
         with pytest.raises(ConfigError, match="template 'other' cannot be parsed"):
             config.templates["other"]

@@ -8,12 +8,12 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod, load_config
-from netinit.inject.annotations import validate
-from netinit.inject.containers import Overrides, reorder
-from netinit.inject.istio_functions import append_multus_network, omit_nil
-from netinit.inject.kubernetes_types import ordered
-from netinit.inject.manifests import PodOwner, workloads
-from netinit.inject.status_port import rewrite
+from netinit.inject.adding.annotation_checks import validate
+from netinit.inject.adding.istio_functions import append_multus_network, omit_nil
+from netinit.inject.adding.kubernetes_types import ordered
+from netinit.inject.adding.merged_containers import Overrides, reorder
+from netinit.inject.adding.status_port import rewrite
+from netinit.inject.deciding.manifests import PodOwner, workloads
 
 CONFIG = load_config({"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: p}]}"}})
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from netinit.base.errors import InjectionError
-from netinit.inject.kubernetes_types import encode_json, ordered
+from netinit.inject.adding.kubernetes_types import encode_json, ordered
 
 
 def test_a_container_is_in_the_order_of_its_struct():

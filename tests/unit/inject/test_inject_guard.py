@@ -11,8 +11,8 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.golang import goyaml
 from netinit.inject import inject_pod, load_config
-from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, template_data
+from netinit.inject.adding.rendering import Subject, render, template_data
+from netinit.inject.deciding.manifests import PodOwner
 from sweeps import together
 
 DATA = Path(os.environ.get("NETINIT_CONFORMANCE") or Path(__file__).parents[4] / "shared" / "conformance")

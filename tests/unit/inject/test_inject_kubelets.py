@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import Settings, inject_pod, load_config
-from netinit.inject.settings import Kubelets, runs_native_sidecars
+from netinit.inject.adding.settings import Kubelets, runs_native_sidecars
 
 CONFIG = load_config({"templates": {"sidecar": "metadata: {annotations: {out: '{{ .NativeSidecars }}'}}"}})
 

@@ -11,7 +11,7 @@ import pytest
 from netinit.base.errors import InjectionError
 from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
-from netinit.inject.manifests import StreamWriter, split, workloads
+from netinit.inject.deciding.manifests import StreamWriter, split, workloads
 from streams import inject_stream
 from sweeps import choose, together
 

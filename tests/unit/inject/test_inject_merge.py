@@ -6,7 +6,7 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.base.tree import shown
-from netinit.inject.merge import MERGE_KEYS, merge, only_names
+from netinit.inject.adding.merge import MERGE_KEYS, merge, only_names
 from sweeps import together
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import MeshConfig, PodOwner, inject_pod, load_config
-from netinit.inject.annotations import read_switch
-from netinit.inject.containers import Overrides, normalize, read_status, reorder, write_status
-from netinit.inject.mesh_messages import duration
-from netinit.inject.rendering import image_of
-from netinit.inject.settings import proxy_ids
-from netinit.inject.status_port import merge_metrics, rewrite, scrape_target_warnings
-from netinit.inject.webhooks import Selector
+from netinit.inject.adding.merged_containers import Overrides, normalize, reorder, write_status
+from netinit.inject.adding.mesh_messages import duration
+from netinit.inject.adding.rendering import image_of
+from netinit.inject.adding.settings import proxy_ids
+from netinit.inject.adding.status_port import merge_metrics, rewrite, scrape_target_warnings
+from netinit.inject.deciding.annotations import read_switch
+from netinit.inject.deciding.containers import read_status
+from netinit.inject.deciding.webhooks import Selector
 from sweeps import together
 
 

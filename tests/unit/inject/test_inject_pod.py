@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from netinit.inject import Settings, inject_pod, load_config
-from netinit.inject.containers import find
+from netinit.inject.deciding.containers import find
 
 TEMPLATE = """
 metadata: {annotations: {template: one}}

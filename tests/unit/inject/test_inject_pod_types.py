@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod, load_config
-from netinit.inject.kubernetes_types import misfits
+from netinit.inject.adding.kubernetes_types import misfits
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, inject_pod, load_config
-from netinit.inject.mesh_messages import duration, enum_names, fields_of, has_presence, is_message, read_message
-from netinit.inject.meshconfig import MeshConfig
+from netinit.inject.adding.mesh_messages import duration, enum_names, fields_of, has_presence, is_message, read_message
+from netinit.inject.adding.meshconfig import MeshConfig
 from sweeps import together
 
 CONFIG = load_config(

@@ -8,7 +8,7 @@ import pytest
 
 from netinit.base.errors import ConfigError
 from netinit.inject import Namespace, Settings, inject_pod, load_config
-from netinit.inject.meshconfig import ProxyConfigResource, ProxyConfigs
+from netinit.inject.adding.meshconfig import ProxyConfigResource, ProxyConfigs
 from sweeps import together
 
 TEMPLATES = {"templates": {"sidecar": "metadata: {annotations: {out: {{ protoToJSON .ProxyConfig | quote }}, image: {{ .ProxyImage | quote }}}}"}}

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netinit.base.errors import InjectionError, ParseError
+from netinit.base.errors import InjectionError
 from netinit.base.tree import same
 from netinit.golang import goyaml
-from netinit.inject import guard, load_config
-from netinit.inject.manifests import PodOwner
-from netinit.inject.rendering import Subject, render, template_data
+from netinit.golang.errors import YamlError
+from netinit.inject import load_config
+from netinit.inject.adding import guard
+from netinit.inject.adding.rendering import Subject, render, template_data
+from netinit.inject.deciding.manifests import PodOwner
 from randomness import some
 from sweeps import together
 
@@ -98,7 +100,7 @@ def test_words_give_what_the_text_itself_says(line):
     for word in WORDS:
         try:
             wanted = read_as_it_is(config, word, "z")
-        except ParseError:
+        except YamlError:
             with pytest.raises(InjectionError):
                 rendered(config, word, "z")
         else:

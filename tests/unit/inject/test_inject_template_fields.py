@@ -11,10 +11,11 @@ from netinit.base.errors import InjectionError
 from netinit.golang import sprig
 from netinit.golang.template import Struct, Template, TemplateError
 from netinit.golang.template.values import Int64
-from netinit.inject import inject_pod, load_config, rendering
-from netinit.inject.kubernetes_types import ObjectStruct, encode_json, ordered
-from netinit.inject.manifests import PodOwner
-from netinit.inject.meshconfig import MeshConfig
+from netinit.inject import inject_pod, load_config
+from netinit.inject.adding import rendering
+from netinit.inject.adding.kubernetes_types import ObjectStruct, encode_json, ordered
+from netinit.inject.adding.meshconfig import MeshConfig
+from netinit.inject.deciding.manifests import PodOwner
 
 RECORDED = json.loads((Path(__file__).parent / "template_fields.json").read_text())
 """A pod, a mesh, and what Go 1.27 gave for templates with both in k8s.io/api 0.37 and istio.io/api 1.31: as for sprig."""

@@ -6,9 +6,9 @@ import pytest
 
 from core import Options
 from netinit.inject import inject_pod
-from netinit.inject.config import load_config
-from netinit.inject.pod_options import find_init, options_of
-from netinit.inject.podfile import has_tunnel
+from netinit.inject.adding.config import load_config
+from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.podfile import has_tunnel
 from sweeps import together
 
 VARIABLE = "ISTIO_META_ENABLE_HBONE"

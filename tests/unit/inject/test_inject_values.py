@@ -9,7 +9,7 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.base.sanitize import quote
 from netinit.inject import inject_pod, load_config
-from netinit.inject.values import merge_values, set_values
+from netinit.inject.adding.values import merge_values, set_values
 from sweeps import together
 
 

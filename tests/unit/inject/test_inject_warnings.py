@@ -9,8 +9,9 @@ import pytest
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
-from netinit.inject.podfile import read_pods
-from netinit.inject.warnings import ERROR, WARNING, injection_warnings, pod_findings
+from netinit.inject.adding.advice import injection_warnings
+from netinit.inject.deciding.podfile import read_pods
+from netinit.inject.deciding.warnings import ERROR, WARNING, pod_findings
 from sweeps import together
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"

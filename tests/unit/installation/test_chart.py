@@ -19,9 +19,9 @@ from netinit.base.version import __version__
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
-from netinit.inject.configuration_check import CANARY
-from netinit.inject.values import merge_values
-from netinit.inject.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
+from netinit.inject.adding.configuration_check import CANARY
+from netinit.inject.adding.values import merge_values
+from netinit.inject.deciding.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.installation.chart import set_value
 from netinit.options.declare import extract_flags
 from netinit.webhook.configuration import Texts, load

@@ -100,7 +100,7 @@ def test_of_a_file_without_an_end_no_more_than_the_limit_is_read(monkeypatch):
             return b"- " * (size // 2) + b"-"
 
     monkeypatch.setattr(Path, "open", lambda *_: Endless())
-    monkeypatch.setattr(access_module.goyaml, "load", lambda text: {"current-context": "one", "read": len(text)})
+    monkeypatch.setattr(access_module.yaml, "load", lambda text, _: {"current-context": "one", "read": len(text)})
     with pytest.raises(ConfigError, match=r'^the kubeconfig "/endless" is not a kubeconfig: '):
         of_kubeconfig(Path("/endless"))
 

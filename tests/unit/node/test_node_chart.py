@@ -12,10 +12,10 @@ from helm import HELM, needs_helm, render_chart
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
-from netinit.inject.config import load_config
-from netinit.inject.pod import inject_pod
-from netinit.inject.pod_options import find_init, options_of
-from netinit.inject.values import merge_values
+from netinit.inject.adding.config import load_config
+from netinit.inject.adding.pod import inject_pod
+from netinit.inject.adding.values import merge_values
+from netinit.inject.deciding.pod_options import find_init, options_of
 from netinit.installation.chart import set_value
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import extract_flags

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import inject_pod
-from netinit.inject.config import load_config
-from netinit.inject.pod_options import options_of
+from netinit.inject.adding.config import load_config
+from netinit.inject.deciding.pod_options import options_of
 from netinit.node.decision import decide, read_pod
 from netinit.options import Interception, Options
 from podsecurity import offences

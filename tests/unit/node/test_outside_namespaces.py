@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from helm import render_chart
-from netinit.inject.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
+from netinit.inject.deciding.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
 from netinit.node.background_tasks import find_outside, format_names, replace_list
 
 NAMESPACES = {

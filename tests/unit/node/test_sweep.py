@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError, NetinitError
-from netinit.inject.pod_options import REDIRECTION
+from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.client import PODS
 from netinit.node import sweep
 from netinit.node.decision import UNCAPTURED, read_pod

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.inject.pod_options import REDIRECTION
+from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
 from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper

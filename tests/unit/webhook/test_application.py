@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit.inject.settings import Settings
+from netinit.inject.adding.settings import Settings
 from netinit.serving.event_log import EventLog
 from netinit.webhook import review, server
 from netinit.webhook.configuration import Texts, load

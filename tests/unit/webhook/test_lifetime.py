@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from netinit.inject.settings import Settings
+from netinit.inject.adding.settings import Settings
 from netinit.serving import client_connections
 from netinit.serving.event_log import EventLog
 from netinit.serving.listener import HttpListener

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from netinit.base.errors import ConfigError
-from netinit.inject.settings import Namespace, Settings
+from netinit.inject.adding.settings import Namespace, Settings
 from netinit.webhook import configuration, review
 from netinit.webhook.configuration import Served, Texts, load
 from netinit.webhook.review import Fault, answer, environment_of

@@ -9,7 +9,7 @@ import pytest
 
 from netinit.base.errors import NetinitError, OptionError
 from netinit.cli.webhook.serve import probe
-from netinit.inject.settings import Kubelets
+from netinit.inject.adding.settings import Kubelets
 from netinit.webhook.settings import SECOND, ServeSettings
 
 FILES = ["--tlsCertFile", "/c", "--tlsKeyFile", "/k"]

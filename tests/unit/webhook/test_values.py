@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netinit.base.errors import ConfigError
 from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
-from netinit.inject.values import merge_values
+from netinit.inject.adding.values import merge_values
 from netinit.installation.chart import KEYWORDS, find_problems
 from sweeps import together
 

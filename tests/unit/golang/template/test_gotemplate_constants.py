@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.errors import TemplateError
+from netinit.golang.errors import TemplateError
 from netinit.golang.template import Struct, Template
 from netinit.golang.template.values import OwnMap
 

@@ -20,8 +20,8 @@ from netinit.golang.sprig import REFUSED, regexes
 from netinit.golang.template import StringMap, Struct, Template, TemplateError, TypedList
 from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.values import Function, Int32, Int64
-from netinit.inject import istio_functions
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.adding import istio_functions
+from netinit.inject.adding.kubernetes_types import ObjectStruct
 from sweeps import together
 
 RECORDED = json.loads((Path(__file__).parent / "sprig_answers.json").read_text())

@@ -10,8 +10,8 @@ import pytest
 
 from netinit.golang import sprig
 from netinit.golang.template import Template, TemplateError, limits
-from netinit.inject import istio_functions
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.adding import istio_functions
+from netinit.inject.adding.kubernetes_types import ObjectStruct
 from sweeps import choose
 
 

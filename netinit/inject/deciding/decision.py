@@ -10,12 +10,32 @@ Before this, the API server evaluates the webhook's selectors (`webhooks`). `sid
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_TEXT_LENGTH
 from netinit.base.tree import Tree, mapping, shown, strings
-from netinit.inject.config import InjectionConfig
-from netinit.inject.webhooks import CLASSIC_SYSTEM_NAMESPACES, INJECT, SYSTEM_NAMESPACES
+from netinit.inject.deciding.webhooks import CLASSIC_SYSTEM_NAMESPACES, INJECT, SYSTEM_NAMESPACES, Selector
+
+
+class InjectionPolicy(Protocol):
+    """What decides about pods: the part of an injector's configuration that this module reads."""
+
+    @property
+    def classic(self) -> bool:
+        """Whether it has the format of Istio 1.0 and 1.1."""
+
+    @property
+    def policy(self) -> str:
+        """`enabled` or `disabled`; another word injects nothing."""
+
+    @property
+    def never_inject_selectors(self) -> tuple[Selector, ...]:
+        """Pods with these labels are not injected."""
+
+    @property
+    def always_inject_selectors(self) -> tuple[Selector, ...]:
+        """Pods with these labels are injected."""
 
 
 class DecisionStep(StrEnum):
@@ -40,7 +60,7 @@ class Decision(Record):
     warnings: tuple[str, ...] = ()
 
 
-def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
+def decide(pod: Tree, namespace: str, config: InjectionPolicy) -> Decision:
     """Decide about a pod by its metadata.
 
     `namespace`: the request's; the pod's own takes precedence. As in Istio, a policy other than `enabled` and
@@ -72,7 +92,7 @@ def decide(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
     return Decision(inject=inject, reason=reason, step=DecisionStep.POLICY, warnings=warnings)
 
 
-def decide_manually(pod: Tree, namespace: str, config: InjectionConfig) -> Decision:
+def decide_manually(pod: Tree, namespace: str, config: InjectionPolicy) -> Decision:
     """Decide for manual injection (`kube-inject`).
 
     Classic: only pods on the host network are skipped; current: also system namespaces and pods that opt out. The

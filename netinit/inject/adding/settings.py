@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, shown, string, strings
-from netinit.inject.meshconfig import ProxyConfigs
+from netinit.inject.adding.meshconfig import ProxyConfigs
 
 _STABLE = (1, 33)  # the Kubernetes version in which native sidecars are
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})(?![0-9])")

@@ -27,9 +27,10 @@ from typing import Any, Never
 
 import yaml
 
-from netinit.base.errors import NetinitError, ParseError
+from netinit.base.errors import NetinitError
 from netinit.base.tree import clone, same
 from netinit.golang import goyaml
+from netinit.golang.errors import YamlError
 from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
 from netinit.golang.goyaml.scalars import MERGE, resolve
@@ -65,12 +66,12 @@ class BreakOut(NetinitError):  # noqa: N818 - a verdict
 def read(rendering: Rendering) -> Any:
     """Return the tree of a rendered text; None for an empty one.
 
-    Raises ParseError if the template itself renders invalid YAML, and BreakOut.
+    Raises YamlError if the template itself renders invalid YAML, and BreakOut.
     """
     text = rendering.text.lower()
     mark = next((mark for mark, escaped in _MARKS.items() if mark not in text and escaped not in text), "")
     if not mark:
-        raise ParseError("the characters U+E000 to U+E00F, reserved for placeholders, all occur in the rendered text")
+        raise YamlError("the characters U+E000 to U+E00F, reserved for placeholders, all occur in the rendered text")
     pieces, parts = list(rendering.parts), []
     for number, (place, _) in enumerate(rendering.marks):
         printed = pieces[place]
@@ -82,7 +83,7 @@ def read(rendering: Rendering) -> Any:
         skeleton = (_kept if len(outline) <= _MAX_OUTLINE else Skeleton)(outline, mark)
         if text.isascii() or "".join(rendering.parts) == rendering.text:
             return skeleton.filled(parts)
-    except ParseError:
+    except YamlError:
         goyaml.load(rendering.text)
         raise BreakOut("the lines around it", range(len(parts))) from None
     raise BreakOut("a character that was cut in two", range(len(parts)))
@@ -147,7 +148,7 @@ class _Slot:
                 return resolve(text) if self.is_plain else text
         try:
             return self._tree(part) if self.is_whole and part.form and not is_tagged else self._parsed(parts)
-        except (FunctionError, ParseError):
+        except (FunctionError, YamlError):
             self.refuse()
 
     def _parsed(self, parts: Sequence[_Part]) -> Any:
@@ -198,7 +199,7 @@ class _Slot:
 class Skeleton(events.TreeBuilder):
     """The tree of an outline, in which a scalar with placeholders is a text that identifies its slot.
 
-    Raises ParseError, and BreakOut for a foreign key next to `<<`.
+    Raises YamlError, and BreakOut for a foreign key next to `<<`.
     """
 
     def __init__(self, outline: str, mark: str) -> None:

@@ -16,7 +16,7 @@ from netinit.golang.template.limits import measure_all, text_cost
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import ANY, Function, FunctionError, Shaped, Struct, TypedMap, kind_of, type_name
 from netinit.golang.times import NANOSECONDS
-from netinit.inject.kubernetes_types import ObjectStruct
+from netinit.inject.adding.kubernetes_types import ObjectStruct
 
 _NOT_TCP: Final = ("UDP", "SCTP")
 _ATTRIBUTES: Final = "resource.opentelemetry.io/"

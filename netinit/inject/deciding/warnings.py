@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping
 
 from netinit.base.errors import OptionError
 from netinit.base.finding_texts import format_finding
-from netinit.base.net import find_common_ports
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
-from netinit.inject.manifests import Workload
-from netinit.inject.pod_options import find_init, options_of
-from netinit.inject.status_port import scrape_target_warnings
-from netinit.inject.webhooks import INJECT
+from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
+from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
@@ -80,11 +77,11 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
     """Whether this container only checks rules that a CNI plugin programs."""
-    options = options or _readable_options(init)
+    options = options or readable_options(init)
     return init.get("name") == VALIDATION or (options is not None and options.skip_rule_apply)
 
 
-def _readable_options(init: Tree) -> Options | None:
+def readable_options(init: Tree) -> Options | None:
     """Return the options of an init container; None if they are invalid."""
     with contextlib.suppress(OptionError):
         return options_of(init)
@@ -234,43 +231,3 @@ def _domains_and_names(known: frozenset[str]) -> tuple[frozenset[str], Mapping[s
     domains = frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}
     names = {key.rpartition("/")[2].lower(): key for key in sorted(known) if key.startswith("traffic.")}
     return domains, {name: key for name, key in names.items() if len(name) > _SHORT}
-
-
-_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
-
-
-def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[str]:
-    """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
-    found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
-    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
-    found += annotation_findings(annotations, config.known_annotations, workload)
-    return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
-
-
-def injection_warnings(pod: Tree) -> tuple[str, ...]:
-    """Return warnings about settings of a pod that its injection ignores, or that break the proxy."""
-    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
-    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
-    if policy not in {"", "ClusterFirst"}:
-        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
-    return tuple(found)
-
-
-def _contradictions(injected: Tree) -> Iterator[str]:
-    """Yield ports that are both included and excluded.
-
-    Outbound, exclusion wins; inbound, it only applies to all ports (*).
-    """
-    init = find_init(mapping(injected.get("spec")))
-    options = _readable_options(init) if init is not None else None
-    if options is None:
-        return
-    captured = "it is captured, since exclusions only count with all ports (*)"
-    for direction, included, excluded, what in (
-        ("inbound", options.inbound_ports, options.exclude_inbound_ports, captured),
-        ("outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"),
-    ):
-        both = [] if isinstance(included, str) else find_common_ports(included, excluded)
-        if both:
-            listed = ", ".join(map(str, both))
-            yield f"{direction} port {listed} is included and excluded at once: {what}; remove one of the two"

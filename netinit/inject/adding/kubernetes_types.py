@@ -18,7 +18,7 @@ from netinit.golang.gojson import encode
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.values import FunctionError, Int32, Int64, Shaped, Struct
 from netinit.golang.times import Time, parse_time
-from netinit.inject.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types, whole
+from netinit.inject.adding.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types, whole
 
 _QUANTITY = r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z"
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

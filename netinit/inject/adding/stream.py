@@ -11,12 +11,13 @@ from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.inject.config import InjectionConfig
-from netinit.inject.decision import Decision, DecisionStep, decide_manually
-from netinit.inject.manifests import Document, Selection, Workload, split, workloads
-from netinit.inject.pod import inject_pod
-from netinit.inject.settings import Namespace, Settings
-from netinit.inject.warnings import ERROR, advise, pod_findings
+from netinit.inject.adding.advice import advise
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.pod import inject_pod
+from netinit.inject.adding.settings import Namespace, Settings
+from netinit.inject.deciding.decision import Decision, DecisionStep, decide_manually
+from netinit.inject.deciding.manifests import Document, Selection, Workload, split, workloads
+from netinit.inject.deciding.warnings import ERROR, pod_findings
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 

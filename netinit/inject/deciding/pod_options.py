@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.tree import Tree, clone, sequence, string
-from netinit.inject.annotations import CHECKS, go_bool, read_switch
-from netinit.inject.containers import INIT, VALIDATION, find, named
+from netinit.inject.deciding.annotations import CHECKS, go_bool, read_switch
+from netinit.inject.deciding.containers import INIT, VALIDATION, find, named
 from netinit.options import Options, kinds
 from netinit.options.interception import AMBIENT, DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag

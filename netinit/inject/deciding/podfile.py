@@ -10,11 +10,11 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.golang import goyaml
-from netinit.inject.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
-from netinit.inject.containers import find_proxy, named
-from netinit.inject.manifests import Selection, Workload, workloads
-from netinit.inject.pod_options import (
+from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
+from netinit.inject.deciding.containers import find_proxy, named
+from netinit.inject.deciding.manifests import Selection, Workload, workloads
+from netinit.inject.deciding.pod_options import (
     REDIRECTION,
     find_annotation,
     find_init,
@@ -22,7 +22,7 @@ from netinit.inject.pod_options import (
     make_cni_options,
     options_of,
 )  # fmt: skip
-from netinit.inject.warnings import (
+from netinit.inject.deciding.warnings import (
     PodFinding,
     annotation_findings,
     applications_of,
@@ -117,7 +117,7 @@ def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
 
 def _workloads(label: str, text: str) -> list[Workload]:
     try:
-        return [one for document in goyaml.load_all(text) for one in workloads(document) if not one.bare]
+        return [one for document in yaml_texts.load_all(text) for one in workloads(document) if not one.bare]
     except ParseError as error:
         raise ParseError(f"--pod: {label}: {error}") from None
 
@@ -207,7 +207,7 @@ def has_tunnel(pod: Tree) -> bool | None:
 def _by_annotation(pod: Tree) -> bool:
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     try:
-        config = goyaml.load(annotations.get(PROXY_CONFIG, ""))
+        config = yaml_texts.load(annotations.get(PROXY_CONFIG, ""))
     except ParseError:  # the injector rejects the annotation
         return False
     metadata = mapping(mapping(config).get("proxyMetadata"))

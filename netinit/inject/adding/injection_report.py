@@ -11,15 +11,25 @@ from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, same, sequence, string, strings
-from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import INIT, PROXY, VALIDATION, all_containers, find, find_proxy, named, read_status
-from netinit.inject.decision import Decision, DecisionStep, decide, decide_manually
-from netinit.inject.manifests import Workload
-from netinit.inject.pod import inject_pod
-from netinit.inject.pod_options import options_of
-from netinit.inject.settings import Namespace, Settings
-from netinit.inject.warnings import annotation_findings, injection_warnings, pod_findings
-from netinit.inject.webhooks import INJECT, NAME_LABEL, Webhook, firing
+from netinit.inject.adding.advice import injection_warnings
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.pod import inject_pod
+from netinit.inject.adding.settings import Namespace, Settings
+from netinit.inject.deciding.containers import (
+    INIT,
+    PROXY,
+    VALIDATION,
+    all_containers,
+    find,
+    find_proxy,
+    named,
+    read_status,
+)
+from netinit.inject.deciding.decision import Decision, DecisionStep, decide, decide_manually
+from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.warnings import annotation_findings, pod_findings
+from netinit.inject.deciding.webhooks import INJECT, NAME_LABEL, Webhook, firing
 from netinit.options import Options
 
 

@@ -14,7 +14,7 @@ from netinit.base.errors import ParseError
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
-from netinit.golang import goyaml
+from netinit.inject.deciding import yaml_texts
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
@@ -45,7 +45,7 @@ class Document(Record):
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
         """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
-        return goyaml.load_reporting(self.separator + self.text)
+        return yaml_texts.load_reporting(self.separator + self.text)
 
 
 def split(text: str) -> list[Document]:

@@ -15,15 +15,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netinit.base.data import read_data
-from netinit.base.errors import ConfigError, ParseError
+from netinit.base.errors import ConfigError
 from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
 from netinit.base.tree import Tree, clone, mapping, shown, string, strings
 from netinit.golang import goyaml
+from netinit.golang.errors import YamlError
 from netinit.golang.template.values import Int32
 from netinit.golang.times import NANOSECONDS
-from netinit.inject.mesh_messages import Message, duration, read_message, whole_number
-from netinit.inject.webhooks import REVISION_LABEL
+from netinit.inject.adding.mesh_messages import Message, duration, read_message, whole_number
+from netinit.inject.deciding.webhooks import REVISION_LABEL
 
 _LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
 _MAX_HOST = 255
@@ -147,7 +148,7 @@ class MeshConfig(Record):
         """Parse a MeshConfig: YAML (the key `mesh` of the ConfigMap `istio`), or a tree; None: the defaults. Raises ConfigError."""
         try:
             tree = goyaml.load(source) if isinstance(source, str) else source
-        except ParseError as error:
+        except YamlError as error:
             raise ConfigError(f"mesh: {error}") from error
         if tree is not None and not isinstance(tree, dict):
             raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")

@@ -1,4 +1,4 @@
-"""The annotations that injection reads, and the checks of their values.
+"""The annotations that injection reads, and the checks of their values; that of a ProxyConfig is where its messages are known.
 
 To add an annotation, add a line to the table and a golden test. The accepted forms are Istio's; values that end up on
 the init container's command line are checked even if Istio does not.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.net import MAX_PORT, Network
-from netinit.base.tree import mapping, shown
-from netinit.golang import goyaml
+from netinit.base.tree import shown
 from netinit.options import Options, kinds
 from netinit.options.kinds import FALSE_WORDS, TRUE_WORDS, Kind
 
@@ -119,21 +117,6 @@ def read_accepted(value: str) -> dict[str, str]:
     return found
 
 
-def _proxy_config(value: str) -> str | None:
-    from netinit.inject.meshconfig import read_proxy_config
-
-    try:
-        tree = goyaml.load(value)
-        if tree is not None and not isinstance(tree, dict):
-            return "it must be the YAML of a ProxyConfig, such as `concurrency: 2`"
-        read_proxy_config(mapping(tree))
-    except ParseError as error:
-        return f"it is not YAML ({error})"
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 _networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")
 _interfaces = _each(
     lambda item: re.match(_INTERFACE, item.strip()),
@@ -160,7 +143,6 @@ CHECKS: Mapping[str, Check] = {
     **{_READINESS + name: _unsigned for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")},
     **_OF_ISTIO,
     MERGE_METRICS: _bool,
-    PROXY_CONFIG: _proxy_config,
     ACCEPTED: _checked_by(read_accepted),
     **{f"sidecar.istio.io/proxy{name}": _quantity for name in ("CPU", "Memory", "CPULimit", "MemoryLimit")},
     **{flag.annotation: _checked_by(flag.kind.read) for flag in Options.flags if flag.annotation},
@@ -170,10 +152,11 @@ CHECKS: Mapping[str, Check] = {
 _UNCHECKED_NAMES = """agentLogLevel bootstrapOverride capNetBindService componentLogLevel controlPlaneAuthPolicy
     discoveryAddress enableCoreDump extraStatTags inject logLevel proxyImage statsCompression statsHistogramBuckets
     statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes userVolume userVolumeMount"""
-# Not checked; read by injection, Istio's templates or the agent in the pod.
+# Not checked here; read by injection, Istio's templates or the agent in the pod.
 _UNCHECKED = (
     STATUS,
     NATIVE_SIDECAR,
+    PROXY_CONFIG,
     PROXY_IMAGE_TYPE,
     REWRITE_PROBES,
     OVERRIDES,
@@ -187,22 +170,3 @@ _UNCHECKED = (
 def known_keys() -> tuple[str, ...]:
     """Return all annotations that injection, templates or the proxy's agent read."""
     return (*CHECKS, *_UNCHECKED)
-
-
-def validate(annotations: Mapping[str, str], modes: tuple[str, ...] = INTERCEPTION_MODES) -> None:
-    """Raise InjectionError with a line for each annotation with an invalid value.
-
-    `modes`: the interception modes of the Istio release; 1.0 had no NONE.
-    """
-    found = []
-    for key, check in CHECKS.items():
-        if key not in annotations:
-            continue
-        value = annotations[key]
-        problem = check(value)
-        if key == INTERCEPTION_MODE and value not in modes:
-            problem = f"it must be one of {', '.join(modes)}"
-        if problem is not None:
-            found.append(f"invalid value {shown(value)} for annotation {key!r}: {problem}")
-    if found:
-        raise InjectionError("\n".join(found))

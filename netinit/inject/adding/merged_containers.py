@@ -1,4 +1,4 @@
-"""Find, order and override the containers of a pod, and record which ones an injection added."""
+"""Order, override and remove the containers that an injection adds to a pod, and record which ones it added."""
 
 from __future__ import annotations
 
@@ -7,46 +7,29 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
-from netinit.inject.annotations import OVERRIDES, STATUS
-from netinit.inject.kubernetes_types import encode_json, ordered
-from netinit.inject.merge import merge
+from netinit.base.tree import Tree, clone, mapping, sequence, string
+from netinit.inject.adding.kubernetes_types import encode_json, ordered
+from netinit.inject.adding.merge import merge
+from netinit.inject.deciding.annotations import OVERRIDES
+from netinit.inject.deciding.containers import (
+    CORE_DUMP,
+    INIT,
+    LISTS,
+    PROXY,
+    TEMPLATE_LISTS,
+    VALIDATION,
+    all_containers,
+    find,
+    named,
+    names,
+)
 
-PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
-LISTS = ("containers", "initContainers")
-TEMPLATE_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
-"""The lists of a pod's spec that templates add to, in the status annotation's order."""
 AUTO_IMAGE = "auto"
-
-
-def named(items: Any) -> list[Tree]:
-    """Return the items that are mappings; the API server rejects the others."""
-    return [item for item in sequence(items) if isinstance(item, dict)]
-
-
-def names(items: Any) -> list[str]:
-    """The names of a list of containers, volumes or secrets, in order."""
-    return [string(item.get("name")) for item in named(items)]
-
-
-def find(items: Any, name: str) -> Tree | None:
-    """The item of that name, or None."""
-    return next((item for item in named(items) if item.get("name") == name), None)
 
 
 def without(items: Any, gone: Collection[str]) -> list[Any]:
     """Return the list without the items with these names."""
     return [item for item in sequence(items) if not (isinstance(item, dict) and item.get("name") in gone)]
-
-
-def find_proxy(spec: Tree) -> Tree | None:
-    """Return the pod's istio-proxy, from its containers or (as a native sidecar) its init containers."""
-    return find(spec.get("containers"), PROXY) or find(spec.get("initContainers"), PROXY)
-
-
-def all_containers(spec: Tree) -> list[Tree]:
-    """Return the containers, then the init containers."""
-    return [item for key in LISTS for item in named(spec.get(key))]
 
 
 _NATIVE_ORDER = {INIT: -4, VALIDATION: -3, PROXY: -2, CORE_DUMP: -1}
@@ -152,25 +135,6 @@ def move_to_init(spec: Tree) -> None:
         return
     spec["containers"] = without(spec["containers"], [PROXY])
     spec["initContainers"] = [*sequence(spec.get("initContainers")), proxy]
-
-
-def security(container: Tree | None) -> Tree:
-    """Return the container's security context; empty if it has none."""
-    return mapping(mapping(container).get("securityContext"))
-
-
-def read_status(pod: Tree) -> Mapping[str, Collection[str]] | None:
-    """Return the names that an injection added to each list of the spec, by its annotation; None if there is none or a bad one.
-
-    A forged annotation does no harm: only lists of strings are used.
-    """
-    try:
-        tree = json.loads(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS) or "null")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(tree, dict):
-        return None
-    return {key: [item for item in sequence(tree.get(key)) if isinstance(item, str)] for key in TEMPLATE_LISTS}
 
 
 def write_status(added: Tree, *, revision: str = "", version: str = "") -> str:

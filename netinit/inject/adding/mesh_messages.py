@@ -19,7 +19,7 @@ from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import Enum, FunctionError, Int32, Int64, Struct
 from netinit.golang.times import NANOSECONDS, parse_duration
-from netinit.inject.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types
+from netinit.inject.adding.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types
 
 _INITIAL = "(?:^|_)([a-z])"
 _CAPITAL = "([A-Z])"

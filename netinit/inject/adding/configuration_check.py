@@ -8,11 +8,11 @@ from typing import NamedTuple
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.tree import Tree
 from netinit.golang.sprig import REFUSED
-from netinit.inject.config import InjectionConfig
-from netinit.inject.manifests import PodOwner
-from netinit.inject.pod import POD_FIELDS, inject_pod
-from netinit.inject.rendering import Subject, render, template_data
-from netinit.inject.settings import Namespace, Settings
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.pod import POD_FIELDS, inject_pod
+from netinit.inject.adding.rendering import Subject, render, template_data
+from netinit.inject.adding.settings import Namespace, Settings
+from netinit.inject.deciding.manifests import PodOwner
 
 CANARY: Tree = {
     "apiVersion": "v1",

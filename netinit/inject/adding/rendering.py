@@ -12,20 +12,21 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netinit.base.errors import InjectionError, ParseError, TemplateError
+from netinit.base.errors import InjectionError
 from netinit.base.records import Record
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
+from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Rendering, Struct
-from netinit.inject import guard
-from netinit.inject.annotations import CHECKS, PROXY_IMAGE_TYPE
-from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import LISTS, named
-from netinit.inject.kubernetes_types import ObjectStruct, misfits, round_up
-from netinit.inject.manifests import PodOwner
-from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.settings import Settings
+from netinit.inject.adding import guard
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits, round_up
+from netinit.inject.adding.meshconfig import ProxyConfig
+from netinit.inject.adding.settings import Settings
+from netinit.inject.deciding.annotations import CHECKS, PROXY_IMAGE_TYPE
+from netinit.inject.deciding.containers import LISTS, named
+from netinit.inject.deciding.manifests import PodOwner
 from netinit.options.declare import ANNOTATIONS
 
 DEFAULT_ID = 1337
@@ -52,7 +53,7 @@ def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
         tree = guard.read(rendering)
     except guard.BreakOut as problem:
         raise InjectionError(_describe_break_out(name, problem, rendering, pod)) from None
-    except ParseError as error:
+    except YamlError as error:
         raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}") from error
     if tree is None:
         return {}
@@ -195,7 +196,7 @@ def _likeness(value: str, text: str) -> int:
     found = [value]
     try:
         found += texts_in(json.loads(value) if value[:1] in {"{", "["} else goyaml.load(value[:_PARSED]))
-    except (ParseError, ValueError, RecursionError):
+    except (YamlError, ValueError, RecursionError):
         return len(value) if value in text else 0
     whole = text.strip()
     return max(

@@ -16,19 +16,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.data import read_data
-from netinit.base.errors import ConfigError, ParseError, TemplateError
+from netinit.base.errors import ConfigError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
+from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.inject.annotations import known_keys
-from netinit.inject.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
-from netinit.inject.meshconfig import MeshConfig
-from netinit.inject.schema import LazyMapping
-from netinit.inject.values import merge_values, misfit_texts, set_values
-from netinit.inject.webhooks import Selector
+from netinit.inject.adding.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
+from netinit.inject.adding.meshconfig import MeshConfig
+from netinit.inject.adding.schema import LazyMapping
+from netinit.inject.adding.values import merge_values, misfit_texts, set_values
+from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.webhooks import Selector
 
 _KEY = r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])"""
 _CLASSIC_DELIMITERS = ("[[", "]]")
@@ -165,7 +166,7 @@ def _parsed(source: str | Tree, what: str) -> Tree:
         tree = json.loads(source) if source.lstrip().startswith("{") else None
     try:
         tree = goyaml.load(source) if tree is None else tree
-    except ParseError as error:
+    except YamlError as error:
         raise ConfigError(f"{what}: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{what}: must be a mapping, not {json.dumps(tree)[:40]}")

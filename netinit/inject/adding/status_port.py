@@ -18,9 +18,9 @@ from typing import Any
 from netinit.base.errors import InjectionError
 from netinit.base.net import MAX_PORT
 from netinit.base.tree import Tree, clone, mapping, sequence, shown, string
-from netinit.inject.annotations import MERGE_METRICS, STATUS_PORT, go_bool, read_switch
-from netinit.inject.containers import PROXY, all_containers, find, find_proxy, named
-from netinit.inject.kubernetes_types import encode_json, ordered
+from netinit.inject.adding.kubernetes_types import encode_json, ordered
+from netinit.inject.deciding.annotations import MERGE_METRICS, STATUS_PORT, go_bool, read_switch
+from netinit.inject.deciding.containers import PROXY, all_containers, find, find_proxy, named
 
 # --- probes ---
 

@@ -14,7 +14,23 @@ from typing import Any
 
 from netinit.base.errors import InjectionError
 from netinit.base.tree import Tree, mapping, sequence, shown, string, strings
-from netinit.inject.annotations import (
+from netinit.inject.adding.annotation_checks import validate
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.merge import merge, only_names
+from netinit.inject.adding.merged_containers import (
+    WITHOUT_STATUS,
+    Overrides,
+    move_to_init,
+    normalize,
+    remove_added,
+    reorder,
+    write_status,
+)
+from netinit.inject.adding.meshconfig import ProxyConfig
+from netinit.inject.adding.rendering import Subject, render, template_data
+from netinit.inject.adding.settings import Namespace, Settings, proxy_ids
+from netinit.inject.adding.status_port import clear_ours, merge_metrics, rewrite
+from netinit.inject.deciding.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
     NATIVE_SIDECAR,
@@ -24,34 +40,20 @@ from netinit.inject.annotations import (
     STATUS,
     TEMPLATES,
     read_switch,
-    validate,
 )
-from netinit.inject.config import InjectionConfig
-from netinit.inject.containers import (
+from netinit.inject.deciding.containers import (
     INIT,
     LISTS,
     PROXY,
     TEMPLATE_LISTS,
     VALIDATION,
-    WITHOUT_STATUS,
-    Overrides,
     find,
     find_proxy,
-    move_to_init,
     named,
-    normalize,
     read_status,
-    remove_added,
-    reorder,
     security,
-    write_status,
 )
-from netinit.inject.manifests import PodOwner
-from netinit.inject.merge import merge, only_names
-from netinit.inject.meshconfig import ProxyConfig
-from netinit.inject.rendering import Subject, render, template_data
-from netinit.inject.settings import Namespace, Settings, proxy_ids
-from netinit.inject.status_port import clear_ours, merge_metrics, rewrite
+from netinit.inject.deciding.manifests import PodOwner
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))

@@ -1,0 +1,53 @@
+"""Warn the author of a pod that is injected: what its injection ignores, and what contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.base.net import find_common_ports
+from netinit.base.sanitize import quote
+from netinit.base.tree import Tree, mapping, string, strings
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.status_port import scrape_target_warnings
+from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.pod_options import find_init
+from netinit.inject.deciding.warnings import annotation_findings, pod_findings, readable_options
+
+_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
+
+
+def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[str]:
+    """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
+    found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
+    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    found += annotation_findings(annotations, config.known_annotations, workload)
+    return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
+
+
+def injection_warnings(pod: Tree) -> tuple[str, ...]:
+    """Return warnings about settings of a pod that its injection ignores, or that break the proxy."""
+    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
+    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
+    if policy not in {"", "ClusterFirst"}:
+        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
+    return tuple(found)
+
+
+def _contradictions(injected: Tree) -> Iterator[str]:
+    """Yield ports that are both included and excluded.
+
+    Outbound, exclusion wins; inbound, it only applies to all ports (*).
+    """
+    init = find_init(mapping(injected.get("spec")))
+    options = readable_options(init) if init is not None else None
+    if options is None:
+        return
+    captured = "it is captured, since exclusions only count with all ports (*)"
+    for direction, included, excluded, what in (
+        ("inbound", options.inbound_ports, options.exclude_inbound_ports, captured),
+        ("outbound", options.outbound_ports, options.exclude_outbound_ports, "it is not captured"),
+    ):
+        both = [] if isinstance(included, str) else find_common_ports(included, excluded)
+        if both:
+            listed = ", ".join(map(str, both))
+            yield f"{direction} port {listed} is included and excluded at once: {what}; remove one of the two"
