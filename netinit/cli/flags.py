@@ -106,7 +106,7 @@ class FlagCommand(click.Command):
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
 
     def _find_file_names(self, words: Sequence[str]) -> list[str]:
-        """A problem for each option that is also the name of a file: of `FILE…`, a pattern of the shell or a hook may have named it."""
+        """A problem for each option that is also the name of a file, which a pattern of the shell or a hook may have put here."""
         if not any(isinstance(one, click.Argument) for one in self.params):
             return []
         return [
