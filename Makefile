@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a fresh Debian or Ubuntu, as root: `make demo` and `make test`.
+# Two commands do all the set-up on a fresh Debian or Ubuntu, as root or with sudo: `make demo` and `make test`.
 # What is missing is installed with apt-get, then a virtual environment is made in .venv.
 
 SHELL := /bin/bash
@@ -18,6 +18,18 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 JOBS ?= $(shell echo $$(($$(nproc) * 3)))# tests at the same time: many wait for the kernel
 export PATH := $(PATH):/usr/sbin:/sbin
+
+# In a folder of another user's (sudo make demo) all that root has made is given to its owner, who could not use or remove it.
+# The files of container images keep their owners.
+NODE_IMAGES ?= $(VENV)/node-images
+OWNER := $(shell stat --format %u:%g .)
+ifneq ($(and $(ROOT),$(filter-out 0:%,$(OWNER)),$(if $(GIVES_BACK),,yes)),)
+GOALS := $(or $(MAKECMDGOALS),help)
+.PHONY: $(GOALS)
+$(firstword $(GOALS)):
+	@trap 'find . -xdev -path "./$(NODE_IMAGES)" -prune -o -user 0 -exec chown --no-dereference $(OWNER) {} +' EXIT; GIVES_BACK=yes $(MAKE) $(GOALS)
+$(wordlist 2,$(words $(GOALS)),$(GOALS)): $(firstword $(GOALS)) ;
+else
 
 # What `lint` looks at is looked at side by side; all else follows one after the other.
 LINTERS := lint-style lint-types lint-imports lint-workflows
@@ -167,7 +179,6 @@ cluster-test: install ## the webhook against a real kube-apiserver and etcd, of 
 
 # In a network and a mount namespace of its own: the runtimes make bridges and namespaces, and the machine keeps none.
 # Where KUBEBUILDER_ASSETS has a kubelet, a cluster of one node runs the images, which are built before that.
-NODE_IMAGES ?= $(VENV)/node-images
 ON_A_NODE = unshare --net --mount -- sh -euc 'ip link set lo up; sysctl -qw net.ipv6.conf.default.accept_dad=0; mount --make-rprivate /; mkdir -p /run/netns /var/lib/cni; \
 	  ! mountpoint -q /run/netns || umount --recursive --lazy /run/netns; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; \
 	  NETINIT_NODE_IMAGES="$$(realpath -m "$(NODE_IMAGES)")" NETINIT_NODE_TEST=isolated exec "$$@"' sh $(BIN)/pytest
@@ -258,3 +269,4 @@ patiently() {
 }
 endef
 export patiently
+endif

@@ -12,25 +12,28 @@ from netinit.base.errors import (
     BackendUnavailableError,
     BusyError,
     KernelFeatureError,
+    LateError,
     LockedError,
     NetinitError,
 )
 from netinit.base.net import IPV4
-from netinit.kernel import read_text
+from netinit.kernel import read_text, run
 from netinit.kernel.capabilities import advise
 from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
 
 # Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
 BUSY = "busy"  # temporarily in use
+LATE = "late"  # killed by netinit.kernel.run
 IPTABLES, IPSET = "iptables", "ipset"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
 CAUSES = {  # by program and its words; the first match counts
-    IPSET: ((IN_USE, ("in use",)),),
+    IPSET: ((LATE, (run.KILLED_LATE,)), (IN_USE, ("in use",))),
     IPTABLES: (
+        (LATE, (run.KILLED_LATE,)),
         (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
         (PRIVILEGE, ("Permission denied", "Operation not permitted", "you must be root")),
         (EITHER, ("unable to initialize table",)),  # of iptables-legacy-restore, for every cause
@@ -118,6 +121,8 @@ def explain_iptables(output: str, message: str, modules: str, *, locked: bool, p
     `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
     cause = cause_of(IPTABLES, output)
+    if cause == LATE:
+        return LateError(message)
     if locked:
         return LockedError(f"{message}; {OTHER_LOCK}")
     if cause == BUSY:

@@ -11,7 +11,7 @@ import time
 from netinit.backends import Change, of_kind, owner_of_sets
 from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.base.errors import ApplyError, LockedError, NetinitError
+from netinit.base.errors import ApplyError, LateError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel import run
 from netinit.kernel.detect import owned_sets
@@ -179,9 +179,9 @@ def _run(arguments: tuple[str, ...], script: str = "") -> str:
         raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
     result = run.finish(run.start(path, arguments, stdin=script))
     if result.status:
-        from netinit.backends.failure_causes import IN_USE, IPSET, cause_of  # rarely needed
+        from netinit.backends.failure_causes import IN_USE, IPSET, LATE, cause_of  # rarely needed
 
-        kind = SetInUseError if cause_of(IPSET, result.errors) == IN_USE else ApplyError
+        kind = {IN_USE: SetInUseError, LATE: LateError}.get(cause_of(IPSET, result.errors), ApplyError)
         raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
     return result.output
 

@@ -21,7 +21,7 @@ from typing import Any
 from netinit.backends import Change, Lock, of_kind
 from netinit.backends.failure_causes import explain_number
 from netinit.backends.iptables import XtablesBackend, XtablesState
-from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, NetinitError, ParseError
+from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, LateError, NetinitError, ParseError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import children, read_text, run
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
@@ -191,8 +191,9 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
     calls = {family: partial(serve, family, job) for family, job in jobs.items()}
     for family, outcome in children.ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
         if isinstance(outcome, ChildLostError):
-            how = "was killed by signal 9" if outcome.late else outcome.how
-            found[family] = ApplyError(f"libiptc: the process for {family.name} {how}; use --backend iptables-legacy")
+            how = f"did not end within {run.SECONDS:.0f} s and was killed" if outcome.late else outcome.how
+            kind = LateError if outcome.late else ApplyError
+            found[family] = kind(f"libiptc: the process for {family.name} {how}; use --backend iptables-legacy")
         elif isinstance(outcome, OSError):
             found[family] = ApplyError(f"libiptc: {type(outcome).__name__}: {outcome}")
         else:

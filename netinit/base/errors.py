@@ -47,6 +47,10 @@ class BusyError(ApplyError):
     """The kernel was temporarily busy (EAGAIN, EBUSY): a retry may succeed."""
 
 
+class LateError(ApplyError):
+    """A program or process did not end in time and was killed: whether it works is not known."""
+
+
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signals that ask a process to end, see signal(7)
 AS_BEFORE = "everything is as it was before"
 NOT_PROVED = "whether foreign rules divert captured traffic is not known"
@@ -68,6 +72,10 @@ class ValidationFailedError(NetinitError):
     """Test connections through the rules did not arrive where they must (Istio's exit code)."""
 
     exit_code = 126
+
+
+class ValidationLateError(ValidationFailedError):
+    """No test connection failed, but some did not arrive in time: they may be lost, or the machine is busy."""
 
 
 class ValidationImpossibleError(NetinitError):

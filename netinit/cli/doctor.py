@@ -17,6 +17,7 @@ from netinit.pods.doctor.findings import ERROR, WARNING
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}
+RESULTS = {True: "✔", False: "✘", None: "?"}
 
 
 @click.command("doctor", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
@@ -30,7 +31,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     Tries each feature that the rules need with each backend, in network namespaces of its own, which are then removed. Without
     SYS_ADMIN it tries nothing and only looks. Run it on a node before a rollout, or where an init container failed.
 
-    Exit codes: 0 pods will work, 1 they will not, or it cannot be known for lack of privileges.
+    Exit codes: 0 pods will work, 1 they will not, or it is not known for lack of privileges or time.
     """
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
@@ -52,6 +53,8 @@ def render_text(found: Examination) -> Lines:
         printed.append(f"pods {how}: {found.backend} is taken")
     elif not found.seen:
         printed.append(f"not known whether pods will work: {found.obstacle}")
+    elif found.unknown and not any(finding.severity == ERROR for finding in found.findings):
+        printed.append(f"not known whether pods will work: {found.unknown}")
     else:
         printed.append(f"pods will not work{f', though {found.backend} programs rules' if found.backend else ''}")
     return lines(printed)
@@ -67,22 +70,23 @@ def _render_table(found: Examination) -> list[str]:
         row = [f"{name}{' *' if name in needed else ''}"]
         for one in found.feature_checks:
             outcomes = [one.outcomes.get(family, {}).get(name) for family in families]
-            signs = ["-" if outcome is None else "✘" if outcome else "✔" for outcome in outcomes]
-            row.append("✘" if one.failure else "/".join(signs))
+            signs = ["-" if outcome is None else RESULTS[one.judge(outcome)] for outcome in outcomes]
+            row.append(RESULTS[one.judge(one.failure)] if one.failure else "/".join(signs))
         rows.append(row)
-    return [*format_table(rows), f"({'/'.join(families)}; * these options need it)"]
+    doubt = "; ? not known" if any(one.unknown for one in found.feature_checks) else ""
+    return [*format_table(rows), f"({'/'.join(families)}; * these options need it{doubt})"]
 
 
 def to_object(found: Examination) -> dict[str, Any]:
     """The answer in the form of netinit/data/doctor.schema.json."""
     return {
-        "ok": found.good, "backend": found.backend or None, "obstacle": found.obstacle or None,
+        "ok": found.good, "backend": found.backend or None, "obstacle": found.obstacle or None, "unknown": found.unknown or None,
         "needed": {family: sorted(names) for family, names in found.needed.items()},
         "feature_checks": {
             checked.backend: {
                 "works": checked.works(found.needed), "failure": checked.failure or None,
                 "features": {
-                    family: {name: {"works": not cause, "cause": cause or None} for name, cause in outcomes.items()}
+                    family: {name: {"works": checked.judge(cause), "cause": cause or None} for name, cause in outcomes.items()}
                     for family, outcomes in checked.outcomes.items()
                 },
             }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import click
@@ -77,7 +78,7 @@ class FlagCommand(click.Command):
         taken = extract_flags(args, self.settings.flags)
         ctx.meta[GIVEN] = {field: label for field, (_, label) in taken.texts.items()}
         rest, unknown = self._split_unknown(ctx, taken.rest)
-        problems = [*taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
+        problems = [*self._find_file_names(args), *taken.problems, *unknown, *self._find_ignored(ctx.meta[GIVEN])]
         ctx.allow_extra_args = True  # reported below
         try:
             _, _, order = self.make_parser(ctx).parse_args(list(rest))
@@ -103,6 +104,16 @@ class FlagCommand(click.Command):
         if self.settings is not Options or field in self.shows:
             return True
         return field not in ANY_NAMESPACE and (self.judges_all or (field in DECIDING and self.rules is not None))
+
+    def _find_file_names(self, words: Sequence[str]) -> list[str]:
+        """A problem for each option that is also the name of a file, which a pattern of the shell or a hook may have put here."""
+        if not any(isinstance(one, click.Argument) for one in self.params):
+            return []
+        return [
+            f"{quote_value(word)}: is an option and also the name of a file here; put -- before the files, or rename it"
+            for word in takewhile(lambda word: word != "--", words)
+            if is_flag(word) and os.path.lexists(word)
+        ]
 
     def _find_ignored(self, given: Mapping[str, str]) -> list[str]:
         """A problem for each flag without effect here; those of a pod's command line share a note."""

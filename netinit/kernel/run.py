@@ -33,6 +33,7 @@ INPUT_PER_SECOND = 100_000  # bytes of input that give a program another second
 PASSED_ON = (b"PATH", b"XTABLES_LOCKFILE")
 _F_SETSIG, _SIGKILL = 10, 9  # asm-generic/fcntl.h
 _SLICE = 100.0  # milliseconds
+KILLED_LATE = "was killed; is it stopped, or broken?"  # how the errors of a program end that missed its deadline
 _DYING = 2.0  # seconds to wait for a killed program; one blocked in the kernel may never exit
 _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
@@ -160,7 +161,7 @@ def finish(running: Running) -> Finished:
     output = _read(running.output, "surrogateescape")
     errors = _read(running.errors, "replace").strip()
     if late:
-        errors = f"{errors} did not end within {running.seconds:.0f} s and was killed; is it stopped, or broken?".strip()
+        errors = f"{errors} did not end within {running.seconds:.0f} s and {KILLED_LATE}".strip()
     return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 

@@ -52,6 +52,8 @@ def examined(answer: Mapping[str, Any], backend: str) -> str:
     if checked is None:
         return "not tried"
     found = [(name, cause) for features in checked["features"].values() for name, cause in features.items()]
+    if checked.get("works", False) is None:
+        return "not known: the checks did not end in time"
     if not found:
         return f"no: {shorten(checked['failure'] or 'nothing could be tried')}"
     lacking = list(dict.fromkeys(name for name, cause in found if not works(cause)))

@@ -28,7 +28,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "docker compose": "wants a registry; tests/e2e/test_compose.py runs the file through podman-compose",
     "pipx ": INSTALLS,
     "uv tool": INSTALLS,
-    "python3 -m venv": INSTALLS,
+    "python3 -I -m venv": INSTALLS,
     "apt-get install": INSTALLS,
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",

@@ -6,12 +6,17 @@ import fcntl
 import importlib.util
 import json
 import os
+import posix
+import subprocess
+import sys
 
 import pytest
 
 from lab_state import describe_state
 from laboratory import start_servers
 from netinit.base.net import IPV4
+from netinit.cli.doctor import render_text, to_object
+from netinit.kernel import run
 from netinit.kernel.capabilities import PERSON, find_situation
 from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
@@ -74,7 +79,34 @@ def test_the_pod_of_another_process_can_be_examined(pod):
     with pod.client.entered():
         found = examine(Options.from_argv([*REDIRECT, "--pid", str(pod.pid)]))
     assert found.good
+    assert not [one for one in found.findings if one.subject == "namespace"], "a pod's is neither the machine's nor this process's"
     assert "rules of an earlier run are in iptables-nft; netinit verify compares them" in [one.message for one in found.findings]
+
+
+@pytest.mark.parametrize("named", ["--pid", "--netns"])
+def test_the_namespace_of_another_process_is_not_called_the_commands_own(named, pod):
+    place = str(pod.pid) if named == "--pid" else f"/proc/{pod.pid}/ns/net"
+    done = subprocess.run([sys.executable, "-m", "netinit", "doctor", "--json", named, place], capture_output=True, text=True, check=False, timeout=120)
+    assert not [one for one in json.loads(done.stdout)["findings"] if one["subject"] == "namespace"]
+    own = subprocess.run([sys.executable, "-m", "netinit", "doctor", "--json", "--pid", str(os.getpid())], capture_output=True, text=True, check=False, timeout=120)
+    (warning,) = [one for one in json.loads(own.stdout)["findings"] if one["subject"] == "namespace"]
+    assert "network namespace" in warning["message"]
+
+
+def test_a_program_that_does_not_end_in_time_is_not_called_unusable(pod, tmp_path, monkeypatch):
+    """As on a machine that is too busy for it."""
+    for name in ("iptables-nft-restore", "ip6tables-nft-restore"):
+        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 600\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setitem(posix.environ, b"PATH", f"{tmp_path}:{FOLDERS}".encode())
+    monkeypatch.setattr(run, "SECONDS", 0.5)
+    with pod.client.entered():
+        found = examine(Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
+    (checked,) = [one for one in found.feature_checks if one.backend == "iptables-nft"]
+    assert (checked.works(found.needed), found.good, found.backend) == (None, False, "")
+    assert not [one for one in found.findings if one.severity == ERROR]
+    assert render_text(found).splitlines()[-1] == "not known whether pods will work: the checks of iptables-nft have no result"
+    assert to_object(found)["feature_checks"]["iptables-nft"]["features"]["IPv4"]["owner"]["works"] is None
 
 
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):

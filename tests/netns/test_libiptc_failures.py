@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ from legacy import (
 from netinit.backends import libiptc
 from netinit.backends import lock as locking
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
+from netinit.base.errors import ApplyError, BackendUnavailableError, LateError, LockedError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.kernel import children
+from netinit.kernel import children, run
 from programming import load, needs
 from readable import NOBODY
 
@@ -114,6 +115,14 @@ def test_a_child_that_crashes_is_an_error_of_its_family():
     assert str(answers[IPV4]) == ("libiptc: the process for IPv4 was killed by signal 9; use --backend iptables-legacy")
     assert isinstance(answers[IPV4], ApplyError)
     assert answers[IPV6] == "well"
+
+
+def test_a_child_that_does_not_end_in_time_says_nothing_about_libiptc(monkeypatch):
+    monkeypatch.setattr(run, "SECONDS", 0.1)
+    answers = libiptc._ask({IPV4: lambda _: time.sleep(60)})
+    assert (type(answers[IPV4]), str(answers[IPV4])) == (
+        LateError, "libiptc: the process for IPv4 did not end within 0 s and was killed; use --backend iptables-legacy"
+    )  # fmt: skip
 
 
 def test_an_unforeseen_error_of_a_child_is_told():

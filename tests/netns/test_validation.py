@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from laboratory import Pod, start_servers
+from netinit.base.errors import ValidationFailedError, ValidationLateError
+from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6
 from netinit.lab import PROXY_ID
 from netinit.options import Options
+from netinit.pods.probe.validate import validate
 from programming import SIDECAR, VARIANTS, apply_in, load, needs, remove_in, run_tool
 from sweeps import crossed
 
@@ -58,6 +61,19 @@ def test_a_single_broken_rule_fails_the_validation_and_is_named(pod, family, rul
     assert done.returncode == 126, done.stderr
     if said != "with the original destination":
         assert said in done.stderr
+
+
+def test_a_connection_that_does_not_arrive_in_time_is_told_from_one_that_goes_astray(pod):
+    options = Options.from_argv([*SIDECAR, "--ipv6", "off", "--probe-timeout", "200ms"])
+    apply_in(pod, options.replace(backend="iptables-nft"))
+    load(pod, "iptables-nft", IPV4, "*filter\n-I OUTPUT -o lo -j DROP\nCOMMIT\n")
+    with pod.entered(), pytest.raises(ValidationLateError, match="did not arrive within --probe-timeout"):
+        validate(options, Log("none"))
+    load(pod, "iptables-nft", IPV4, "*filter\n-D OUTPUT -o lo -j DROP\nCOMMIT\n")
+    remove_in(pod)
+    with pod.entered(), pytest.raises(ValidationFailedError, match="the connection failed") as caught:
+        validate(options.replace(probe_timeout=3 * 10**9), Log("none"))
+    assert type(caught.value) is ValidationFailedError
 
 
 def test_a_proxy_that_runs_already_is_left_alone(pod):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -28,57 +33,166 @@ spec:
 """
 
 
-def run_action(tmp_path, **inputs):
-    """The step of the action that looks at files, as a runner runs it, with this Python."""
-    (_, step) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+PROGRAMS = Path(sysconfig.get_path("scripts"))
+STEPS = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+
+
+def run_step(step, folder, action, temp, inputs):
+    """A step of the action in this working folder, as a runner runs it; `action` has the action's files."""
+    facts = {"github.action_path": str(action), **{f"inputs.{name}": value for name, value in inputs.items()}}
+    given = {name: re.sub(r"\$\{\{ (\S+) \}\}", lambda found: facts[found[1]], value) for name, value in step["env"].items()}
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RUNNER_TEMP": str(temp), **given}
+    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    return subprocess.run(line, env=env, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+
+
+def run_action(tmp_path, inputs):
+    """The step of the action that looks at files, with this Python."""
     (tmp_path / "netinit" / "bin").mkdir(parents=True)
     (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / "netinit" / "bin" / "python").chmod(0o755)
-    given = {"FILES": "", "STRICT": "false", "FAIL_ON": "", "IGNORE_FILE": "", **inputs}
-    assert step["env"].keys() == {"PYTHONPATH", *given}
-    env = {**os.environ, **given, "RUNNER_TEMP": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=env, capture_output=True, text=True, check=False, timeout=120)
+    return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {"files": "", "strict": "false", "fail-on": "", "ignore-file": "", **inputs})
+
+
+def make_hostile_checkout(folder):
+    """Manifests of somebody who wants their code to run and their findings to vanish; return the file that the code writes."""
+    ran = folder.parent / "ran"
+    code = f"open({str(ran)!r}, 'a').write(__file__ + '\\n')\n"
+    shadowed = {"venv.py", "ensurepip.py", "yaml.py", "click.py", "json.py", "site.py", "sitecustomize.py", "usercustomize.py", "conftest.py"}
+    for name in (*shadowed, "setup.py", "netinit/__init__.py", "netinit/__main__.py", "netinit/cli/start.py", "pip/__init__.py", "pip/__main__.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(code)
+    (folder / "setup.cfg").write_text(f"[install]\nprefix = {folder}/installed\n")
+    (folder / "pip.conf").write_text(f"[global]\ntarget = {folder}/installed\n")
+    (folder / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "yaml"\nbackend-path = ["."]\n')
+    (folder / "p.yaml").write_text(SHARED)
+    for name in ("a.yaml", "--ignore-file=a.yaml"):
+        (folder / name).write_text("NI104: fine\n")
+    return ran
+
+
+def make_action(folder, wheels):
+    """The action's folder, whose requirements are one wheel: what is installed beside this Python."""
+    packages = "\n".join(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
+    info = "needed-1.dist-info"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "needed-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("needed.pth", packages)
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"needed.pth,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    digest = hashlib.sha256((wheels / "needed-1-py3-none-any.whl").read_bytes()).hexdigest()
+    folder.mkdir()
+    (folder / "netinit").symlink_to(ROOT / "netinit")
+    (folder / "requirements-webhook.txt").write_text(f"needed==1 --hash=sha256:{digest}\n")
+    return folder
 
 
 def test_the_action_passes_over_our_examples_and_fails_at_a_bypass(tmp_path):
-    done = run_action(tmp_path, FILES=f"{EXAMPLES}\n", FAIL_ON="bypass:network\nbypass:foreign\n")
+    done = run_action(tmp_path, {"files": f"{EXAMPLES}\n", "fail-on": "bypass:network\nbypass:foreign\n"})
     assert done.returncode == 0, done
     (tmp_path / "a pod.yaml").write_text(SHARED)
-    done = run_action(tmp_path / "second", FILES=f"{EXAMPLES}\n{tmp_path}/a pod.yaml\n", FAIL_ON="bypass:shared-owner")
+    done = run_action(tmp_path / "second", {"files": f"{EXAMPLES}\n{tmp_path}/a pod.yaml\n", "fail-on": "bypass:shared-owner"})
     assert (done.returncode, "title=NI216 shared-owner" in done.stdout) == (4, True), done
 
 
-def test_the_hooks_of_pre_commit_run_our_commands_with_files(tmp_path):
-    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    assert [one["id"] for one in hooks] == ["netinit-lint", "netinit-audit"]
-    for hook in hooks:
-        program, *words = shlex.split(hook["entry"])
-        assert program == "netinit"
-        files = [str(EXAMPLES / "pod.yaml"), str(EXAMPLES / "compose.yaml")]
-        done = subprocess.run([sys.executable, "-m", program, *words, *files], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
-        assert done.returncode == 0, done
+def run_hook(hook, folder, *files):
+    """A hook in this working folder, as pre-commit runs it: with the program that pip installs."""
+    program, *words = shlex.split(hook["entry"])
+    line = [str(PROGRAMS / program), *words, *hook.get("args", ()), *files]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, cwd=folder)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
+def test_a_hook_of_pre_commit_runs_our_command_with_files(hook):
+    assert shlex.split(hook["entry"])[:2] == ["netinit", hook["id"].removeprefix("netinit-")]
+    done = run_hook(hook, ROOT, str(EXAMPLES / "pod.yaml"), str(EXAMPLES / "compose.yaml"))
+    assert done.returncode == 0, done
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    return folder, make_hostile_checkout(folder)
+
+
+def test_the_action_runs_nothing_of_the_checkout_and_finds_what_is_wrong_with_it(hostile, tmp_path, monkeypatch):
+    folder, ran = hostile
+    action = make_action(tmp_path / "action", tmp_path / "wheels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    inputs = {"files": "p.yaml\na.yaml\n--ignore-file=a.yaml\n", "strict": "false", "fail-on": "", "ignore-file": ""}
+    (tmp_path / "temp").mkdir()
+    done = [run_step(step, folder, action, tmp_path / "temp", inputs) for step in STEPS]
+    assert not ran.exists(), ran.read_text()
+    assert [one.returncode for one in done] == [0, 1], done
+    assert "title=NI104" in done[1].stdout
+    assert not (folder / "installed").exists()
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
+def test_a_hook_runs_nothing_of_the_checkout_and_takes_no_file_for_an_option(hook, hostile):
+    folder, ran = hostile
+    done = [run_hook(hook, folder, *names) for names in (("--ignore-file=a.yaml", "p.yaml"), ("--help", "p.yaml"), ("p.yaml",))]
+    assert not ran.exists(), ran.read_text()
+    mistaken, missing, alone = done
+    assert (mistaken.stdout, mistaken.returncode) == (alone.stdout, alone.returncode)
+    assert (missing.returncode, "'--help' does not exist; options are given before --" in missing.stderr) == (2, True)
+
+
+def test_a_hook_with_options_of_its_own_refuses_a_file_that_is_named_as_one(hostile):
+    folder, _ = hostile
+    done = run_hook({"entry": "netinit lint --strict"}, folder, "--ignore-file=a.yaml", "p.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'--ignore-file=a.yaml': is an option and also the name of a file here; put -- before the files" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["kubectl-netinit", "kubectl_complete-netinit"])
+@pytest.mark.parametrize("beside", [True, False], ids=["with an interpreter beside it", "with the interpreter of the path"])
+def test_the_plugin_of_kubectl_runs_nothing_of_the_working_directory(name, beside, hostile, tmp_path):
+    folder, ran = hostile
+    bin_folder = tmp_path / "bin"
+    shutil.copytree(ROOT / "netinit" / "bin", bin_folder)
+    interpreter = bin_folder / "python3" if beside else tmp_path / "python3"
+    interpreter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    interpreter.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(folder)}
+    words = ["fix", "--help"] if name == "kubectl-netinit" else ["fi"]
+    done = subprocess.run([str(bin_folder / name), *words], capture_output=True, text=True, check=False, timeout=60, cwd=folder, env=env)
+    assert not ran.exists(), ran.read_text()
+    assert (done.returncode, "fix" in done.stdout) == (0, True), done
+
+
+def test_no_module_that_is_started_by_its_name_can_be_the_working_directorys():
+    """Python puts the working directory first on its path for -m; with -I and -P it does not."""
+    shipped = [ROOT / "action.yml", ROOT / "README.md"]
+    shipped += [path for name in ("docs", "examples", ".github", "charts") for path in (ROOT / name).rglob("*") if path.is_file()]
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in shipped
+        for line in path.read_text("utf-8", "replace").splitlines()
+        if re.search(r"python[0-9.]*[\"']? (?!.*-[A-Za-z]*[IP]).*-m ", line)
+    ]
+    assert not found
 
 
 def test_the_example_repository_passes_its_own_gates(tmp_path):
     repository = EXAMPLES / "repository"
     (job,) = yaml.safe_load((repository / ".github/workflows/pods.yml").read_text())["jobs"].values()
     given = job["steps"][1]["with"]
-    inputs = {
-        "FILES": f"{repository}/{given['files']}", "STRICT": given["strict"], "FAIL_ON": given["fail-on"],
-        "IGNORE_FILE": f"{repository}/{given['ignore-file']}",
-    }  # fmt: skip
-    done = run_action(tmp_path, **inputs)
+    inputs = {**given, "files": f"{repository}/{given['files']}", "ignore-file": f"{repository}/{given['ignore-file']}"}
+    done = run_action(tmp_path, inputs)
     assert done.returncode == 0, done
     shop = (repository / "manifests/shop.yaml").read_text()
     (tmp_path / "bad.yaml").write_text(shop.replace("runAsUser: 1000", "runAsUser: 1337"))
-    done = run_action(tmp_path / "bad", **inputs | {"FILES": f"{tmp_path}/bad.yaml"})
+    done = run_action(tmp_path / "bad", {**inputs, "files": f"{tmp_path}/bad.yaml"})
     assert (done.returncode, "shared-owner" in done.stdout) == (4, True), done
     (hooks,) = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text())["repos"]
-    known = {one["id"]: one for one in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    known = {one["id"]: one for one in HOOKS}
     for hook in hooks["hooks"]:
-        _, *words = shlex.split(known[hook["id"]]["entry"])
-        line = [sys.executable, "-m", "netinit", *words, *hook.get("args", ()), "manifests/shop.yaml"]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, cwd=repository)
+        done = run_hook(known[hook["id"]] | hook, repository, "manifests/shop.yaml")
         assert done.returncode == 0, done
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(repository), "-c", os.devnull, str(repository / "test_pods.py")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd=repository, env=WITHOUT_PLUGINS)

@@ -41,6 +41,9 @@ def test_the_doctors_cell_names_what_the_kernel_lacks():
     assert table.examined(answer(features={"IPv4": {"nat": None}}), "iptables-nft") == "1 of 1"
     assert table.examined(answer(failure="no nf_tables"), "iptables-nft") == "no: no nf_tables"
     assert table.examined(answer(), "libiptc") == "not tried"
+    late = answer(failure="stopped")
+    late["doctor"]["feature_checks"]["iptables-nft"]["works"] = None
+    assert table.examined(late, "iptables-nft") == "not known: the checks did not end in time"
 
 
 def test_apply_that_failed_stands_on_the_page_with_its_last_line_and_one_that_succeeded_does_not():

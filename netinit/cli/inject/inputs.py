@@ -19,6 +19,7 @@ from netinit.inject.adding.settings import Kubelets, Settings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import split
 from netinit.options import AUTO
+from netinit.options.declare import is_flag
 from netinit.options.kinds import quote_value
 
 _NOT_FOUND = 404
@@ -90,7 +91,8 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
         try:
             folder = is_folder(name)
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            raise OptionError(f"{label}: {quote_value(name)} does not exist; name a file, a folder, or - for stdin") from None
+            remedy = "options are given before --" if is_flag(name) else "name a file, a folder, or - for stdin"
+            raise OptionError(f"{label}: {quote_value(name)} does not exist; {remedy}") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         found += _files_of(name, label, recursive=recursive) if folder else [(name, read_text(name))]

@@ -18,6 +18,7 @@ from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks,
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 
 MAX_NAMED = 4
+TRY_AGAIN = "run netinit doctor again when the machine is less busy"
 MODULES_OF_FEATURE = {feature.name: feature.modules for feature in FEATURES}
 
 
@@ -26,7 +27,7 @@ class Examination:
     """The result. `backend`: what apply would choose; `obstacle`: why there are no `feature_checks`.
 
     `needed`: the features that the options need, by family name. `seen`: False without the privileges to read, when nothing
-    is known about pods.
+    is known about pods. `unknown`: why it is not known what `backend` is.
     """
 
     backend: str
@@ -35,6 +36,7 @@ class Examination:
     findings: tuple[Symptom, ...]
     obstacle: str = ""
     seen: bool = True
+    unknown: str = ""
 
     @property
     def good(self) -> bool:
@@ -56,10 +58,11 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
             servers = tuple(detect.name_servers(text))
             options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
         programs = bpf.of_processes(pod.identity)
+        warning = pod.warn_if_host()  # before the child enters: inside, every pod is the process's own namespace
 
         def act() -> Examination:
             bpf.remember(programs)
-            return _examine_here(options, uids, gids, pod.warn_if_host(), text)
+            return _examine_here(options, uids, gids, warning, text)
 
         found = pod.run_inside(act, keep=(detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN, CAP_SETPCAP))
     return replace(found, findings=(*found.findings, *trouble))
@@ -81,18 +84,20 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     found = [Symptom(WARNING, "options", text) for text in settled.warnings]
     if warning:
         found.append(Symptom(WARNING if options.pid or options.netns else NOTE, "namespace", warning))
-    seen = tuple(find.find_privileges(lacking=not any(checked.works(needed) for checked in checks)))
+    seen = tuple(find.find_privileges(lacking=all(checked.works(needed) is False for checked in checks)))
     if options.pid or options.netns:
         confine()  # only the feature checks needed more privileges; from here on, foreign data is read
     backend = ""
-    survey = None
+    survey = undecided = None
     if detect.has_capability(detect.CAP_NET_ADMIN):  # without it nothing can be read, which is reported separately
         try:
             survey = Survey(settled, thorough=False)
-            backend = _choose(survey, checks, needed)
+            backend, undecided = _choose(survey, checks, needed)
         except NetinitError as error:
             found.append(Symptom(ERROR, "backend", str(error)))
-        if survey and not backend:
+        if undecided:
+            found += _explain_doubt(undecided, needed)
+        elif survey and not backend:
             found += _explain_lack(settled, survey, checks, needed)
     found += seen
     found += find.find_locks()
@@ -105,7 +110,8 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     found += find.find_collisions(settled, uids, gids)
     found += find.find_name_servers(settled, resolv_conf)
     can_read = detect.has_capability(detect.CAP_NET_ADMIN)  # the rights of this process say nothing about a pod's
-    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_read)
+    unknown = f"the checks of {undecided.backend} have no result" if undecided else ""
+    return Examination(backend, checks, needed, tuple(dict.fromkeys(found)), obstacle, can_read, unknown)
 
 
 def _check(options: SettledOptions) -> tuple[tuple[FeatureChecks, ...], str]:
@@ -121,13 +127,29 @@ def _check(options: SettledOptions) -> tuple[tuple[FeatureChecks, ...], str]:
         return (), str(error)
 
 
-def _choose(survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]) -> str:
-    """Return the backend that apply would use: the first candidate whose feature checks passed."""
-    works = {checked.backend: checked.works(needed) for checked in checks}
+def _choose(
+    survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
+) -> tuple[str, FeatureChecks | None]:
+    """Return the backend that apply would use: the first candidate whose feature checks passed.
+
+    If it is not known whether those of an earlier one pass, return these instead.
+    """
+    found = {checked.backend: checked for checked in checks}
     for observed in survey.candidates():
-        if works.get(observed.backend.name, True) and (works or backends.is_installed(observed.backend.name)):
-            return observed.backend.name
-    return ""
+        checked = found.get(observed.backend.name)
+        works = checked.works(needed) if checked else bool(found) or backends.is_installed(observed.backend.name)
+        if works is None:
+            return "", checked
+        if works:
+            return observed.backend.name, None
+    return "", None
+
+
+def _explain_doubt(checked: FeatureChecks, needed: dict[str, frozenset[str]]) -> list[Symptom]:
+    return [
+        Symptom(WARNING, checked.backend, f"not known: {_flatten(cause)}{_list_features(concerned)}", TRY_AGAIN)
+        for cause, concerned in checked.problems(needed).items()
+    ]
 
 
 def _explain_lack(
@@ -138,17 +160,23 @@ def _explain_lack(
     for checked in checks:
         if wanted not in (AUTO, checked.backend):
             continue
-        problems = checked.problems(needed)
+        problems = {cause: names for cause, names in checked.problems(needed).items() if cause not in checked.unknown}
         rooted = {cause: names for cause, names in problems.items() if not all(CAPTURE in name for name in names)}
         for cause, concerned in (rooted or problems).items():  # if nothing can be programmed, nothing is captured
-            more = (
-                f" ({', '.join(concerned[:MAX_NAMED])}{' and more' if len(concerned) > MAX_NAMED else ''})" if concerned else ""
-            )
             remedy = _remedy(checked.backend, concerned) if cause in checked.of_kernel else ""
-            found.append(Symptom(ERROR, checked.backend, " ".join(line.strip() for line in cause.splitlines()) + more, remedy))
+            found.append(Symptom(ERROR, checked.backend, f"{_flatten(cause)}{_list_features(concerned)}", remedy))
     if not checks:
         found += [Symptom(ERROR, "backend", f"{name}: {reason}") for name, reason in survey.failures.items()]
     return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.remedy_for_privileges())]
+
+
+def _flatten(cause: str) -> str:
+    return " ".join(line.strip() for line in cause.splitlines())
+
+
+def _list_features(concerned: list[str]) -> str:
+    more = " and more" if len(concerned) > MAX_NAMED else ""
+    return f" ({', '.join(concerned[:MAX_NAMED])}{more})" if concerned else ""
 
 
 def _remedy(backend: str, concerned: list[str]) -> str:

@@ -10,14 +10,18 @@ from netinit import backends
 from netinit.backends import routes
 from netinit.base.errors import (
     BackendUnavailableError,
+    BusyError,
     ChildLostError,
     KernelFeatureError,
+    LateError,
+    LockedError,
     NamespaceError,
     NetinitError,
+    ValidationLateError,
 )
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, Family, Network
-from netinit.kernel import children, detect, namespaces
+from netinit.kernel import children, detect, namespaces, run
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import NONE, OFF, Options, SettledOptions
@@ -30,7 +34,9 @@ from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
 from netinit.rules.targets import Drop, Return, Target
 
-SECONDS = 20.0
+SECONDS = 2 * run.SECONDS  # the first program that hangs is named before this ends
+PROBE_SECONDS = 10  # a connection takes milliseconds, on a busy machine some tenths
+NOT_KNOWN = (BusyError, LateError, LockedError, ValidationLateError)  # these say nothing about program and kernel
 ROUTING = "policy routing"
 CAPTURE = "a connection captured"
 
@@ -91,17 +97,24 @@ _NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:
 class FeatureChecks:
     """One backend's results by family and feature name: why it does not work, empty if it works.
 
-    `of_kernel`: causes that loading kernel modules would fix. `failure`: why nothing could be checked.
+    `of_kernel`: causes that loading kernel modules would fix. `failure`: why nothing could be checked. `unknown`: causes after which
+    it is not known what works, such as a timeout.
     """
 
     backend: str
     outcomes: dict[str, dict[str, str]]
     failure: str = ""
     of_kernel: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
 
-    def works(self, needed: dict[str, frozenset[str]]) -> bool:
-        """Whether every needed feature, by family name, works."""
-        return not self.problems(needed)
+    def works(self, needed: dict[str, frozenset[str]]) -> bool | None:
+        """Whether every needed feature, by family name, works; None: not known."""
+        causes = self.problems(needed).keys()
+        return None if causes and causes <= self.unknown else not causes
+
+    def judge(self, cause: str | None) -> bool | None:
+        """Whether a feature with this outcome, or the backend with this failure, works; None: not known."""
+        return None if cause in self.unknown else not cause
 
     def problems(self, needed: dict[str, frozenset[str]]) -> dict[str, list[str]]:
         """Return why needed features do not work: cause -> affected features."""
@@ -146,9 +159,12 @@ def check_backends(options: SettledOptions, names: tuple[str, ...] = backends.AU
         if isinstance(outcome, NamespaceError):
             raise outcome
         failure = str(outcome)
+        lost = isinstance(outcome, ChildLostError)
         if isinstance(outcome, ChildLostError):
-            failure = "it did not end in time and was stopped" if outcome.late else "it ended without a result; stderr says why"
-        found.append(outcome if isinstance(outcome, FeatureChecks) else FeatureChecks(name, {}, failure))
+            late = f"the checks did not end within {SECONDS:.0f} s and were stopped"
+            failure = late if outcome.late else "it ended without a result; stderr says why"
+        unknown = frozenset({failure} if lost else ())
+        found.append(outcome if isinstance(outcome, FeatureChecks) else FeatureChecks(name, {}, failure, unknown=unknown))
     return tuple(found)
 
 
@@ -169,6 +185,7 @@ def _check_backend(name: str, options: SettledOptions, _: children.Answer) -> Fe
         name,
         {family: {feature: str(cause or "") for feature, cause in outcomes.items()} for family, outcomes in found.items()},
         of_kernel=frozenset(str(cause) for cause in causes if isinstance(cause, KernelFeatureError)),
+        unknown=frozenset(str(cause) for cause in causes if isinstance(cause, NOT_KNOWN)),
     )
 
 
@@ -177,7 +194,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, Ex
     to_networks = Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, families=(family,))
     rules = [(one.table, one.chain, one.rule(family)) for one in FEATURES] + [(NAT, OUTPUT, to_networks)]
     together = _program(name, options, family, rules)
-    if not together or type(together) is BackendUnavailableError:  # not a feature but the backend is missing, for all alike
+    if not together or type(together) in (BackendUnavailableError, LateError):  # the backend's, not a feature's: the same for all
         return dict.fromkeys([rule.comment for *_, rule in rules], together)
     return {one[-1].comment: _program(name, options, family, [one]) for one in rules}
 
@@ -218,11 +235,13 @@ def _check_routing(family: Family) -> Exception | None:
 def _check_capture(name: str, options: Options) -> NetinitError | None:
     plain = options.replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
-        probe_timeout=3 * 10**9, lock_timeout=10**9,
+        probe_timeout=PROBE_SECONDS * 10**9, lock_timeout=10**9,
     )  # fmt: skip
     try:
         applying.apply(plain, final=False)
         validate(plain, Log("none"))
+    except ValidationLateError:
+        return ValidationLateError(f"no test connection arrived within {PROBE_SECONDS} s")
     except NetinitError as error:
         return error
     return None

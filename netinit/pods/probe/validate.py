@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 from netinit.backends.machine import HERE
-from netinit.base.errors import ValidationFailedError, ValidationImpossibleError
+from netinit.base.errors import ValidationFailedError, ValidationImpossibleError, ValidationLateError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
@@ -27,6 +27,7 @@ OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (R
 APPLICATION_UID = 65534  # any user but the proxy's
 TOKEN_BYTES = 16
 UNREACHABLE = "no route"
+LATE = "it did not arrive within --probe-timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,8 @@ class Proof:
 def validate(options: Options, log: Log) -> None:
     """Prove that connections are captured in every enabled family.
 
-    Raises ValidationFailedError (exit code 126), which names what was not captured; ValidationImpossibleError.
+    Raises ValidationFailedError (exit code 126), which names what was not captured, as ValidationLateError where none arrived
+    elsewhere; ValidationImpossibleError.
     """
     settled = HERE.settle(options)
     families = [IPV4, IPV6] if settled.captures_ipv6 else [IPV4]
@@ -77,7 +79,8 @@ def validate(options: Options, log: Log) -> None:
     if not total and not failures and not obstacles:
         obstacles.append("no connection could be made: the pod has neither addresses nor routes")
     if failures:
-        raise ValidationFailedError("\n".join(["the rules do not capture what they must:", *_indent(failures + obstacles)]))
+        kind = ValidationLateError if all(one.endswith(LATE) for one in failures) else ValidationFailedError
+        raise kind("\n".join(["the rules do not capture what they must:", *_indent(failures + obstacles)]))
     if obstacles:
         raise ValidationImpossibleError("\n".join(["the rules could not be validated:", *_indent(obstacles)]))
 
@@ -141,10 +144,12 @@ def _wait_for(listener: socket.socket, probe: Proof, token: bytes, deadline: flo
                     return found
         elif child in readable:
             status = child.receive()
+            if status == errno.ETIMEDOUT:
+                return LATE
             if status:
                 return UNREACHABLE if status == errno.ENETUNREACH else f"the connection failed: {os.strerror(status)}"
             waited.remove(child)
-    return "it did not arrive within --probe-timeout"
+    return LATE
 
 
 def _read_token(connection: socket.socket) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 
 import pytest
@@ -24,8 +25,16 @@ from netinit.backends.failure_causes import (
 )
 from netinit.backends.iptables import LegacyVariant, NftVariant, XtablesState, notice_size
 from netinit.backends.libiptc import LibiptcBackend
-from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError, LockedError
+from netinit.base.errors import (
+    ApplyError,
+    BackendUnavailableError,
+    BusyError,
+    KernelFeatureError,
+    LateError,
+    LockedError,
+)
 from netinit.base.net import FAMILIES
+from netinit.kernel import run
 from netinit.rules.model import EMPTY_PLAN
 from sweeps import together
 
@@ -200,6 +209,17 @@ def test_each_family_that_fails_is_named_with_what_its_program_said(ends, kind, 
     with pytest.raises(kind) as caught:
         backend.commit(Change(scripts={"IPv4": "4", "IPv6": "6"}, before=before, plan=EMPTY_PLAN))
     assert (type(caught.value), str(caught.value)) == (kind, text)
+
+
+@pytest.mark.parametrize("kind", [NftVariant, LegacyVariant])
+def test_a_program_that_is_killed_after_its_deadline_says_nothing_about_the_backend(kind, tmp_path, monkeypatch):
+    (tmp_path / "program").write_text("#!/bin/sh\necho 'No chain/target/match by that name' >&2\nexec sleep 600\n")
+    (tmp_path / "program").chmod(0o755)
+    monkeypatch.setattr("netinit.backends.iptables.detect.find_restore", lambda *_: str(tmp_path / "program"))
+    monkeypatch.setattr(run, "SECONDS", 0.2)
+    monkeypatch.setattr(LegacyVariant, "lock", lambda _: contextlib.nullcontext())
+    answers = kind(families=FAMILIES, lock_timeout=0).feed(dict.fromkeys(FAMILIES, ""))
+    assert [type(one) for one in answers.values()] == [LateError, LateError]
 
 
 def test_a_program_that_is_not_installed_is_named_with_its_package(monkeypatch):

@@ -8,7 +8,8 @@ import pytest
 
 from netinit.backends import ipset
 from netinit.backends.ipset import NftVariantWithSets, SetInUseError
-from netinit.base.errors import ApplyError
+from netinit.base.errors import ApplyError, LateError
+from netinit.kernel import run
 
 IN_USE = "ipset v7.17: Set cannot be destroyed:\n it is in use by a kernel component"
 
@@ -44,6 +45,7 @@ def test_sets_without_the_program_are_an_error_that_names_its_package(monkeypatc
     [
         (1, IN_USE, SetInUseError, "ipset v7.17: Set cannot be destroyed: it is in use by a kernel component"),
         (1, "Error in line 3:\n  Syntax error", ApplyError, "Error in line 3: Syntax error"),
+        (-9, f"did not end within 30 s and {run.KILLED_LATE}", LateError, "did not end within 30 s and was killed; is it stopped, or broken?"),
         (139, "", ApplyError, "ipset ended with status 139"),
     ],
 )

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from core import settled
-from netinit.base.errors import ApplyError, BackendUnavailableError, NoBackendError, ParseError
+from netinit.base.errors import (
+    ApplyError,
+    BackendUnavailableError,
+    BusyError,
+    LateError,
+    LockedError,
+    NoBackendError,
+    ParseError,
+    ValidationLateError,
+)
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.output import with_version
 from netinit.base.snapshot import AttachedProgram
@@ -18,6 +29,7 @@ from netinit.cli.doctor import render_text, to_object
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
 from netinit.options import Options, offline
+from netinit.pods.doctor import examination as examination_module
 from netinit.pods.doctor import feature_checks, summarise
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.examination import Examination
@@ -102,6 +114,54 @@ def test_a_backend_works_when_all_that_is_needed_works_and_was_tried():
     assert not checked.works({"IPv6": frozenset({"nat"})})
     assert not FeatureChecks("iptables-nft", {}, "it died").works({})
     assert checked.problems({"IPv4": frozenset({"nat", "owner"})}) == {"no xt_owner": ["IPv4 owner"]}
+
+
+@pytest.mark.parametrize("kind", [BusyError, LateError, LockedError, ValidationLateError])
+def test_what_did_not_end_in_time_is_neither_usable_nor_unusable(kind, monkeypatch):
+    def refuse(rules):
+        return kind("too late") if any(rule.comment == "owner" for *_, rule in rules) else None
+
+    monkeypatch.setattr(feature_checks, "renew", lambda: None)
+    monkeypatch.setattr(feature_checks, "can_prove", lambda _: False)
+    monkeypatch.setattr(feature_checks, "_check_routing", lambda _: None)
+    monkeypatch.setattr(feature_checks, "_program", lambda *given: refuse(given[-1]))
+    monkeypatch.setenv("XTABLES_LOCKFILE", "")
+    checked = feature_checks._check_backend("iptables-nft", settled(Options.from_argv(SIDECAR)), None)
+    assert checked.works({"IPv4": frozenset({"owner"})}) is None
+    assert checked.judge(checked.outcomes["IPv4"]["owner"]) is None
+
+
+def test_a_definite_failure_counts_more_than_a_late_one():
+    checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": "late", "owner": "no xt_owner"}}, unknown=frozenset({"late"}))
+    assert checked.works({"IPv4": frozenset({"nat"})}) is None
+    assert checked.works({"IPv4": frozenset({"nat", "owner"})}) is False
+
+
+def sleep(*_):
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("check", [sleep, lambda *_: os.kill(os.getpid(), 9)], ids=["late", "killed"])
+def test_checks_without_a_result_prove_nothing_about_any_backend(check, monkeypatch):
+    monkeypatch.setattr(feature_checks, "SECONDS", 0.1)
+    monkeypatch.setattr(feature_checks, "_check_backend", check)
+    found = feature_checks.check_backends(settled(Options.from_argv(SIDECAR)))
+    assert {one.works({"IPv4": frozenset({"nat"})}) for one in found} == {None}
+    assert all(one.failure for one in found)
+
+
+def candidates(*names):
+    return SimpleNamespace(candidates=lambda: [SimpleNamespace(backend=SimpleNamespace(name=name)) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [("", "", ("iptables-nft", None)), ("late", "", ("", "iptables-nft")), ("no", "", ("nftables", None)), ("no", "late", ("", "nftables")), ("no", "no", ("", None))],
+)
+def test_a_backend_whose_checks_have_no_result_leaves_the_choice_open(first, second, expected):
+    checks = tuple([FeatureChecks(name, {"IPv4": {"nat": cause}}, unknown=frozenset({"late"})) for name, cause in (("iptables-nft", first), ("nftables", second))])
+    backend, undecided = examination_module._choose(candidates("iptables-nft", "nftables"), checks, {"IPv4": frozenset({"nat"})})
+    assert (backend, undecided and undecided.backend) == expected
 
 
 # Users
@@ -212,6 +272,25 @@ def test_an_error_decides_a_note_does_not():
     ]  # fmt: skip
     assert examination(findings=(Symptom(NOTE, "users", "so it is"),)).good
     assert not examination(backend="").good
+
+
+def test_what_is_not_known_has_a_sign_of_its_own_and_decides_nothing():
+    late = FeatureChecks("iptables-nft", {"IPv4": {"nat": "late", "owner": ""}}, unknown=frozenset({"late"}))
+    lost = FeatureChecks("nftables", {}, "stopped", unknown=frozenset({"stopped"}))
+    found = examination(feature_checks=(late, lost), backend="", unknown="the checks of iptables-nft have no result")
+    assert render_text(found).splitlines() == [
+        "       iptables-nft  nftables",
+        "nat *  ?             ?",
+        "owner  ✔             ?",
+        "(IPv4; * these options need it; ? not known)",
+        "not known whether pods will work: the checks of iptables-nft have no result",
+    ]
+    answer = with_version(to_object(found))
+    check_schema(answer, "doctor")
+    assert (answer["ok"], answer["unknown"]) == (False, "the checks of iptables-nft have no result")
+    assert [one["works"] for one in answer["feature_checks"].values()] == [None, None]
+    bad = examination(backend="", unknown="late", findings=(Symptom(ERROR, "users", "wrong"),))
+    assert render_text(bad).splitlines()[-1] == "pods will not work"
 
 
 def test_what_was_not_tried_is_not_claimed():
