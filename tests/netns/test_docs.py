@@ -150,7 +150,7 @@ def test_the_python_examples_run(pod, folder, block):
         return
     done = pod.run([sys.executable, "-c", block])
     assert done.returncode == 0, done.stderr
-    assert re.search("ISTIO_INBOUND|as planned|captured", done.stdout), done.stdout
+    assert re.search("ISTIO_INBOUND|as planned|captured|SHOP", done.stdout), done.stdout
 
 
 def test_the_demos_lines_on_the_pages_are_lines_of_the_demo(require_netns):
