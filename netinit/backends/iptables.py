@@ -9,7 +9,7 @@ from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, Stat
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.kernel import Closing, detect, netlink, run
-from netinit.options import BACKENDS
+from netinit.options import BACKENDS, Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from netinit.kernel.run import Finished
 
 LOCKED_STATUS = 4  # of iptables-restore
+_LOCK_TIMEOUT: int = Options.flag("lock_timeout").default  # nanoseconds
 
 
 class XtablesState(State):
@@ -120,7 +121,7 @@ class XtablesBackend(Backend):
         *,
         comments: bool = False,
         families: tuple[Family, ...] = FAMILIES,
-        lock_timeout: int = 10 * 10**9,
+        lock_timeout: int = _LOCK_TIMEOUT,
         own_files: bool = True,
     ) -> None:
         self._comments = comments

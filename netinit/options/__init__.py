@@ -268,7 +268,7 @@ class Options(Interception):
         }  # fmt: skip
         settled = SettledOptions.__new__(SettledOptions)  # every value has been checked: a second time is 0.2 % of a start
         settled.__dict__.update(self.__dict__, **decided, _given={**self._given, **decided})
-        return settled.on(self.wanted_backend)
+        return settled.for_backend(self.wanted_backend)
 
     def _check(self) -> list[str]:
         problems = super()._check()
@@ -298,7 +298,7 @@ class SettledOptions(Options):
     follows_istio: bool
     second_address: str
 
-    def on(self, backend: str) -> Self:
+    def for_backend(self, backend: str) -> Self:
         """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
         ipv6 = INET if backend == NFTABLES and self.traits.nft_captures_ipv6 else OFF
         return self.replace(ipv6=ipv6) if self.follows_istio and ipv6 != self.ipv6 else self

@@ -48,26 +48,30 @@ class Kind(Record):
 class Flag(Record):
     """One option: its field, names, reader and meaning."""
 
+    # How it is written.
     names: str  # as on a command line, the long name before its aliases: `-p --envoy-port`; empty: an environment variable only
     variables: tuple[str, ...]
     kind: Kind
     default: Any  # None: derived from other options
     help: str
     group: str  # its heading in help and documentation
+    topic: str = PROGRAMMING  # heading in a command's help, if it does not affect rules
+    # Which rules it has.
     layouts: tuple[str, ...] = ()  # those with a rule for it; empty: all
     repeated: bool = False  # each use adds to a tuple
+    # What a pod says of it, and a node.
     annotation: str = ""  # netinit's pod annotation, which the injection passes on
     istio_annotations: tuple[str, ...] = ()  # Istio's pod annotations; the first takes precedence
     without_annotation: str = ""  # what Istio's CNI plugin uses without any of these annotations; empty: the node's setting
     always_on_node: tuple[int, ...] = ()  # values that the CNI plugin adds, whatever the pod says
     pod_variable: str = ""  # variable of the proxy's container from which a CNI plugin reads it
+    # What explain, audit and lint say of it.
     needs: str = ""  # the field without which it has no effect
     is_harmless: bool = False  # no value of it can contradict another option, except as in `Interception.may_contradict`
     is_shown: bool = True  # visible in the rules; False: it reports packets, or decides about other options
     offers: tuple[str, ...] | None = None  # its kind's words that explanations suggest as a change; None: all; empty: none
     bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.questions.audit.kinds`
     closes: tuple[str, str] = ("", "")  # the kind of bypass that it closes, and how, with {option}
-    topic: str = PROGRAMMING  # heading in a command's help, if it does not affect rules
     field: str = ""  # set by the class that declares it
 
     @property

@@ -1,9 +1,37 @@
 """Make a network namespace match the options, changing only what differs, or remove everything of ours.
 
-Every value is checked before the first change; after an error everything is rolled back. Before success is reported, the
-rules are checked to be in force and to capture what they should: in most pods netinit.kernel.plain_namespace proves that in
-1 ms; otherwise a snapshot is analysed as in `verify`. If the check fails the rules stay: they capture what they can, and the
-error keeps the pod from starting.
+Theory of operation
+-------------------
+
+One run is one pass through these states; each is a value, and only the fourth one changes the kernel:
+
+    Options ──settle──▶ SettledOptions ──plan──▶ Plan          what shall be there (`options`, `rules.layouts`)
+                                                  │
+    the kernel ──Survey──▶ Observed ──compare──▶ Comparison    what is there, and what differs
+                                                  │
+               as planned ◀───────────────────────┼──────────▶ refused: rules of another run, without --reconcile
+                   │                              │ differs
+                   │                              ▼
+                   │                         Transaction       locks, then one step after the other, each with its inverse
+                   │                              │
+                   │             a step fails: ◀──┴──▶ all done
+                   │             undone in reverse     │
+                   ▼                                   ▼
+                 check: are the rules in force, and does what the plan captures reach them?
+                   │                                   │
+                 Outcome                            NotInForceError, ApplyError
+
+- `Survey` (`backend_choice`) reads the tables of each backend that may hold rules of ours. `Observed` is a backend with what it
+  read; the candidates are tried in order until one works here.
+- `Comparison` (`backends`) pairs the backend's state with the plan. Without a difference nothing is written, so that a second
+  run is cheap and safe.
+- `Transaction` (`transaction`) defers signals from its first step on. Whatever fails, the inverses of the steps that were done
+  run in reverse order; if one of them fails too, the error says what is left.
+- The check proves in most pods within 1 ms that nothing else is there (`kernel.plain_namespace`); otherwise a snapshot is
+  analysed as in `verify`. If it fails the rules stay: they capture what they can, and the error keeps the pod from starting.
+
+Two rules hold in this file. Every value is checked before the first change. And what cannot be read is an error, never "there
+are no rules".
 """
 
 from __future__ import annotations
@@ -188,7 +216,7 @@ def apply(
         settled = machine.settle(options)
         survey = Survey(settled, thorough=False, machine=machine)
         task = Task(options=settled, plan=plan_for(settled), final=final, machine=machine, signals=signals)
-        outcome = _apply_first_that_works(task, survey)
+        outcome = _try_backends(task, survey)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
 
@@ -209,7 +237,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
     Arguments and errors as for `apply`.
     """
     with _lock_namespace(options, machine, locked=locked):
-        plan, holders, steps = find_ours(options, machine)
+        plan, holders, steps = find_owned_state(options, machine)
         removals = [(holder.backend, holder.state.removal(plan)) for holder in holders]
         with Transaction(signals) as run:
             for backend, _ in removals:
@@ -220,7 +248,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
         return Outcome(backend=", ".join([holder.backend.name for holder in holders]), changed=bool(steps or holders), rules={})
 
 
-def find_ours(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed, ...], tuple[routes.RouteChange, ...]]:
+def find_owned_state(options: Options, machine: Machine) -> tuple[Plan, tuple[Observed, ...], tuple[routes.RouteChange, ...]]:
     """Return the options' plan, the backends that hold rules of ours, and the steps that delete our routes and addresses.
 
     Raises BackendUnavailableError if tables cannot be read, which may hold rules of ours.
@@ -260,11 +288,11 @@ def _lint(outcome: Outcome) -> tuple[str, ...]:
     return tuple([text for text in found if text not in outcome.warnings])
 
 
-def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
+def _try_backends(task: Task, survey: Survey) -> Outcome:
     failures = {}
     for chosen in survey.candidates():
         try:
-            own = task.on(chosen.backend.name)
+            own = task.for_backend(chosen.backend.name)
             outcome = _apply_with(chosen, survey.others(chosen.backend), own)
             warnings = own.options.warnings + own.plan.warnings + outcome.warnings
             return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
@@ -279,15 +307,15 @@ def _apply_first_that_works(task: Task, survey: Survey) -> Outcome:
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
     try:
-        return _run_steps_once(chosen, others, task)
+        return _make_as_planned(chosen, others, task)
     except NotInForceError:
         if not task.options.reconcile or task.options.force_apply:
             raise
     forced = task.replace(options=task.options.replace(force_apply=True))
-    return _run_steps_once(chosen.replace(state=chosen.backend.observe()), (), forced)
+    return _make_as_planned(chosen.replace(state=chosen.backend.observe()), (), forced)
 
 
-def _run_steps_once(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
+def _make_as_planned(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:
     backend, state, plan = chosen.backend, chosen.state, task.plan
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)

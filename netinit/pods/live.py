@@ -164,7 +164,7 @@ def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:
     """Return the backends whose tables may hold rules, and the options settled for the one with ours."""
     places, settled = backends.populated(options), HERE.settle(options)
     native = FIRST_WITH[TABLES_OF_OUR_OWN]
-    return places, settled.on(native) if options.wanted_backend == AUTO and native in places else settled
+    return places, settled.for_backend(native) if options.wanted_backend == AUTO and native in places else settled
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:

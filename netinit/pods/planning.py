@@ -42,7 +42,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
     """
     settled = settle(options)
     if form == "nft":
-        settled = settled.on(NFTABLES)
+        settled = settled.for_backend(NFTABLES)
     wanted = plan(settled)
     for warning in settled.warnings + wanted.warnings:
         log.warn(warning)
@@ -74,10 +74,10 @@ class Removal(Record):
 
 def find_removal(options: Options, machine: Machine = HERE) -> Removal:
     """Return what `remove` would delete in the namespace that the options name. Raises its errors."""
-    from netinit.pods.apply import find_ours  # not where rules are rendered
+    from netinit.pods.apply import find_owned_state  # not where rules are rendered
 
     def find(resolved: Options, warning: str) -> Removal:
-        planned, holders, steps = find_ours(resolved, machine)
+        planned, holders, steps = find_owned_state(resolved, machine)
         rules = {
             f"{one.backend.name} {place}": texts
             for one in holders

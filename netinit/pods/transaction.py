@@ -121,9 +121,9 @@ class Task(Record):
     machine: Machine
     signals: Signals | None
 
-    def on(self, backend: str) -> Task:
+    def for_backend(self, backend: str) -> Task:
         """Return the task for a backend, on which --ipv6 auto depends."""
-        options = self.options.on(backend)
+        options = self.options.for_backend(backend)
         return self if options is self.options else self.replace(options=options, plan=plan_for(options))
 
 

@@ -122,7 +122,7 @@ def _verify_here(
         raise _unreadable(survey, machine)
     chosen = _choose(survey, options, machine)
     backend, state = chosen.backend.name, chosen.state
-    settled = settled.on(backend)
+    settled = settled.for_backend(backend)
     plan = plan_for(settled)
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))

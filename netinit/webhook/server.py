@@ -1,8 +1,29 @@
 """The webhook server: reviews at /inject of the port with TLS, health at /livez and /readyz, tasks and graceful shutdown.
 
-Small reviews run in the event loop; large ones, and those that exceed their CPU time there, in a child process. Both
-queues are bounded and round-robin over clients. A review that misses the API server's timeout (a query parameter, less
-a margin) gets 503.
+Theory of operation
+-------------------
+
+One process, one event loop. A review passes these places in order; each has a bound, and what does not fit is refused there:
+
+    accept ──▶ HttpListener   connections: by the memory limit; a client that is slow or silent is closed
+           ──▶ check_head     method, type and length, before a byte of the body is read
+           ──▶ _check_client  503 until there is a configuration and a certificate; 403 without the client's certificate
+           ──▶ Bodies         bytes of all bodies together: a sixteenth of the memory limit
+           ──▶ ReviewPlaces   reviews in progress; the oldest of the greediest client makes room
+           ──▶ RoundRobin     one turn at a time, clients in rotation
+                 ├─ body ≤ 32 KiB: in the event loop, for at most 0.05 s of CPU
+                 └─ else, or interrupted there: in a forked child with limits of its own (CPU, memory, priority)
+           ──▶ review.answer  pure: a body and the configuration in use give an answer
+
+The deadline is the API server's (`?timeout=`), less a margin, counted from `accept`: waiting anywhere ends in 503 with a reason,
+so that the API server hears a refusal and not a timeout.
+
+Beside the reviews, the `Controller` keeps `ServingState` current: configuration, certificate, namespaces. It replaces whole
+values; a review takes the configuration once and keeps it to its end. A configuration that cannot be used leaves the previous
+one in place, and shows in health, metrics, log and event.
+
+On SIGTERM the server is `draining`: it answers what it has and what still arrives, not ready any more, for --shutdownDelay;
+then it closes the port and gives open reviews 15 s.
 """
 
 from __future__ import annotations

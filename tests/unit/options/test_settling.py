@@ -74,11 +74,11 @@ def test_where_ipv4_is_first_ipv6_is_as_istio_leaves_it_on_the_backend(options, 
 
 def test_the_backend_that_is_chosen_later_has_a_say_in_what_auto_comes_to():
     found = settled((FOUR, SIX))
-    native = found.on("nftables")
-    assert (found.ipv6, native.ipv6, native.on("iptables-nft")) == ("off", "inet", found)
+    native = found.for_backend("nftables")
+    assert (found.ipv6, native.ipv6, native.for_backend("iptables-nft")) == ("off", "inet", found)
     assert [len(one.warnings) for one in (found, native)] == [1, 1]
-    assert settled((SIX,)).on("nftables").ipv6 == "on"
-    assert settled((FOUR, SIX), ipv6="off").on("nftables").ipv6 == "off"
+    assert settled((SIX,)).for_backend("nftables").ipv6 == "on"
+    assert settled((FOUR, SIX), ipv6="off").for_backend("nftables").ipv6 == "off"
 
 
 @pytest.mark.parametrize("ipv6", ["on", "off", "inet", "reject"])
