@@ -10,8 +10,8 @@ import pytest
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import clone
-from netinit.golang import goyaml
 from netinit.inject import apply_patch, json_patch, load_config
+from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import StreamWriter, split, workloads
 from streams import inject_stream
 from sweeps import choose, together
@@ -48,8 +48,8 @@ def test_a_stream_without_workloads_comes_out_to_the_letter(text):
 def test_a_blank_document_is_read_without_a_parser_as_the_parser_reads_it(text, monkeypatch):
     """Making one took three quarters of the time of a stream of 300,000 such documents."""
     documents = split(text)
-    parsed = [goyaml.load_reporting(document.separator + document.text) for document in documents]
-    monkeypatch.setattr(goyaml, "load_reporting", None)
+    parsed = [yaml_texts.load_reporting(document.separator + document.text) for document in documents]
+    monkeypatch.setattr(yaml_texts, "load_reporting", None)
     assert [document.parse() for document in documents] == parsed == [(None, ())] * len(documents)
 
 
