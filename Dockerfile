@@ -138,7 +138,7 @@ ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-webhook" \
       org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND (Apache-2.0 OR BSD-3-Clause) AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-only AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND GPL-3.0-or-later WITH GCC-exception-3.1 AND ISC AND LGPL-2.1-or-later AND MIT AND MIT-0 AND PSF-2.0 AND Python-2.0 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"
 ENV PATH=/usr/sbin:/usr/bin
@@ -155,7 +155,7 @@ ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-node" \
       org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND (Apache-2.0 OR BSD-3-Clause) AND BSD-2-Clause AND BSD-3-Clause AND Beerware AND GPL-2.0-only AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND (GPL-2.0-or-later OR LGPL-3.0-or-later) AND GPL-3.0-or-later WITH GCC-exception-3.1 AND ISC AND LGPL-2.1-or-later AND MIT AND MIT-0 AND PSF-2.0 AND Python-2.0 AND X11 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"
 ENV PATH=/usr/sbin:/usr/bin
@@ -183,7 +183,7 @@ ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-nft" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod in native nft tables" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-only AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND ISC AND LGPL-2.1-or-later AND MIT AND Python-2.0 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"
 ENV PATH=/usr/sbin:/usr/bin
@@ -199,7 +199,7 @@ ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod, in the place of istio-init" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND Beerware AND GPL-2.0-only AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND (GPL-2.0-or-later OR LGPL-3.0-or-later) AND ISC AND LGPL-2.1-or-later AND MIT AND Python-2.0 AND X11 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"
 ENV PATH=/usr/sbin:/usr/bin

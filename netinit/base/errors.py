@@ -31,6 +31,10 @@ class NamespaceError(NetinitError):
     """A network namespace cannot be found or entered."""
 
 
+class NoNamespaceError(NamespaceError):
+    """What the path leads to is no network namespace; after a pod's end, its file under /run/netns may stay."""
+
+
 class BackendUnavailableError(NetinitError):
     """The backend lacks a program, kernel support or a privilege; `auto` tries the next one."""
 

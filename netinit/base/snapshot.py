@@ -21,6 +21,18 @@ ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
 
+EINTR, EFBIG, EMSGSIZE = 4, 27, 90
+
+
+def explain_unread(error: OSError) -> str:
+    """Why a snapshot could not be read: our own limits are not the kernel's refusal."""
+    if error.errno in (EFBIG, EMSGSIZE):
+        return "there is more here that affects packets than netinit reads; delete what fills it (nft list ruleset, ip route)"
+    if error.errno == EINTR:
+        return "what affects packets here changes faster than it can be read; try again"
+    return f"the kernel does not report what affects packets here: {error.strerror or error}"
+
+
 class Unknown(Record):
     """Something that could not be read, and why. `is_forbidden`: not permitted, so it may not exist at all."""
 

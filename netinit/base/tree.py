@@ -60,6 +60,13 @@ def shown(value: Any, longest: int = MAX_TEXT_LENGTH) -> str:
     return repr(shorten(value, longest)) if isinstance(value, str) else shorten(repr(value), longest)
 
 
+def explain_json_error(error: Exception) -> str:
+    """Why json.loads refused a text, with its place; of an integer without Python's remedy, which is none for an author."""
+    if "set_int_max_str_digits" in str(error):
+        return "an integer has more digits than any field takes"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def strings(value: Any) -> dict[str, str]:
     """A map of strings such as labels: scalars become strings, null ""; lists and maps in it are left out; {} if no map."""
     return {key: string(item) for key, item in mapping(value).items() if not isinstance(item, (dict, list))}

@@ -10,7 +10,7 @@ from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, lines
 from netinit.cli.console import answer, color_option, count
-from netinit.cli.findings import PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
+from netinit.cli.findings import NOTE, PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
 from netinit.cli.flags import FlagCommand, write_command
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
 from netinit.inject.deciding.podfile import PodFacts
@@ -36,8 +36,8 @@ def command(
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
 
     With files, the pods are checked too: host network, missing capabilities, users that are the proxy's, init containers
-    without a network, annotations without effect. That an option has no effect is proved for all packets; --minimal prints
-    the fewest options with the same effect.
+    without a network, containers that may change the rules, annotations without effect. That an option has no effect is
+    proved for all packets; --minimal prints the fewest options with the same effect.
 
     docs/findings.md explains the codes. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
     findings of a code.
@@ -62,7 +62,8 @@ def command(
         answer(render_text(issues, names))
     else:
         show_artefact(render(form, "lint", issues, names))
-    return FOUND if any(strict or one.severity == ERROR for one in issues if not one.accepted) else CLEAN
+    failing = {ERROR, WARNING} if strict else {ERROR}
+    return FOUND if any(one.severity in failing for one in issues if not one.accepted) else CLEAN
 
 
 def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
@@ -107,8 +108,9 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
         printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
         place = (one.pod, one.file)
         printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
-    errors = sum(one.severity == ERROR for one in counted)
+    errors, warnings, notes = (sum(one.severity == severity for one in counted) for severity in (ERROR, WARNING, NOTE))
     where = f" in {count(len(pods), 'pod')}" if any(pods) else ""
-    summary = f"{count(errors, 'error')}, {count(len(counted) - errors, 'warning')}" if counted else "no problems found"
+    found = [count(errors, "error"), count(warnings, "warning"), *([count(notes, "note")] if notes else [])]
+    summary = ", ".join(found) if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
     return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])

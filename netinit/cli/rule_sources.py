@@ -11,7 +11,7 @@ import click
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, family_of, parse_address
-from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
+from netinit.base.sanitize import MAX_RULE_LENGTH, quote, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value, write_command
 from netinit.cli.inject.inputs import read_manifests, read_text
 from netinit.kernel.detect import read_name_servers
@@ -245,7 +245,18 @@ def _add_pod_notes(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, 
     """Notes and warnings about the manifest's pod, if there is one."""
     if not facts:
         return (), ()
-    return (f"{facts.name}: {'; '.join(facts.notes)}",), tuple(f"{facts.name}: {finding}" for finding in facts.findings)
+    by_design = [f"{facts.name}: {finding}" for finding in facts.findings if finding.is_note]
+    problems = [f"{facts.name}: {finding}" for finding in facts.findings if not finding.is_note]
+    return (f"{facts.name}: {'; '.join(facts.notes)}", *by_design), tuple(problems)
+
+
+def list_conditions(facts: PodFacts | None) -> tuple[str, ...]:
+    """What would make a proof about a manifest's pod void, each as a clause that follows `unless`."""
+    changers = facts.rule_changers if facts else ()
+    found = [f"container {quote(one.container)} changes the rules: {one.right}" for one in changers[:MAX_NAMED]]
+    if len(changers) > MAX_NAMED:
+        found.append(f"one of {len(changers) - MAX_NAMED} more containers changes the rules")
+    return tuple(found)
 
 
 def read_pods(pod: Sequence[str], select: str, label: str = POD) -> tuple[PodFacts, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,14 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.base.snapshot import Snapshot
 from netinit.cli.console import answer, color_option, count, format_table, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import complete_servers, find_known, format_options, pod_options, read_manifest
+from netinit.cli.rule_sources import (
+    complete_servers,
+    find_known,
+    format_options,
+    list_conditions,
+    pod_options,
+    read_manifest,
+)
 from netinit.cli.watch import MAX_FAILURES
 from netinit.options import Options
 from netinit.pods.pod_changes import Changes
@@ -25,6 +33,9 @@ from netinit.pods.verify import verify as compare
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import BYPASSING, MISSING, Difference
 from netinit.rules.render import hash_plan
+
+if TYPE_CHECKING:
+    from netinit.inject.deciding.podfile import PodFacts
 
 NOTHING = "no rules of netinit here"
 DOUBT = "doubt"  # kind of a difference, counted with --strict
@@ -59,8 +70,10 @@ def command(  # noqa: PLR0917 - click's
     """
     if live and watching:
         raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
-    target, notes, snapshot = _find_options(options, pod, select)
+    facts = complete_servers(read_manifest(pod, select), options) if pod or select else None
+    target, notes, snapshot = _find_options(options, facts)
     note(notes)
+    conditions = tuple([f"this holds unless {condition}" for condition in list_conditions(facts)])
     if target is None:
         _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
@@ -68,7 +81,7 @@ def command(  # noqa: PLR0917 - click's
     def look(read: Snapshot | None = None) -> Report:
         report = compare(target, connections=connections, snapshot=read)
         doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
-        return report.replace(differences=report.differences + doubts)
+        return report.replace(differences=report.differences + doubts, warnings=report.warnings + conditions)
 
     if watching:
         return watch(target, look, as_json=as_json, connections=connections)
@@ -81,7 +94,7 @@ def command(  # noqa: PLR0917 - click's
         warn([str(error)])  # the packets can be sent nevertheless
     if live:
         probes = probe(target)
-    warn([*(report.warnings if report else ()), *(probes.notes if probes else ())])
+    warn([*(report.warnings if report else conditions), *(probes.notes if probes else ())])
     _show(report, probes, target, as_json=as_json)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
@@ -102,15 +115,12 @@ def _show(report: Report | None, probes: Probes | None, target: Options | None, 
         answer(conclude(report, probes))
 
 
-def _find_options(
-    options: Options, pod: tuple[str, ...], select: str
-) -> tuple[Options | None, tuple[str, ...], Snapshot | None]:
+def _find_options(options: Options, facts: PodFacts | None) -> tuple[Options | None, tuple[str, ...], Snapshot | None]:
     """The options to compare with (None if none are given and no rules show them), notes, and what was read to infer them."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
-    if pod or select:
-        facts = complete_servers(read_manifest(pod, select), options)
+    if facts:
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
         return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",), None

@@ -11,7 +11,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from netinit.base.errors import ParseError
-from netinit.base.tree import Tree, clone, mapping, same, sequence, string
+from netinit.base.tree import Tree, clone, explain_json_error, mapping, same, sequence, string
 from netinit.inject.adding.kubernetes_types import json_of
 from netinit.inject.adding.patch import apply_patch
 from netinit.inject.deciding.annotations import NATIVE_SIDECAR
@@ -121,7 +121,7 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
     try:
         tree = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"the answer is not JSON: {error}") from error
+        raise ParseError(f"the answer is not JSON: {explain_json_error(error)}") from error
     response = mapping(mapping(tree).get("response"))
     uid = review.tree["request"]["uid"]
     if mapping(tree).get("kind") != "AdmissionReview" or response.get("uid") != uid:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import posix
 
-from netinit.base.errors import NamespaceError
+from netinit.base.errors import NamespaceError, NoNamespaceError
 from netinit.base.net import FAMILIES
 from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, read_text, run
 from netinit.kernel.processes import describe_holders
@@ -68,7 +68,7 @@ class OpenPod:
             raise NamespaceError(f"{self.path}: {posix.strerror(error.errno or 0)}; {_suggest(error.errno)}") from None
         if _kind(self._namespace) not in (namespaces.NETWORK, None):
             self.close()
-            raise NamespaceError(f"{self.path}: is not a network namespace; --netns needs a namespace's path or name")
+            raise NoNamespaceError(f"{self.path}: is not a network namespace; --netns needs a namespace's path or name")
         self._owner = _find_owner(self._namespace)
         self._stays = stays and self._owner < 0
 

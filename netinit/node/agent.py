@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netinit.base.errors import CniError, OptionError
-from netinit.base.sanitize import shorten
+from netinit.base.sanitize import quote, shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.kernel import identify
 from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
@@ -85,7 +86,7 @@ class Agent:
         uid = pod.uid if pod else ""
         self.in_progress[uid] += 1
         try:
-            done = await self._do(job, namespace)
+            done = await self._do(job, request, namespace)
         finally:
             self.in_progress[uid] -= 1
             self.in_progress += Counter()  # drop entries that are done
@@ -117,7 +118,10 @@ class Agent:
         pod = await self.pod_cache.find(namespace, name, request.uid, deadline)
         return decide(pod, self.settings.base, request.addresses), pod
 
-    async def _do(self, job: Job, namespace: int) -> JobResult:
+    async def _do(self, job: Job, request: Request, namespace: int) -> JobResult:
+        if request.unopened and namespace < 0:
+            why = os.strerror(request.unopened)
+            raise CniError(f"the pod's network namespace {quote(request.netns)} cannot be opened on the node: {why}", CniCode.LATER)
         done = await self.programmer.do(job, namespace)
         if done.gone:
             raise CniError(done.error, CniCode.UNKNOWN)
@@ -146,7 +150,7 @@ class Agent:
         options = (known.options if known else None) or (await self._decide(request, deadline))[0].options
         if options is None:
             return LEFT_ALONE
-        done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), namespace)
+        done = await self._do(Job.of(VERIFY, options, seconds=_left(deadline)), request, namespace)
         if done.differences:
             first, *more = done.differences
             raise CniError("\n".join([f"the pod's rules differ from the plan: {first}", *more]), CniCode.DRIFT)

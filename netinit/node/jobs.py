@@ -82,7 +82,7 @@ class JobResult:
 
     error: str = ""
     late: bool = False
-    gone: bool = False  # the namespace does not exist, or no longer
+    gone: bool = False  # the namespace does not exist, or no longer; not one that is there and cannot be entered
     backend: str = ""
     changed: bool = False
     ours: bool = True  # rules of ours exist

@@ -15,6 +15,8 @@
  * agent. They are cut out as text; the agent parses the JSON.
  *
  * The network namespace is opened here and passed as a descriptor, because the runtime's path need not exist in the agent's container.
+ * Where the path leads nowhere, the pod is gone and the agent gets none. Any other failure says nothing about the pod: the agent gets its
+ * errno in the variable UNOPENED.
  *
  * Request to the agent: `netinit-cni 1 VARIABLES INPUT MILLISECONDS\n`, then that many bytes of variables (NAME=VALUE, each with a NUL
  * behind) and of input. Answer: `netinit-cni 1 CODE OUTPUT\n` and that many bytes of output. An incomplete answer counts as none: the
@@ -42,6 +44,8 @@
 #define MOST_INPUT (1u << 20)
 #define MOST_OUTPUT (2u << 20)
 #define MOST_VARIABLES (64u << 10)
+#define UNOPENED "NETINIT_NETNS_ERRNO="
+#define MOST_UNOPENED (sizeof UNOPENED + 24) /* with its number */
 #define MOST_SETTINGS (1u << 20) /* 4,000 namespaces with names of the greatest length */
 #define MOST_PATH 4096
 #define MOST_LABEL 63 /* bytes of a DNS label, as a namespace's name is */
@@ -194,10 +198,11 @@ static size_t write_number(char *to, size_t number)
 
 static const char *version_of(const struct configuration *configuration)
 {
-    struct slice inner = {configuration->version.start + 1, configuration->version.length - 2};
+    struct slice text = configuration->version;
 
-    if (configuration->version.length < 2 || *configuration->version.start != '"')
+    if (text.length < 2 || *text.start != '"')
         return NULL;
+    struct slice inner = {text.start + 1, text.length - 2};
     for (size_t at = 0; at < sizeof versions / sizeof *versions; at++)
         if (equals(inner, versions[at]))
             return versions[at];
@@ -519,6 +524,24 @@ static size_t gather_variables(char *to, size_t most)
     return length;
 }
 
+/* Opens the pod's network namespace; -1 where there is none, with the variable for the agent behind the others if that has another reason. */
+static int open_namespace(char *variables, size_t *length)
+{
+    const char *path = variable("CNI_NETNS=");
+
+    if (!path || !*path)
+        return -1;
+    /* O_NONBLOCK: a FIFO in its place must not block. */
+    int found = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (found >= 0 || (*path == '/' && (errno == ENOENT || errno == ENOTDIR)))
+        return found;
+    memcpy(variables + *length, UNOPENED, sizeof UNOPENED - 1);
+    *length += sizeof UNOPENED - 1;
+    *length += write_number(variables + *length, (size_t)errno);
+    variables[(*length)++] = 0;
+    return -1;
+}
+
 static size_t write_head(char *to, size_t variables, size_t input, size_t milliseconds)
 {
     size_t numbers[] = {variables, input, milliseconds}, length = sizeof GREETING - 1;
@@ -536,15 +559,13 @@ static int ask(struct slice path, const char *input, size_t length, int64_t dead
 {
     static char variables[MOST_VARIABLES], answer[MOST_OUTPUT + 64];
     char head[128];
-    size_t count = gather_variables(variables, sizeof variables), code, size;
-    const char *netns = variable("CNI_NETNS=");
+    size_t count = gather_variables(variables, sizeof variables - MOST_UNOPENED), code, size;
     int agent = dial(path, deadline);
     int64_t left = deadline - now();
 
     if (agent < 0 || left <= 0)
         return -1;
-    /* O_NONBLOCK: a FIFO in its place must not block. If it is gone the agent gets none, and reports it. */
-    int namespace = netns && *netns ? open(netns, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    int namespace = open_namespace(variables, &count);
     if (!send_all(agent, head, write_head(head, count, length, (size_t)left), namespace, deadline) ||
         !send_all(agent, variables, count, -1, deadline) || !send_all(agent, input, length, -1, deadline))
         return -1;
@@ -585,7 +606,7 @@ static int serve(const char *verb, const struct configuration *configuration, co
         return 0;
     if (!add && !deletion && !check && strcmp(verb, "GC"))
         return fail(configuration, ENVIRONMENT_ERROR, "CNI_COMMAND is none of ADD, DEL, CHECK, GC, STATUS and VERSION");
-    if (!gather_variables(variables, sizeof variables))
+    if (!gather_variables(variables, sizeof variables - MOST_UNOPENED))
         return fail(configuration, ENVIRONMENT_ERROR, "the variables of CNI are longer than 64 kB");
     if (!read_settings(&settings))
         return deletion ? 0 : fail(configuration, CONFIGURATION_ERROR, "netinit-cni" SETTINGS " beside the executable cannot be read; the agent writes it");

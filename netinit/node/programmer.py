@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
+from netinit.base.errors import ChildLostError, NetinitError, NoNamespaceError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
 from netinit.node import jobs
@@ -229,7 +229,7 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             return JobResult()
     except (NetinitError, KeyboardInterrupt) as error:
         late = isinstance(error, ChildLostError) and error.late
-        return JobResult(error=str(error), gone=isinstance(error, NamespaceError), late=late)
+        return JobResult(error=str(error), gone=isinstance(error, NoNamespaceError), late=late)
     raise ValueError(job.kind)
 
 

@@ -19,6 +19,8 @@ NEWEST = VERSIONS[-1]
 _WITH_IP_VERSION = VERSIONS[:2]  # versions in which an address states its family
 GREETING = b"netinit-cni 1 "
 MAX_HEAD_BYTES = 64
+_UNOPENED = "NETINIT_NETNS_ERRNO"
+_MAX_ERRNO = 4095  # Linux's, include/linux/err.h
 _MAX_VARIABLES, _MAX_INPUT, _MAX_MILLISECONDS = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
 _MAX_MESSAGE = 2000
 _FIRST_OF = {"CHECK": 1, "GC": 3}  # index in VERSIONS of the first version with this verb
@@ -39,7 +41,8 @@ class CniCode:
 class Request:
     """A request: its verb, the pod as the runtime names it, and the plugin's configuration.
 
-    `pod`: namespace and name, empty if the runtime is not Kubernetes'. `uid`: the pod's, if the runtime passes it.
+    `pod`: namespace and name, empty if the runtime is not Kubernetes'. `uid`: the pod's, if the runtime passes it. `unopened`: the
+    errno with which the plugin failed to open the pod's namespace; 0 if it did not, or if the path leads nowhere.
     """
 
     verb: str
@@ -49,6 +52,7 @@ class Request:
     interface: str = ""
     pod: tuple[str, str] = ("", "")
     uid: str = ""
+    unopened: int = 0
     configuration: Tree = field(default_factory=dict)
 
     @property
@@ -91,6 +95,7 @@ def parse_request(variables: bytes, given: bytes) -> Request:
         interface=environ.get("CNI_IFNAME", ""),
         pod=(arguments.get("K8S_POD_NAMESPACE", ""), arguments.get("K8S_POD_NAME", "")),
         uid=arguments.get("K8S_POD_UID", ""),
+        unopened=_read_errno(environ.get(_UNOPENED, "0")),
         configuration=tree,
     )
     if verb != "GC":
@@ -107,6 +112,12 @@ def _read_variables(variables: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         raise CniError("a variable of CNI is not UTF-8", CniCode.ENVIRONMENT) from None
     return dict(text.split("=", 1) for text in texts if "=" in text)
+
+
+def _read_errno(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_ERRNO)) and int(text) <= _MAX_ERRNO):
+        raise CniError(f"{_UNOPENED} is {quote(text)}; it must be a number of Linux", CniCode.ENVIRONMENT)
+    return int(text)
 
 
 def _read_configuration(given: bytes) -> Tree:

@@ -12,7 +12,7 @@ from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.snapshot import IFF_UP, INET, Snapshot
+from netinit.base.snapshot import IFF_UP, INET, Snapshot, explain_unread
 from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
@@ -202,4 +202,4 @@ def _read(read: Callable[[], Snapshot]) -> Snapshot:
     try:
         return read()
     except OSError as error:
-        raise ParseError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None
+        raise ParseError(explain_unread(error)) from None

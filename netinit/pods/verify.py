@@ -19,7 +19,7 @@ from netinit.backends.routes import RouteChange
 from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.records import Record
-from netinit.base.snapshot import Snapshot
+from netinit.base.snapshot import Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.live.in_force import find_deviations
@@ -113,7 +113,7 @@ def _verify_here(
         snapshot = snapshot or machine.read_snapshot()
     except OSError as error:
         _refuse_without_admin(machine)
-        raise BackendUnavailableError(f"the kernel does not report what affects packets here: {error.strerror or error}") from None
+        raise BackendUnavailableError(explain_unread(error)) from None
     snapshot = without_counters(snapshot) if snapshot else None
     # Without root's right to list their names, legacy tables are not in the snapshot, but can be read.
     whole = snapshot if snapshot and not any(one.place.startswith(LEGACY_PLACE) for one in snapshot.unknown) else None

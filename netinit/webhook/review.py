@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.sanitize import escape, shorten
-from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.inject.adding.advice import advise
 from netinit.inject.adding.patch import json_patch
 from netinit.inject.adding.pod import inject_pod
@@ -180,7 +180,7 @@ def _read(body: bytes | bytearray) -> _Review:
     except RecursionError:
         raise Fault(400, "too-large", "the body is nested too deeply") from None
     except ValueError as error:
-        raise Fault(400, "not-json", f"the body is not JSON: {error}") from None
+        raise Fault(400, "not-json", f"the body is not JSON: {explain_json_error(error)}") from None
     if not isinstance(tree, dict) or tree.get("kind") != "AdmissionReview":
         raise Fault(400, "no-review", "the body is not an AdmissionReview")
     version = tree.get("apiVersion")

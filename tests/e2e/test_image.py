@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 import netinit
 from containers import Image
 from engine import BASE, COMMIT, ROOT, Engine
+from image_licenses import OF_DEBIAN, find_licenses, find_main_license, read_debian_packages
 from laboratory import Pod
 from netinit.cli.commands import ALIASES, COMMANDS
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
@@ -99,7 +100,7 @@ def test_the_lock_has_what_the_package_depends_on_with_versions_that_it_takes_an
 def test_the_labels_tell_version_licence_and_commit(image: Image):
     labels = {key.rpartition(".")[2]: text for key, text in image.configuration["Labels"].items() if "opencontainers" in key}
     assert labels["version"] == netinit.__version__
-    assert labels["licenses"] == "Apache-2.0"
+    assert labels["licenses"] == find_licenses("init")
     assert labels["revision"] == COMMIT
     assert labels["title"] == "netinit"
 
@@ -225,6 +226,12 @@ def test_every_package_of_debian_is_named_for_scanners(files: Path):
     assert "bookworm" in (files / "etc/os-release").read_text()
     without = [name for name in named if not (files / "usr/share/doc" / name / "copyright").is_file()]
     assert not without, f"without a licence: {without}"
+
+
+def test_the_licence_of_each_package_of_debian_is_one_of_the_label(files: Path):
+    for name in read_debian_packages("KEPT"):
+        license_of_all = find_main_license((files / "usr/share/doc" / name / "copyright").read_text())
+        assert not license_of_all or license_of_all in OF_DEBIAN[name], name
 
 
 def test_every_licence_that_a_copyright_file_points_to_is_there(files: Path):

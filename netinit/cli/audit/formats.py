@@ -46,6 +46,7 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
     yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
     if ruling["result"] == "proved" and ruling["about"] == "0":
         yield "    no packet is concerned: this pod has none of these"
+    yield from [f"    unless {condition}" for condition in ruling["unless"]]
     shown = ruling["counterexample"]
     if shown:
         yield f"    counterexample: {shown['packet']}"
@@ -75,7 +76,8 @@ def render_markdown(pods: list[dict[str, Any]]) -> str:
                 shown = one["counterexample"]
                 sentence = f"{shown['packet']}: {shown['sentence']}" if shown else ""
                 cures = "; ".join(cure["change"] for cure in one["cures"])
-                parts.append(f"| {_md(one['assertion'])} | {one['result']} | {_md(sentence)} | {_md(cures)} |")
+                result = "<br>".join([one["result"], *[_md(f"unless {condition}") for condition in one["unless"]]])
+                parts.append(f"| {_md(one['assertion'])} | {result} | {_md(sentence)} | {_md(cures)} |")
             parts.append("")
     return "\n".join(parts)
 
@@ -131,4 +133,5 @@ def _ruling(one: dict[str, Any]) -> tuple[str, ...]:
         steps = "".join(f"<div><code>{_plain(step)}</code></div>" for step in shown["path"])
         way = _several([shown["packet"], shown["sentence"]]) + f"<details><summary>its path</summary>{steps}</details>"
     cures = _several([f"{cure['change']}: {cure['verdict']}" for cure in one["cures"]])
-    return f'<span class="by {one["result"]}">{one["result"]}</span>', sentence, way, cures
+    result = f'<span class="by {one["result"]}">{one["result"]}</span>{_several([f"unless {text}" for text in one["unless"]])}'
+    return result, sentence, way, cures

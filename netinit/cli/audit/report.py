@@ -9,7 +9,7 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.cli.explain import shown_steps
 from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
-from netinit.cli.rule_sources import RuleSource, format_options
+from netinit.cli.rule_sources import RuleSource, format_options, list_conditions
 from netinit.options.kinds import quote_value
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
@@ -79,10 +79,11 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
-    source, made = audited.source, audited.source.rules.made_by
+    source, made, conditions = audited.source, audited.source.rules.made_by, list_conditions(audited.source.facts)
     return {
         "name": source.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
-        "assertions": [_ruling(one) for one in audited.rulings], "notes": list(source.notes), "warnings": list(source.warnings),
+        "assertions": [_ruling(one, conditions) for one in audited.rulings],
+        "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 
 
@@ -105,11 +106,11 @@ def _row(one: Traffic, *, full: bool) -> Row:
     }
 
 
-def _ruling(one: Ruling) -> Row:
+def _ruling(one: Ruling, conditions: Sequence[str]) -> Row:
     shown = one.counterexample
     return {
         "assertion": one.assertion.text, "name": one.assertion.name, "line": one.assertion.line or None,
-        "result": HOLDS[one.holds], "about": str(one.packets),
+        "result": HOLDS[one.holds], "about": str(one.packets), "unless": list(conditions) if one.holds else [],
         "counterexample": shown and {
             "packet": format_packet(shown.trace.first),
             "sentence": shown.sentence,

@@ -16,7 +16,7 @@ import click
 from netinit.base.errors import NamespaceError, NetinitError, OptionError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten
-from netinit.base.tree import mapping, sequence, string, strings
+from netinit.base.tree import explain_json_error, mapping, sequence, string, strings
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
@@ -84,7 +84,7 @@ def _read_question(line: str) -> _Question:
     try:
         tree = mapping(json.loads(line))
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"the standard input: a question is not JSON: {error}") from None
+        raise OptionError(f"the standard input: a question is not JSON: {explain_json_error(error)}") from None
     uids, words = ([string(one) for one in sequence(tree.get(key))] for key in ("uids", "words"))
     question = _Question(tuple(uids), string(tree.get("title")), strings(tree.get("environ")), tuple(words))
     known = (*READING, *FOLLOWING, CHANGING)

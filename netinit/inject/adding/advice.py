@@ -11,14 +11,21 @@ from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.status_port import scrape_target_warnings
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import find_init
-from netinit.inject.deciding.warnings import annotation_findings, pod_findings, readable_options
+from netinit.inject.deciding.warnings import (
+    MARK_SETTER,
+    RULE_CHANGER,
+    annotation_findings,
+    pod_findings,
+    readable_options,
+)
 
 _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
+_CHOSEN = (RULE_CHANGER, MARK_SETTER)  # rights that the author gave on purpose: for reviews, not at each creation
 
 
 def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[str]:
     """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
-    found = [finding for finding in pod_findings(injected) if finding.kind not in _OF_THE_OPERATOR]
+    found = [finding for finding in pod_findings(injected) if finding.kind not in (*_OF_THE_OPERATOR, *_CHOSEN)]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
     return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]

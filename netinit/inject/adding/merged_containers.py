@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from netinit.base.errors import InjectionError
-from netinit.base.tree import Tree, clone, mapping, sequence, string
+from netinit.base.tree import Tree, clone, explain_json_error, mapping, sequence, string
 from netinit.inject.adding.kubernetes_types import encode_json, ordered
 from netinit.inject.adding.merge import merge
 from netinit.inject.deciding.annotations import OVERRIDES
@@ -82,7 +82,7 @@ class Overrides:
         try:
             saved = json.loads(annotations.get(OVERRIDES, "null"))
         except (ValueError, RecursionError) as error:
-            raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {error}") from None
+            raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: no JSON: {explain_json_error(error)}") from None
         if not isinstance(saved, dict | None):
             raise InjectionError(f"invalid value for annotation {OVERRIDES!r}: it must be a JSON object")
         self.saved = {key: named(mapping(saved).get(key)) for key in LISTS}

@@ -45,6 +45,12 @@ def security(container: Tree | None) -> Tree:
     return mapping(mapping(container).get("securityContext"))
 
 
+def effective_security(container: Tree, spec: Tree) -> Tree:
+    """Return the container's security context with the pod's values for the fields that it leaves open."""
+    own = {key: value for key, value in security(container).items() if value is not None}
+    return {**mapping(spec.get("securityContext")), **own}
+
+
 def read_status(pod: Tree) -> Mapping[str, Collection[str]] | None:
     """Return the names that an injection added to each list of the spec, by its annotation; None if there is none or a bad one.
 

@@ -21,6 +21,7 @@ _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n
 """Lines such as `%YAML 1.1`, which belong to the document after the next separator."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
+_BLANKS = " \r\n"  # a tab is left to the parser, which refuses it at the start of a line
 _LISTED = 10  # maximum number of workloads in an error
 _TEMPLATE = ("spec", "template")
 _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
@@ -44,7 +45,12 @@ class Document(Record):
     text: str
 
     def parse(self) -> tuple[Any, tuple[str, ...]]:
-        """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator."""
+        """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator.
+
+        A document of blanks has no parser made for it, which takes longer than all else: a stream may hold many.
+        """
+        if not (self.text.strip(_BLANKS) or self.separator.removeprefix("---").strip(_BLANKS)):
+            return None, ()
         return yaml_texts.load_reporting(self.separator + self.text)
 
 

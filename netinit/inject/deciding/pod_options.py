@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from netinit.base.tree import Tree, clone, sequence, string
+from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
 from netinit.inject.deciding.annotations import CHECKS, go_bool, read_switch
 from netinit.inject.deciding.containers import INIT, VALIDATION, find, named
 from netinit.options import Options, kinds
@@ -101,6 +101,12 @@ VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod
 def find_annotation(flag: Flag, annotations: Mapping[str, str]) -> str:
     """Return the name of the flag's annotation that the pod has; "" without one."""
     return next((name for name in (flag.annotation, *flag.istio_annotations) if name in annotations), "")
+
+
+def is_ambient(pod: Tree) -> bool:
+    """Whether a mesh's ambient agent programmed the pod, which has no init container of a mesh then."""
+    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    return annotations.get(REDIRECTION) == "enabled" and find_init(mapping(pod.get("spec"))) is None
 
 
 def find_invalid_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -18,14 +18,17 @@ from netinit.inject.deciding.pod_options import (
     REDIRECTION,
     find_annotation,
     find_init,
+    is_ambient,
     make_ambient_options,
     make_cni_options,
     options_of,
 )  # fmt: skip
+from netinit.inject.deciding.rights import RuleChanger
 from netinit.inject.deciding.warnings import (
     PodFinding,
     annotation_findings,
     applications_of,
+    find_rule_changers,
     only_validates,
     pod_findings,
     shared_owners,
@@ -55,7 +58,8 @@ class PodFacts:
     `origins`: the annotation that sets an option. `addresses`: the pod's own. `programs`: whether a container programs
     the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`programmed_by`). `name_servers`:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
-    except the proxy. `shared_owners`: see `warnings`. `accepted`: codes of accepted findings, with reasons.
+    except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
+    of accepted findings, with reasons.
     """
 
     name: str
@@ -73,6 +77,7 @@ class PodFacts:
     has_tunnel: bool | None = None
     users: tuple[ContainerUser, ...] = ()
     shared_owners: tuple[tuple[str, str], ...] = ()
+    rule_changers: tuple[RuleChanger, ...] = ()
     file: str = ""
     accepted: Mapping[str, str] = field(default_factory=dict)
 
@@ -128,12 +133,12 @@ def _facts(one: Workload, base: Options) -> PodFacts:
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     spec = pod["spec"]
     container = find_init(spec)
-    is_ambient = container is None and annotations.get(REDIRECTION) == "enabled"
+    ambient = is_ambient(pod)
     programs = False
     if container is not None and not only_validates(container):
         programs, by, options = True, "init container", options_of(container)
         note = f"options of its init container {string(container.get('name'))}"
-    elif is_ambient:
+    elif ambient:
         by, options = "by an ambient agent", make_ambient_options(annotations)
         note = f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent"
     else:
@@ -152,12 +157,13 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         host_network=uses_host_network(pod),
         programs=programs,
         programmed_by=by,
-        intercepted=not uses_host_network(pod) and (container is not None or is_ambient or find_proxy(spec) is not None),
+        intercepted=not uses_host_network(pod) and (container is not None or ambient or find_proxy(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
         users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications_of(spec, container)]),
         shared_owners=shared_owners(spec, container, options),
+        rule_changers=find_rule_changers(pod),
         accepted=_accepted(annotations),
     )
 

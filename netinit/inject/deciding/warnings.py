@@ -14,20 +14,23 @@ from netinit.base.errors import OptionError
 from netinit.base.finding_texts import format_finding
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, find, find_proxy, named, security
+from netinit.base.tree import Tree, mapping, string, strings
+from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.pod_options import find_init, is_ambient, options_of
+from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
-ERROR, WARNING = "error", "warning"  # ERROR: the pod does not start, or breaks its node
+ERROR, WARNING, NOTE = "error", "warning", "note"  # ERROR: the pod does not start, or breaks its node; NOTE: by design
+RULE_CHANGER, MARK_SETTER = "rule-changer", "mark-setter"  # kinds of findings
+_MAX_NAMED = 5  # containers in a finding
 
 
 class PodFinding(Record):
     """A problem of a pod.
 
-    `kind`: for machines. `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR or WARNING.
+    `kind`: for machines. `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR, WARNING or NOTE.
     `subject`: the container, "" for the whole pod.
     """
 
@@ -35,6 +38,11 @@ class PodFinding(Record):
     text: str
     severity: str = WARNING
     subject: str = ""
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is by design, and not a problem."""
+        return self.severity == NOTE
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +62,7 @@ def uses_host_network(pod: Tree) -> bool:
 def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     """Return the problems of a pod, errors first.
 
-    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network.
+    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, rule-changer, mark-setter.
     """
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
@@ -62,7 +70,7 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         of_init = init is not None and not only_validates(init)
         return (_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else _finding("host-network"),)
     if init is None:
-        return (_finding("no-init-container"), *_sharing_proxy_user(spec, init, _proxy_options(spec)))
+        return (_finding("no-init-container"), *_sharing_proxy_user(spec, init, _proxy_options(spec)), *_by_rights(pod))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -71,8 +79,35 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, options),
         *_without_network(spec, init, options),
+        *_by_rights(pod),
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
+
+
+def find_rule_changers(pod: Tree) -> tuple[RuleChanger, ...]:
+    """Return the containers of a pod that may change its rules; none on its node's network, where it has none."""
+    return () if uses_host_network(pod) else rule_changers(mapping(pod.get("spec")), _running_with_rules(pod))
+
+
+def _running_with_rules(pod: Tree) -> list[Tree]:
+    """Return the containers that run with the rules, as far as the pod shows who programs it."""
+    spec = mapping(pod.get("spec"))
+    init = find_init(spec)
+    by_plugin = only_validates(init) if init is not None else is_ambient(pod) or find_proxy(spec) is not None
+    return running_with_rules(spec, init, by_plugin=by_plugin)
+
+
+def _by_rights(pod: Tree) -> Iterator[PodFinding]:
+    """Yield a finding for each container that may change the rules, and one for those that may set ztunnel's mark."""
+    changers = find_rule_changers(pod)
+    for one in changers:
+        yield _finding(RULE_CHANGER, one.container, right=one.right)
+    if is_ambient(pod):
+        known = {one.container for one in changers}
+        senders = [name for name in raw_senders(mapping(pod.get("spec")), _running_with_rules(pod)) if name not in known]
+        if senders:
+            more = f" and {len(senders) - _MAX_NAMED} more" if len(senders) > _MAX_NAMED else ""
+            yield _finding(MARK_SETTER, names=", ".join(map(quote, senders[:_MAX_NAMED])) + more)
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
@@ -89,22 +124,16 @@ def readable_options(init: Tree) -> Options | None:
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
-    if only_validates(init, options) or security(init).get("privileged") is True:
+    if only_validates(init, options):
         return
-    capabilities = mapping(security(init).get("capabilities"))
-    added, dropped = (
-        {string(name).upper().removeprefix("CAP_") for name in sequence(capabilities.get(key))} for key in ("add", "drop")
-    )
     wanted = {"NET_ADMIN": "every backend needs it to program rules"}
     backend = BACKENDS.get(options.wanted_backend)
     if backend and backend.wants_net_raw:
         wanted["NET_RAW"] = "legacy iptables needs it to open its socket, and its options ask for legacy iptables"
-    for capability in wanted if "ALL" not in added else ():
-        # Default capabilities: NET_RAW with containerd and Docker, not with CRI-O; never NET_ADMIN.
-        uncertain = capability == "NET_RAW" and not dropped & {"NET_RAW", "ALL"}
-        if capability not in added:
-            key = "uncertain-capability" if uncertain else "missing-capability"
-            yield _finding(key, string(init.get("name")), capability=capability, reason=wanted[capability])
+    for capability, reason in wanted.items():
+        if (granted := has_capability(init, capability)) is not True:
+            key = "missing-capability" if granted is False else "uncertain-capability"
+            yield _finding(key, string(init.get("name")), capability=capability, reason=reason)
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
@@ -145,7 +174,7 @@ def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
 
 def user_of(container: Tree, spec: Tree) -> tuple[int | None, int | None]:
     """Return a container's user and group in the manifest; None if the image decides."""
-    context = {**mapping(spec.get("securityContext")), **security(container)}
+    context = effective_security(container, spec)
     uid, gid = (number if type(number) is int else None for number in map(context.get, ("runAsUser", "runAsGroup")))
     return uid, gid
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from netinit.base.snapshot import INET, AttachedProgram, Device, NftTable, Snapshot
+import errno
+
+import pytest
+
+from netinit.base.snapshot import INET, AttachedProgram, Device, NftTable, Snapshot, explain_unread
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EFBIG, "more here that affects packets than netinit reads"), (errno.EMSGSIZE, "more here that affects packets than netinit reads"),
+        (errno.EINTR, "changes faster than it can be read; try again"), (errno.EPERM, "the kernel does not report what affects packets here: no"),
+    ],
+)  # fmt: skip
+def test_the_kernel_is_not_blamed_for_netinits_own_limits(number, words):
+    said = explain_unread(OSError(number, "no"))
+    assert words in said
+    assert ("the kernel does not" in said) == (number == errno.EPERM)
 
 
 def test_devices_are_named_by_their_index_and_sysctls_by_their_path():

@@ -132,7 +132,7 @@ def test_a_bypass_and_an_assertion_are_objects_with_every_field(run):
         "it leaves through eth0: by the routing table", "its connection is NEW", "OUTPUT nat OUTPUT 1: -j ISTIO_OUTPUT",
     ]  # fmt: skip
     cure = {"change": "remove 10.0.0.0/8 from --istio-service-exclude-cidr", "verdict": "captured"}
-    assert ruling == {"assertion": assertion, "name": "", "line": None, "result": "refuted", "cures": [cure]}
+    assert ruling == {"assertion": assertion, "name": "", "line": None, "result": "refuted", "unless": [], "cures": [cure]}
 
 
 def test_foreign_rules_are_audited_with_every_port_that_they_redirect_to():
@@ -147,6 +147,45 @@ def test_an_assertion_that_is_not_proved_fails_the_command(run, sentence, code):
     done, _ = ask(run, *SIDECAR, "--assert", sentence)
     assert done.code == code
     assert ("✔ proved: " if not code else "✘ refuted: ") + sentence in done.out
+
+
+PRIVILEGED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: one}
+spec:
+  initContainers: [{name: istio-init, args: [istio-iptables, -i, "*", -b, "*", --ipv6, "on"], securityContext: {capabilities: {add: [NET_ADMIN]}}}]
+  containers:
+  - {name: app, securityContext: {privileged: true}}
+  - {name: other}
+  - {name: istio-proxy, securityContext: {capabilities: {add: [NET_ADMIN]}}}
+"""
+
+
+def test_a_proof_names_the_containers_that_may_change_the_rules(run, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(PRIVILEGED)
+    proved, refuted = "outbound tcp not by proxy not to pod is captured", "tcp is captured"
+    done, _ = ask(run, str(file), "--assert", proved, "--assert", refuted)
+    condition = 'container "app" changes the rules: it is privileged'
+    assert f"✔ proved: {proved}\n    unless {condition}\n✘ refuted: {refuted}\n    counterexample: " in done.out
+    assert 'warning: Pod "one": container "app" may change the rules: it is privileged; ' in done.err
+    _, tree = ask(run, str(file), "--assert", proved, "--assert", refuted, "--json")
+    assert [one["unless"] for one in tree["pods"][0]["assertions"]] == [[condition], []]
+    check_schema(tree, "audit")
+    file.write_text(PRIVILEGED.replace("privileged: true", "privileged: false"))
+    done, tree = ask(run, str(file), "--assert", proved, "--json")
+    assert (tree["pods"][0]["assertions"][0]["unless"], tree["pods"][0]["warnings"]) == ([], [])
+
+
+def test_a_proof_about_many_containers_names_five_and_counts_the_rest(run, tmp_path):
+    many = "\n".join(f"  - {{name: a{number}, securityContext: {{privileged: true}}}}" for number in range(8))
+    file = tmp_path / "pod.yaml"
+    file.write_text(PRIVILEGED.replace("  - {name: other}", many))
+    _, tree = ask(run, str(file), "--assert", "outbound tcp not by proxy not to pod is captured", "--json")
+    conditions = tree["pods"][0]["assertions"][0]["unless"]
+    assert len(conditions) == 6
+    assert conditions[-1] == "one of 4 more containers changes the rules"
 
 
 def test_assertions_come_from_a_file_with_names_and_lines(run, tmp_path):

@@ -20,12 +20,13 @@ COVERED = {
 COUNTEREXAMPLE = {"packet": "TCP to 192.0.2.4:80", "sentence": "direct: no rule", "path": ["OUTPUT nat OUTPUT 1: -j X", "direct"]}
 CURES = [{"change": "without -x", "verdict": "captured"}, {"change": "--ipv6 on", "verdict": "refused"}]
 REFUTED = {
-    "name": "no way out", "assertion": "tcp is captured", "result": "refuted", "about": "9", "counterexample": COUNTEREXAMPLE,
+    "name": "no way out", "assertion": "tcp is captured", "result": "refuted", "about": "9", "unless": [], "counterexample": COUNTEREXAMPLE,
     "cures": CURES,
 }  # fmt: skip
-PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about": "9", "counterexample": None, "cures": []}
-EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "counterexample": None, "cures": []}
-UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "counterexample": None, "cures": []}
+CONDITIONS = ['container "app" changes the rules: <it> is privileged']
+PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about": "9", "unless": CONDITIONS, "counterexample": None, "cures": []}
+EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "unless": [], "counterexample": None, "cures": []}
+UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "unless": [], "counterexample": None, "cures": []}
 WEB = {
     "name": 'Pod "web"', "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
     "assertions": [REFUTED, PROVED, EMPTY, UNKNOWN], "warnings": ["not all is known"],
@@ -58,6 +59,7 @@ Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by
     what would change it: without -x: captured
     what would change it: --ipv6 on: refused
 ✔ proved: udp is direct
+    unless container "app" changes the rules: <it> is privileged
 ✔ proved: ipv6 is refused
     no packet is concerned: this pod has none of these
 ? unknown: sctp is direct
@@ -102,7 +104,7 @@ def test_markdown_has_a_section_with_both_tables_for_each_pod():
 | assertion | result | counterexample | what would change it |
 | --- | --- | --- | --- |
 | tcp is captured | refuted | TCP to 192\.0\.2\.4:80: direct: no rule | without \-x; \-\-ipv6 on |
-| udp is direct | proved |  |  |
+| udp is direct | proved<br>unless container "app" changes the rules: \<it\> is privileged |  |  |
 | ipv6 is refused | proved |  |  |
 | sctp is direct | unknown |  |  |
 
@@ -150,7 +152,8 @@ def test_the_page_has_a_section_with_both_tables_for_each_pod():
 <td><div>TCP to 192.0.2.4:80</div><div>direct: no rule</div><details><summary>its path</summary>\
 <div><code>OUTPUT nat OUTPUT 1: -j X</code></div><div><code>direct</code></div></details></td>\
 <td><div>without -x: captured</div><div>--ipv6 on: refused</div></td></tr>
-<tr><td><span class="by proved">proved</span></td><td><code>udp is direct</code></td><td></td><td></td></tr>
+<tr><td><span class="by proved">proved</span><div>unless container &quot;app&quot; changes the rules: &lt;it&gt; is privileged</div></td>\
+<td><code>udp is direct</code></td><td></td><td></td></tr>
 <tr><td><span class="by proved">proved</span></td><td><code>ipv6 is refused</code></td><td></td><td></td></tr>
 <tr><td><span class="by unknown">unknown</span></td><td><code>sctp is direct</code></td><td></td><td></td></tr>
 </tbody>

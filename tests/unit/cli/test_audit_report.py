@@ -95,7 +95,7 @@ def test_a_ruling_is_an_object_with_its_line_and_how_many_packets_it_is_about():
     rulings = (ruling(line=3, holds=True), ruling("udp is direct", "no way out", holds=False), ruling())
     pod = to_object(audited(rulings=rulings), full=False)
     assert (pod["name"], pod["options"], pod["traffic"], pod["notes"], pod["warnings"]) == ("Pod x", None, [], [], [])
-    nothing = {"about": "7", "counterexample": None, "cures": []}
+    nothing = {"about": "7", "unless": [], "counterexample": None, "cures": []}
     assert pod["assertions"] == [
         {"assertion": "tcp is captured", "name": "", "line": 3, "result": "proved", **nothing},
         {"assertion": "udp is direct", "name": "no way out", "line": None, "result": "refuted", **nothing},

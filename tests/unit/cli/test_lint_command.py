@@ -82,6 +82,34 @@ Pod "three"
 """
 
 
+AMBIENT = """
+apiVersion: v1
+kind: Pod
+metadata: {name: quiet, annotations: {ambient.istio.io/redirection: enabled, netinit.io/accepted-findings: "NI102 = ambient"}}
+spec: {containers: [{name: app}]}
+"""
+
+
+@pytest.mark.parametrize("words", ["", "--strict"])
+def test_what_is_by_design_is_a_note_that_fails_nothing(run, tmp_path, words):
+    file = tmp_path / "pod.yaml"
+    file.write_text(AMBIENT)
+    done = run(f"netinit lint {file} {words}")
+    assert done.code == 0
+    assert '  note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
+    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; docs/findings.md explains the codes\n")
+    done = run(f"netinit audit {file}")
+    assert 'note: Pod "quiet": may keep NET_RAW: "app"; ' in done.err
+
+
+def test_a_container_that_may_change_the_rules_is_a_warning_with_its_name(run, tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(PODS.replace("containers: [{name: app}]", "containers: [{name: app, securityContext: {privileged: true}}]"))
+    done = run(f"netinit lint {file} --select two --ignore NI006 --strict")
+    assert done.code == 1
+    assert done.out.splitlines()[1].startswith('  warning NI108: app: container "app" may change the rules: it is privileged; ')
+
+
 @pytest.mark.parametrize(
     ("words", "code", "out"),
     [

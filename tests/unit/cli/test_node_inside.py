@@ -102,7 +102,7 @@ def test_a_question_that_is_not_allowed_is_refused_before_any_is_answered(ask, a
 def test_a_question_may_nest_no_deeper_than_json_can_be_read(ask):
     done = ask("[" * 100_000)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("netinit: the standard input: a question is not JSON: maximum recursion depth exceeded")
+    assert done.err.startswith("netinit: the standard input: a question is not JSON: it is nested too deeply")
 
 
 def test_each_question_is_answered_with_the_namespace_of_its_pod_and_in_order(ask, inner):

@@ -255,6 +255,17 @@ class TestCommand:
         why = 'hostNetwork: true: init container "istio-init" is for the node\'s own network: its rules w'
         assert done.err.startswith(f'netinit: --pod: Pod "web": {why}')
 
+    def test_a_manifests_container_that_may_change_the_rules_is_a_warning(self, run, compared, tmp_path):
+        file = tmp_path / "pod.yaml"
+        init = {"name": "istio-init", "args": ["-b", "80", "--ipv6", "off"], "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}
+        spec = {"initContainers": [init], "containers": [{"name": "app", "securityContext": {"privileged": True}}]}
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}))
+        told = 'this holds unless container "app" changes the rules: it is privileged'
+        done = run(f"netinit verify --pod {file}")
+        assert (done.code, done.out.splitlines()[-1]) == (0, AS_PLANNED)
+        assert done.err == f'note: Pod "web": options of its init container istio-init\nwarning: {told}\n'
+        assert json.loads(run(f"netinit verify --pod {file} --json").out)["warnings"] == [told]
+
     def test_packets_decide_where_the_rules_cannot_be_read(self, run, compared, monkeypatch):
         compared[:] = [BackendUnavailableError("the rules cannot be read")]
         assert run("netinit verify -b 80").code == 1

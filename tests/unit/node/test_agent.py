@@ -85,14 +85,14 @@ def agent(tmp_path):
     return made
 
 
-def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, **more):
+def ask(agent, verb="ADD", *, pod="shop/web", version="1.0.0", seconds=5.0, variables=(), opened=True, **more):
     namespace, _, name = pod.partition("/")
     arguments = f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}" if name else ""
-    variables = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/n", "CNI_ARGS": arguments}
-    data = b"".join(f"{key}={value}".encode() + b"\0" for key, value in variables.items())
+    given = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "/n", "CNI_ARGS": arguments, **dict(variables)}
+    data = b"".join(f"{key}={value}".encode() + b"\0" for key, value in given.items())
     request = parse_request(data, json.dumps({"cniVersion": version, "name": "net", **more}).encode())
     with open(os.devnull) as file:  # noqa: PTH123 - a descriptor in the place of a namespace's
-        answer = asyncio.run(agent.answer(request, file.fileno(), time.monotonic() + seconds))
+        answer = asyncio.run(agent.answer(request, file.fileno() if opened else -1, time.monotonic() + seconds))
     head, _, body = answer.partition(b"\n")
     return int(head.split()[2]), json.loads(body) if body else None
 
@@ -138,6 +138,17 @@ def test_what_fails_has_a_code_by_its_kind_and_is_remembered_for_status(agent, r
     assert agent.last_errors == ["ADD shop/web: x"]
     assert list(agent.attachments) == []
     assert not agent.in_progress
+
+
+def test_a_namespace_that_the_plugin_could_not_open_is_to_be_tried_again_for_pods_that_are_captured_alone(agent):
+    unopened = {"variables": {"NETINIT_NETNS_ERRNO": "13"}, "opened": False}
+    for verb in ("ADD", "CHECK"):
+        code, tree = ask(agent, verb, **unopened)
+        assert (code, tree["code"]) == (1, 11)
+        assert tree["msg"] == 'netinit: the pod\'s network namespace "/n" cannot be opened on the node: Permission denied'
+        assert ask(agent, verb, pod="shop/plain", **unopened)[0] == 0
+    assert ask(agent, "DEL", **unopened) == (0, None)
+    assert agent.programmer.jobs == []
 
 
 def test_a_request_whose_time_is_over_is_told_to_come_again(agent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -337,6 +338,24 @@ def test_a_fifo_in_the_place_of_the_namespace_holds_up_nobody(plugin, tmp_path):
     with agent(tmp_path, framed(0, PREVIOUS)) as path:
         set_plugin(plugin, path)
         assert ask(plugin, "ADD", CNI_NETNS=str(tmp_path / "fifo")) == (0, PREVIOUS)
+
+
+@pytest.mark.parametrize("verb", ["ADD", "CHECK", "DEL"])
+def test_the_agent_learns_why_a_namespace_could_not_be_opened_unless_its_path_leads_nowhere(plugin, tmp_path, verb):
+    heard = []
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    paths = {
+        "/nowhere": None, f"{tmp_path}/file/below": None, None: None, "": None, f"{tmp_path}/loop": errno.ELOOP, f"{tmp_path}/s": errno.ENXIO,
+        "/" + "x" * 300: errno.ENAMETOOLONG, "relative": errno.ENOENT,
+    }  # fmt: skip
+    with agent(tmp_path, *[framed(0, PREVIOUS)] * len(paths), heard=heard) as path:
+        set_plugin(plugin, path)
+        for netns in paths:
+            assert ask(plugin, verb, CNI_NETNS=netns)[0] == 0
+    sent = [dict(item.split(b"=", 1) for item in variables.split(b"\0")[:-1]) for variables, *_ in heard]
+    assert [one.get(b"NETINIT_NETNS_ERRNO") for one in sent] == [number and str(number).encode() for number in paths.values()]
+    assert [statuses for *_, statuses in heard] == [[]] * len(paths)
 
 
 # ---- the reader

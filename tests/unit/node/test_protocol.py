@@ -159,6 +159,8 @@ NO_INTERFACE = "CNI_IFNAME is not an interface name: 1 to 15 characters, no blan
     ({}, {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": None}, (4, "DEL needs CNI_CONTAINERID, which the runtime did not set")),
     ({}, {"CNI_CONTAINERID": "a/b"}, (4, "CNI_CONTAINERID has other characters than letters, digits, _.-")),
     ({}, {"CNI_IFNAME": "a b"}, (4, NO_INTERFACE)), ({}, {"CNI_IFNAME": ".."}, (4, NO_INTERFACE)),
+    ({}, {"NETINIT_NETNS_ERRNO": "-1"}, (4, 'NETINIT_NETNS_ERRNO is "-1"; it must be a number of Linux')),
+    ({}, {"NETINIT_NETNS_ERRNO": "4096"}, (4, 'NETINIT_NETNS_ERRNO is "4096"; it must be a number of Linux')),
     ({"name": None}, {}, (7, NOT_NAMED)), ({"name": "a b"}, {}, (7, NOT_NAMED)),
     ({"prevResult": []}, {}, (6, "prevResult is not an object")),
 ])  # fmt: skip

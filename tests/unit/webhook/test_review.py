@@ -196,6 +196,7 @@ def test_what_is_no_review_gets_a_status_and_a_line(body, status, reason):
     given = answer(body, SERVED)
     assert (given.status, given.reason, given.outcome) == (status, reason, "refused")
     assert given.body.decode().count("\n") == 1
+    assert b"sys." not in given.body
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\r\nevil\t", "\x1b[2J", "x" * 5000, "\u202e"])
