@@ -25,9 +25,9 @@ from netinit.live.host import DEFAULT, LOCAL, LOOK_UP, MAIN, UNICAST, find_devic
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
+from netinit.rules.decoding.packet import list_users
 from netinit.rules.foreign_targets import SourceNat
 from netinit.rules.iptables.sets import UNREAD, Contents
-from netinit.rules.matches.packet import Owner
 from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Jump
@@ -82,8 +82,7 @@ def list_senders(snapshot: Snapshot, sources: Mapping[Family, str]) -> frozenset
     live = load_snapshot(snapshot)
     given = [loaded.rule for family in FAMILIES for chain in live.join(family, IPTABLES_NFT).list_chains() for loaded in chain.rules]
     rules = [one for one in given if isinstance(one.target, SourceNat) and one.target.address in sources.values()]
-    owners = [match for rule in rules for match in rule.matches if isinstance(match, Owner) and match.kind == "uid"]
-    return frozenset([one.first for one in owners if one.first == one.last and not one.negated])
+    return frozenset([user for rule in rules for user in list_users(rule.matches)])
 
 
 def find_holder(snapshot: Snapshot) -> str:

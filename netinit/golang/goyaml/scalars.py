@@ -38,7 +38,7 @@ _GO_TIMESTAMP = (  # as Go's time.Parse reads the layouts of go-yaml's resolve.g
 )
 _LEAP_YEAR = 2000  # its calendar stands for year 0, which Python lacks
 _INT64, _UINT64 = 1 << 63, 1 << 64
-_SINGLE_DIGITS = 9  # decimal digits that tell any two numbers of 32 bits apart
+_SINGLE_DIGITS = 9  # decimal digits that identify every number of 32 bits
 _BASE_60 = r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
 _MAX_DIGITS = 400
 _MAX_SHOWN = 120  # characters of a text in an error
