@@ -134,7 +134,15 @@ class CniError(NetinitError):
 
 
 class InjectionError(NetinitError):
-    """A pod cannot be injected: its annotations, its names or the rendered template are invalid."""
+    """A pod cannot be injected: its annotations, its names or the rendered template are invalid.
+
+    `failures`: where templates fail or print no value, if known of all: the template, the position in its text, and whether
+    the data's type alone rules it out.
+    """
+
+    def __init__(self, message: str, *, failures: tuple[tuple[str, int, bool], ...] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
 
 
 class TooManyPartsError(NetinitError):

@@ -8,4 +8,12 @@ class YamlError(Exception):
 
 
 class TemplateError(Exception):
-    """A template cannot be parsed or rendered; worded as in Go, with name, line and column."""
+    """A template cannot be parsed or rendered; worded as in Go, with name, line and column.
+
+    Of rendering, `position` in the text is known; `is_certain`: the data's type rules it out, whatever its values.
+    """
+
+    def __init__(self, message: str, *, position: int | None = None, is_certain: bool = False) -> None:
+        super().__init__(message)
+        self.position = position
+        self.is_certain = is_certain

@@ -19,7 +19,7 @@ from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.adding.config import load_config
-from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.settings import Settings
 from netinit.inject.deciding.webhooks import (
     INJECTION_LABEL,
@@ -140,10 +140,13 @@ def _check_templates(config_maps: list[Tree]) -> _Found:
         subject = subject_of("ConfigMap", tree)
         try:
             config = load_config(tree)
-            try_canary(config, Settings())
+            tried = try_canaries(config, Settings())
         except NetinitError as error:
             yield finding("configuration", subject, problem=error)
             continue
+        for one in tried:
+            if one.problem:
+                yield finding("template", subject, severity=WARNING, problem=str(one))
         for problem in find_template_problems(config, Settings()):
             yield finding("template", subject, severity=by_severity(problem.stops_pods), problem=problem.message)
 

@@ -159,7 +159,7 @@ def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
 
 
 def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
-    """The devices through which the packet may leave: lo if it stays here, LOST if it is dropped."""
+    """The devices through which the packet may leave: lo if it is delivered here, LOST if it is dropped."""
     rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
     return frozenset(_follow(snapshot, packet, rules, 0))
 
@@ -202,7 +202,7 @@ def _matches(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> bool | No
         _is_within(packet.destination, rule.destination, packet.family),
         (packet.mark & (rule.mask or 0)) == rule.mark,
         not rule.tos,
-        rule.in_interface in ("", LOOPBACK_DEVICE),  # locally sent packets count as coming in through lo
+        rule.in_interface in ("", packet.in_interface or LOOPBACK_DEVICE),  # locally sent packets count as coming in through lo
         not rule.out_interface,  # matches sockets bound to a device
         _is_between(packet.uid, rule.users),
         not rule.ip_protocol or NUMBERS.get(packet.protocol) == rule.ip_protocol,

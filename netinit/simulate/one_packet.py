@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from netinit.base.net import Network
+from netinit.base.net import FULL_MASK, Network
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.matches.packet import is_named
 from netinit.rules.model import NAT
@@ -86,7 +86,8 @@ class OnePacket:
     def owned_by(self, kind: str, low: int, high: int) -> Truth:
         """Without a socket, xt_owner is true for every negated match."""
         owner = self._packet.uid if kind == "uid" else self._packet.gid
-        return TRUTHS[self._packet.has_socket and (None if owner is None else low <= owner <= high)]
+        is_known = owner is not None or (low, high) == (0, FULL_MASK)  # the latter has every owner
+        return TRUTHS[self._packet.has_socket and (low <= (owner or 0) <= high if is_known else None)]
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Truth:
         return TRUTHS[(self._packet.connection_mark if connection else self._packet.mark) & mask == value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.inject.adding import guard
 from netinit.inject.adding.config import InjectionConfig, load_config
-from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.settings import Settings
 
 
@@ -37,17 +37,18 @@ class Served:
     is_restored: bool = False
     generation: int = 0
     warnings: tuple[str, ...] = ()
+    refused_canaries: int = 0
 
 
 def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
-    """Parse the texts and inject a canary pod. Raises ConfigError."""
+    """Parse the texts and inject canary pods. Raises ConfigError."""
     if texts.config is not None and not texts.config.strip():
         raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
     try:
         config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
     except NetinitError as error:
         raise ConfigError(f"{texts.origin}: {error}") from error
-    try_canary(config, settings)
+    refused = tuple([str(one) for one in try_canaries(config, settings) if one.problem])
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,
@@ -55,7 +56,8 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
         version=_version(texts, config),
         texts=texts,
         generation=generation,
-        warnings=(*config.warnings, *template_warnings),
+        warnings=(*config.warnings, *refused, *template_warnings),
+        refused_canaries=len(refused),
     )
 
 

@@ -114,6 +114,8 @@ class Metrics:
         gauge("netinit_webhook_configuration_restored", restored, lambda: bool(state.served and state.served.is_restored))
         broken = "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused."
         gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
+        refused = "Canary pods that the configuration in use cannot inject; pods like them are refused."
+        gauge("netinit_webhook_refused_canaries", refused, lambda: state.served.refused_canaries if state.served else 0)
         ends = "When the serving certificate expires."
         gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
         asked = "1 while the cluster's API is unreachable, or refuses."

@@ -26,6 +26,7 @@ from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import CHECKS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from recorded_yaml import TAGS
 from streams import inject_stream
 
 SLOW = 5.0  # seconds, on a busy machine
@@ -83,6 +84,7 @@ TEXTS = (
     'x"\n    privileged: true\n    h: "', "x', y: 'z", "}, g: {", "\x00", "\x07", "\x85", "\ufeff", "\u2028", "\ud800", "é" * 50, "a" * 5000,
     "---", "...", "%YAML 1.2", "? a", "|", ">", "@", "`", "concurrency: 2", '{"a": 1}', '{"containers": [{"name": "istio-proxy"}]}',
     "proxyMetadata: {A: 'x\"'}", '{"initContainers":["istio-init"],"containers":["web"],"volumes":["v"]}', "[" * 500, '{"a":' * 500,
+    *[f"concurrency: {tag} {scalar}" for tag in TAGS for scalar in ("on", "0o17", "x", "")],
 )  # fmt: skip
 ANNOTATIONS = (
     *CHECKS, "sidecar.istio.io/inject", "sidecar.istio.io/status", "proxy.istio.io/overrides", "inject.istio.io/templates",
@@ -96,6 +98,7 @@ MANIFESTS = (
     "kind: ConfigMap\ndata:\n  a: |\n    x\n    --- y\n  b: 'z'\n",
     "a: &a [lol, lol]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\nd: {<<: {x: 1}, y: 2}\n",
     "%YAML 1.1\n--- # x\na: !!binary aGk=\n...\n",
+    "a: !!float 0o17\nb: !!int '0x1F'\n!!float 08: !!timestamp 2001-1-1\n",
 )
 CONFIGS = (
     """policy: enabled

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+
 import pytest
 
 from lab_probes import Probe
@@ -24,7 +28,11 @@ TABLES = {NFT: ("iptables-nft", "ip6tables-nft"), LEGACY: ("iptables-legacy", "i
 CHAIN = "ISTIO_POSTRT"
 
 
-def program_as_istio_does(node, backend):
+OWNER = {None: ["--socket-exists"], **{uid: ["--uid-owner", str(uid)] for uid in (0, 1000)}}
+
+
+def program_as_istio_does(node, backend, uid=0, owner=None):
+    """`uid`: the kubelet's, which rules of nft name; `owner`: one that rules of iptables name, by default any."""
     needs(backend)
     if backend == NATIVE:
         lines = ["add table inet istio-ambient-nat"]
@@ -34,7 +42,7 @@ def program_as_istio_does(node, backend):
         for (version, kind), source, address in zip((("v4", "ip"), ("v6", "ip6")), HOST_PROBES, POD.values(), strict=True):
             name = f"istio-inpod-probes-{version}"
             lines += [f'add element inet istio-ambient-nat {name} {{ {address} comment "{UIDS[address]}" }}']
-            lines += [f"add rule inet istio-ambient-nat postrouting meta l4proto tcp skuid 0 {kind} daddr @{name} counter snat {kind} to {source}"]
+            lines += [f"add rule inet istio-ambient-nat postrouting meta l4proto tcp skuid {uid} {kind} daddr @{name} counter snat {kind} to {source}"]
         node.run(["nft", "-f", "-"], stdin="\n".join(lines) + "\n", check=True)
         return
     for tables, source, address, version, family in zip(TABLES[backend], HOST_PROBES, POD.values(), ("v4", "v6"), ("inet", "inet6"), strict=True):
@@ -43,7 +51,7 @@ def program_as_istio_does(node, backend):
         node.run(["ipset", "add", name, address, "comment", UIDS[address]], check=True)
         node.run([tables, "-w", "-t", "nat", "-N", CHAIN], check=True)
         node.run([tables, "-w", "-t", "nat", "-I", "POSTROUTING", "1", "-j", CHAIN], check=True)
-        rule = ["-m", "owner", "--socket-exists", "-p", "tcp", "-m", "set", "--match-set", name, "dst", "-j", "SNAT", "--to-source", source]
+        rule = ["-m", "owner", *OWNER[owner], "-p", "tcp", "-m", "set", "--match-set", name, "dst", "-j", "SNAT", "--to-source", source]
         node.run([tables, "-w", "-t", "nat", "-A", CHAIN, *rule], check=True)
 
 
@@ -52,16 +60,16 @@ def states(node):
         return {one.address: (one.state, one.detail) for one in check_host_probes(tuple(POD.values()))}
 
 
-def probe(pod):
+def probe(pod, uid=0):
     """Whether a probe of each family reaches the application, rather than the mesh."""
-    answers = pod.client.probe([Probe(address, 80, uid=0, gid=0) for address in POD.values()])
+    answers = pod.client.probe([Probe(address, 80, uid=uid, gid=uid) for address in POD.values()])
     return {address: (one.server, one.port) == ("app", 80) for address, one in zip(POD.values(), answers, strict=True)}
 
 
-def check_truth(pod, wanted=(True, True)):
+def check_truth(pod, wanted=(True, True), uid=0):
     """What is judged is what happens."""
     judged = {address: state == "exempt" for address, (state, _) in states(pod.client).items()}
-    assert judged == probe(pod) == dict(zip(POD.values(), wanted, strict=True)), states(pod.client)
+    assert judged == probe(pod, uid) == dict(zip(POD.values(), wanted, strict=True)), states(pod.client)
 
 
 @pytest.fixture
@@ -69,6 +77,16 @@ def ambient(pod):
     start_servers(pod, app=(80,), proxy=(15001, 15006, 15008))
     apply_in(pod, Options.from_argv(["--layout", "ambient", "--ipv6", "on", "--backend", NFT]))
     return pod
+
+
+@contextlib.contextmanager
+def kubelet(node, uid, name="kubelet", command="/usr/bin/kubelet", *, through=()):
+    """A process that looks like the kubelet, until the block ends."""
+    script = f"echo {name} > /proc/$$/comm; echo ready; read -r _"
+    with node.popen([*through, "sh", "-c", script, command], uid=uid, gid=uid, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield
+        process.stdin.close()
 
 
 def drop_elements(node, backend):
@@ -110,6 +128,12 @@ CHANGES = {drop_elements: "is missing in the set", drop_rules: "no rule gives pr
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_what_is_missing_is_named_and_repaired_as_the_mesh_s_agent_would_have_it(ambient, backend, change):
     node = ambient.client
+    with kubelet(node, 0):
+        check_repair(ambient, backend, change)
+
+
+def check_repair(ambient, backend, change):
+    node = ambient.client
     assert probe(ambient) == dict.fromkeys(POD.values(), False), "without the node's rules the mesh captures probes"
     program_as_istio_does(node, backend)
     check_truth(ambient)
@@ -144,3 +168,106 @@ def test_without_any_trace_of_the_mesh_s_agent_nothing_is_programmed(ambient):
     with ambient.client.entered(), pytest.raises(ApplyError, match="restart its pod"):
         repair_host_probes(UIDS)
     assert ambient.client.run(["nft", "list", "ruleset"], check=True).stdout == before
+
+
+@pytest.mark.parametrize(("backend", "owner"), [(NATIVE, None), (NFT, None), (LEGACY, None), (NFT, 1000), (LEGACY, 1000)])
+def test_a_kubelet_that_is_not_root_is_known_by_the_rules_that_the_mesh_s_agent_wrote_for_it(ambient, backend, owner):
+    program_as_istio_does(ambient.client, backend, 1000, owner)
+    check_truth(ambient, uid=1000)
+    drop_elements(ambient.client, backend)
+    check_truth(ambient, (False, False), uid=1000)
+    with ambient.client.entered():
+        assert repair_host_probes(UIDS) == (backend, ())
+    check_truth(ambient, uid=1000)
+
+
+KUBELETS = [
+    ("kubelet", "/usr/bin/kubelet --config=x"), ("kubelite", "/snap/microk8s/1/kubelite --kubelet-args-file=x"), ("k3s", "/usr/local/bin/k3s server"),
+    ("k3s-agent", "/usr/local/bin/k3s agent"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "command"), KUBELETS)
+def test_nothing_left_of_the_rules_is_repaired_for_the_user_of_the_kubelet_s_process(ambient, name, command):
+    node = ambient.client
+    program_as_istio_does(node, NATIVE, 1000)
+    drop_rules(node, NATIVE)
+    with kubelet(node, 1000, name, command), node.entered():
+        assert repair_host_probes(UIDS) == (NATIVE, ())
+    assert "skuid 1000" in node.run(["nft", "list", "ruleset"], check=True).stdout
+    check_truth(ambient, uid=1000)
+
+
+def test_a_rule_for_a_user_as_whom_the_kubelet_does_not_run_is_broken_and_repaired(ambient):
+    node = ambient.client
+    program_as_istio_does(node, NATIVE, 0)
+    with kubelet(node, 1000):
+        check_truth(ambient, (False, False), uid=1000)
+        with node.entered():
+            assert repair_host_probes(UIDS) == (NATIVE, ())
+        check_truth(ambient, uid=1000)
+
+
+def test_without_a_trace_of_the_kubelet_s_user_no_rule_is_written_that_names_one(ambient):
+    """A process in a container, or a program of k3s that runs no kubelet, may have the name too."""
+    node = ambient.client
+    program_as_istio_does(node, NATIVE, 1000)
+    drop_rules(node, NATIVE)
+    before = node.run(["nft", "list", "ruleset"], check=True).stdout
+    in_container = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    with kubelet(node, 1000, through=in_container), kubelet(node, 0, "k3s", "k3s kubectl get pods"), node.entered(), pytest.raises(ApplyError, match="kubelet is not known"):
+        repair_host_probes(UIDS)
+    assert node.run(["nft", "list", "ruleset"], check=True).stdout == before
+
+
+def test_the_port_on_which_the_kubelet_listens_names_its_user_to_a_container(ambient):
+    node = ambient.client
+    program_as_istio_does(node, NATIVE, 1000)
+    drop_rules(node, NATIVE)
+    node.listen(10250, uid=1000, gid=1000)
+    with node.entered():
+        assert repair_host_probes(UIDS) == (NATIVE, ())
+    check_truth(ambient, uid=1000)
+
+
+def move_behind_branch(pod):
+    """Route as AWS's CNI plugin does for a pod with security groups of its own, with a device of nobody as the VPC."""
+    node = pod.client
+    links = {one: json.loads(one.run(["ip", "-j", "link", "show", "eth0"], check=True).stdout)[0]["address"] for one in (pod, node)}
+    lines = ["link add vpc type veth peer name nobody", "link set nobody up", "link set vpc up", "addr add 192.0.2.1/24 dev vpc", "addr add 2001:db8:1::1/64 dev vpc nodad"]
+    for option, address, network, own in (("-4", POD[IPV4], "10.77.0.0/24", "10.77.0.1"), ("-6", POD[IPV6], "fd77::/64", "fd77::1")):
+        lines += [
+            f"{option} neigh replace {address} lladdr {links[pod]} dev eth0", f"{option} route add {address} dev eth0 table 101",
+            f"{option} route add default dev vpc table 101", f"{option} route add default dev vpc", f"{option} route del {network} dev eth0",
+            f"{option} rule add iif eth0 lookup 101 pref 10", f"{option} rule add iif vpc lookup 101 pref 10", f"{option} rule add lookup local pref 20",
+            f"{option} rule del pref 0",
+        ]  # fmt: skip
+        pod.run(["ip", option, "neigh", "replace", own, "lladdr", links[node], "dev", "eth0"], check=True)
+    for line in lines:
+        node.run(["ip", *line.split()], check=True)
+
+
+@backends
+def test_pods_with_security_groups_of_aws_need_two_policy_rules_which_are_named_and_left_to_the_mesh_s_agent(ambient, backend):
+    node = ambient.client
+    program_as_istio_does(node, backend)
+    check_truth(ambient)
+    move_behind_branch(ambient)
+    for wanted, what in (("to {} lookup 101 priority 512", "do not leave through its device eth0"), ("iif eth0 lookup local priority 9", "not delivered to the node")):
+        check_truth(ambient, (False, False))
+        found = states(node)
+        rules = {address: wanted.format(address) for address in found}
+        assert all(what in detail and f"`{rules[address]}`" in detail for address, (_, detail) in found.items()), found
+        before = node.run(["ip", "rule"], check=True).stdout
+        with node.entered():
+            named, left = repair_host_probes(UIDS)
+        assert (named, {one.detail for one in left}) == (backend, {detail for _, detail in found.values()})
+        assert node.run(["ip", "rule"], check=True).stdout == before
+        for address, text in rules.items():
+            node.run(["ip", "-6" if ":" in address else "-4", "rule", "add", *text.split()], check=True)
+    check_truth(ambient)
+    drop_elements(node, backend)
+    check_truth(ambient, (False, False))
+    with node.entered():
+        assert repair_host_probes(UIDS) == (backend, ())
+    check_truth(ambient)

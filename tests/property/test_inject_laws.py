@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from netinit.golang import goyaml
+from netinit.golang.errors import YamlError
 from netinit.inject import apply_patch, init_container, json_patch
 from netinit.inject.adding.merge import MERGE_KEYS, merge
 from netinit.inject.deciding.manifests import split
@@ -18,6 +19,8 @@ from netinit.inject.deciding.pod_options import options_of
 from netinit.inject.deciding.webhooks import Selector
 from netinit.options import Options
 from randomness import some
+from recorded_yaml import SCALARS as SHAPES
+from recorded_yaml import TAGS
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12) | st.sampled_from(
     [
@@ -50,6 +53,16 @@ QUICK = settings(max_examples=some(40))
 
 def text_of(tree):
     return json.dumps(tree, sort_keys=True)
+
+
+@QUICK
+@given(st.sampled_from(TAGS), TEXT | st.sampled_from(SHAPES), st.booleans())
+def test_any_scalar_with_any_tag_is_read_or_refused_with_its_place(tag, text, as_key):
+    written = f"{tag} {json.dumps(text)}"
+    try:
+        goyaml.load(f"? {written}\n: x" if as_key else f"a: {written}")
+    except YamlError as error:
+        assert str(error).startswith("line ")
 
 
 @QUICK

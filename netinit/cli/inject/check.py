@@ -17,7 +17,7 @@ from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
-from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
@@ -145,7 +145,7 @@ def check_config(flags: CheckFlags) -> int:
     """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""
     config = inject_inputs.read_config(flags)
     settings = inject_inputs.settings_of(flags)
-    try_canary(config, settings)
+    tried = try_canaries(config, settings)
     problems = list(find_template_problems(config, settings))
     known = {problem.message for problem in problems}
     others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]
@@ -154,7 +154,11 @@ def check_config(flags: CheckFlags) -> int:
         ending = "; pods that ask for it are refused" if problem.stops_pods else ""
         label = "error" if problem.stops_pods else "warning"
         inject_inputs.warn([f"{label}: {line}" for line in split_message(problem.message + ending)])
+    inject_inputs.warn([f"warning: {line}" for one in tried if one.problem for line in split_message(str(one))])
     broken = sum(problem.stops_pods for problem in problems)
+    injected = [one.canary for one in tried if not one.problem]
     defaults = ", ".join(map(shorten, config.default_templates))
-    show_artefact(f"{len(config.sources)} templates, {broken} broken; a pod was injected with the default: {defaults}\n")
-    return 1 if broken else 0
+    told = f"{len(injected)} of {len(tried)} canary pods were injected with the default: {defaults}"
+    marked = [f"  {'✘' if one.problem else '✔'} {one.canary}" for one in tried]
+    show_artefact(lines([f"{len(config.sources)} templates, {broken} broken; {told}", *marked]))
+    return 0 if injected and not broken else 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import yaml
 
 from netinit.golang.errors import YamlError
-from netinit.golang.goyaml.scalars import MERGE, resolve
+from netinit.golang.goyaml.scalars import MERGE, key_of, resolve, resolve_as
 
 MAX_DEPTH = 200
 """Levels of a document. Real ones have less than 40; the deepest CustomResourceDefinitions have about 60."""
@@ -29,19 +27,12 @@ _YAML_TAG = "tag:yaml.org,2002:"
 
 
 def _tagged(tag: str, text: str, mark: Any) -> Any:
-    name = tag.removeprefix(_YAML_TAG)
-    if name == "binary":
-        try:
-            return base64.b64decode(text, validate=False).decode("utf-8", "replace")
-        except (binascii.Error, ValueError) as error:
-            raise YamlError(f"{place_of(mark)}: !!binary holds no base64: {error}") from error
-    wanted: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "null": (type(None),), "float": (float, int)}
-    if tag.startswith(_YAML_TAG) and name in wanted:
-        value = resolve(text)
-        if not isinstance(value, wanted[name]):
-            raise YamlError(f"{place_of(mark)}: {_shown(text)} cannot be read as !!{name}")
-        return float(text) if name == "float" and isinstance(value, int) else value
-    return text
+    if not tag.startswith(_YAML_TAG):
+        return text
+    try:
+        return resolve_as(tag.removeprefix(_YAML_TAG), text)
+    except ValueError as error:
+        raise YamlError(f"{place_of(mark)}: {error}") from None
 
 
 def place_of(mark: Any) -> str:
@@ -56,13 +47,6 @@ def value_of(event: Any) -> Any:
     if event.tag is None or event.implicit[1] or event.tag == "!":
         return event.value
     return _tagged(event.tag, event.value, event.start_mark)
-
-
-def as_key(value: Any) -> Any:
-    """Convert the value of a scalar to the text of a key; MERGE is kept."""
-    if value.__class__ is str or value is MERGE:
-        return value
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 class _Frame:
@@ -172,7 +156,7 @@ class TreeBuilder:
         elif not top.keyed:
             if value is None or isinstance(value, (dict, list)):
                 raise YamlError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
-            top.key = as_key(value)
+            top.key = key_of(value)
             top.keyed = True
         else:
             top.keyed = False

@@ -19,7 +19,7 @@ from netinit.golang.template.builtins import BUILTINS
 from netinit.golang.template.compiler import Body, enter
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import Action
-from netinit.golang.template.origins import Trusted, foreign_actions
+from netinit.golang.template.origins import Trusted, find_dependent, foreign_actions, statement_at
 from netinit.golang.template.parser import parse
 from netinit.golang.template.scope import Frame
 from netinit.golang.template.values import NO_VALUE, Function, FunctionError, StringMap, Struct, TypedList, TypedMap
@@ -83,6 +83,15 @@ class Template:
         except RecursionError:
             raise TemplateError(f"template: {self.name}: templates or values are nested too deeply") from None
         return run
+
+    def depends_on_data(self, position: int, trusted: Trusted, *, is_certain: bool = False) -> bool:
+        """Whether a failure at this position of the text depends on data in fields that are not `trusted`.
+
+        With `is_certain` it does only if such data chooses the branch.
+        """
+        statement = statement_at(self._trees.values(), position)
+        chosen, reading = find_dependent(self._trees, self.name, trusted)
+        return statement in chosen or (statement in reading and not is_certain)
 
     def _bodies(self) -> dict[str, Body]:
         """Return the compiled templates. Two threads may compile at once, which is harmless."""

@@ -41,6 +41,10 @@ class MethodError(FunctionError):
     """A method failed; Go reports this at the whole chain."""
 
 
+class UnknownFieldError(FunctionError):
+    """The value's type has no such field."""
+
+
 def method(value: Any, name: str) -> Callable[..., Any] | Function | None:
     """Return the method with this name, or None."""
     methods = getattr(value, "go_methods", None)

@@ -12,7 +12,14 @@ from typing import Any, NoReturn, TypeAlias
 from netinit.golang.errors import TemplateError
 from netinit.golang.template import access, builtins
 from netinit.golang.template import nodes as syntax
-from netinit.golang.template.access import MethodError, NoFieldError, check_argument, field, word_missing_field
+from netinit.golang.template.access import (
+    MethodError,
+    NoFieldError,
+    UnknownFieldError,
+    check_argument,
+    field,
+    word_missing_field,
+)
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.literals import Number
 from netinit.golang.template.scope import Frame, fold, last_visited
@@ -142,7 +149,8 @@ def _walk(value: Any, names: Iterable[str], holder: Any) -> tuple[Any, Any]:
         try:
             found = field(value, name)
         except NoFieldError as problem:
-            raise FunctionError(word_missing_field(problem, name, value, holder)) from None
+            kind = FunctionError if problem.nil else UnknownFieldError
+            raise kind(word_missing_field(problem, name, value, holder)) from None
         holder, value = value, found
     return value, holder
 
@@ -156,7 +164,7 @@ def _chain(frame: Frame, node: syntax.Fields) -> Expr:
         except MethodError as problem:
             return frame.error(node, str(problem))
         except FunctionError as problem:
-            return frame.error(blamed, str(problem))
+            return frame.error(blamed, str(problem), is_certain=isinstance(problem, UnknownFieldError))
         return frame.error(node, "the fields changed while they were read")
 
     def fields(run: Rendering, dot: Any) -> Any:
@@ -191,7 +199,8 @@ def _method_call(frame: Frame, node: syntax.Fields, arguments: list[syntax.Expre
             function = Function.of(found)
             access.check_count(function, last, len(arguments), int(final is not None))
         except FunctionError as problem:
-            raise frame.error(node if isinstance(problem, MethodError) else place, str(problem)) from problem
+            at = node if isinstance(problem, MethodError) else place
+            raise frame.error(at, str(problem), is_certain=isinstance(problem, UnknownFieldError)) from problem
         given = None if final is None else lambda _run, _dot: piped
         return _compile_arguments(frame, function, function.call, arguments, final=given, place=place, fail=fail)(run, dot)
 

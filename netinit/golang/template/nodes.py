@@ -136,6 +136,7 @@ ROOT = Variable(0, "$")
 """The declaration of $."""
 
 Node: TypeAlias = "Text | Action | LoopControl | Block | Invoke"
+Statement: TypeAlias = "Action | Block | Invoke"
 
 
 class Tree:

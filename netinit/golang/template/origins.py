@@ -4,11 +4,13 @@ Each field of the root is the operator's (values, mesh settings) or the pod's, w
 Variables, the dot and template arguments propagate it; a function's result is foreign if any argument is. Conditions do
 not: the text in a branch is the template's. If a function that modifies its argument (set, merge) gets foreign data,
 every map that the template created may contain it.
+
+`find_dependent` also follows conditions: whether an action in a branch is evaluated at all may depend on the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from netinit.golang.template import nodes as syntax
@@ -34,11 +36,46 @@ def foreign_actions(trees: Mapping[str, syntax.Tree], name: str, trusted: Truste
     return frozenset(walk.found)
 
 
+def find_dependent(
+    trees: Mapping[str, syntax.Tree], name: str, trusted: Trusted
+) -> tuple[frozenset[syntax.Statement], frozenset[syntax.Statement]]:
+    """Return the statements in branches that foreign data chooses, and those that read foreign data themselves.
+
+    A call of `fail` does not count as reading: it fails for whatever it is given.
+    """
+    walk = _OriginWalk(trusted, is_changed=True, follows_conditions=True)
+    walk.run(trees, name)
+    return frozenset(walk.chosen), frozenset(walk.reading)
+
+
+def statement_at(trees: Iterable[syntax.Tree], position: int) -> syntax.Statement | None:
+    """Return the last action, block or call that begins at or before the position; blocks begin with each of their conditions."""
+    starts = [(start, statement) for tree in trees for start, statement in _list_starts(tree.body) if start <= position]
+    return max(starts, key=lambda one: one[0])[1] if starts else None
+
+
+def _list_starts(nodes: Iterable[syntax.Node]) -> Iterator[tuple[int, syntax.Statement]]:
+    for node in nodes:
+        if isinstance(node, syntax.Action | syntax.Invoke):
+            yield min(node.pos, node.pipe.pos if node.pipe else node.pos), node
+        elif isinstance(node, syntax.Block):
+            for pipe, body in node.branches:
+                yield pipe.pos, node
+                yield from _list_starts(body)
+            yield from _list_starts(node.otherwise)
+
+
 class _OriginWalk:
     """Walks all reachable trees until the origins no longer change (a fixed point)."""
 
-    def __init__(self, trusted: Trusted, *, is_changed: bool = False) -> None:
+    def __init__(self, trusted: Trusted, *, is_changed: bool = False, follows_conditions: bool = False) -> None:
         self.trusted = trusted
+        self.follows_conditions = follows_conditions
+        self.is_chosen = False
+        """Whether something foreign chooses that this is evaluated; of whole templates, `conditional`."""
+        self.conditional: set[str] = set()
+        self.chosen: set[syntax.Statement] = set()
+        self.reading: set[syntax.Statement] = set()
         self.is_changed = is_changed
         """Whether something foreign is put into maps that the template made."""
         self.dots: dict[str, int] = {}
@@ -54,31 +91,48 @@ class _OriginWalk:
         while self.todo:
             name = self.todo.pop()
             if name in trees:  # else rendering will fail
-                self.name, self.root = name, self.dots[name]
+                self.name, self.root, self.is_chosen = name, self.dots[name], name in self.conditional
                 self.body(trees[name].body, self.root)
 
     def call(self, name: str, dot: int) -> None:
         """Record that a template is called with a dot of this origin."""
         known = self.dots.get(name, _OWN)
-        if known | dot != known:
+        if known | dot != known or (self.is_chosen and name not in self.conditional):
             self.dots[name] = known | dot
             self.todo.add(name)
+        if self.is_chosen:
+            self.conditional.add(name)
 
     def body(self, nodes: Iterable[syntax.Node], dot: int) -> None:
         for node in nodes:
             if isinstance(node, syntax.Action):
-                if self.pipe(node.pipe, dot) and not node.pipe.variables:
+                origin = self.pipe(node.pipe, dot)
+                if origin and not node.pipe.variables:
                     self.found.add(node)
+                self.note(node, origin if not _calls_fail(node.pipe) else _OWN)
             elif isinstance(node, syntax.Block):
                 self.block(node, dot)
             elif isinstance(node, syntax.Invoke):
-                self.call(node.name, _OWN if node.pipe is None else self.pipe(node.pipe, dot))
+                origin = _OWN if node.pipe is None else self.pipe(node.pipe, dot)
+                self.note(node, origin & _FOREIGN)
+                self.call(node.name, origin)
 
     def block(self, node: syntax.Block, dot: int) -> None:
+        outside = self.is_chosen
         for pipe, body in node.branches:
             value = self.pipe(pipe, dot, elements=node.word == "range")
+            self.note(node, value)
+            self.is_chosen |= self.follows_conditions and bool(value)
             self.body(body, dot if node.word == "if" else value)
         self.body(node.otherwise, dot)
+        self.is_chosen = outside
+
+    def note(self, node: syntax.Statement, origin: int) -> None:
+        """Record how the statement depends on foreign data. A block itself is outside of its branches."""
+        if self.is_chosen:
+            self.chosen.add(node)
+        if origin:
+            self.reading.add(node)
 
     def pipe(self, pipe: syntax.Pipe, dot: int, *, elements: bool = False) -> int:
         origin, *piped = [self.command(command.args, dot) for command in pipe.commands]
@@ -89,6 +143,8 @@ class _OriginWalk:
             self.is_changed = True
         if elements:
             origin = _within(origin)
+        if self.is_chosen:
+            origin |= _FOREIGN  # that a variable has this value depends on it
         for variable in pipe.variables:
             cell = variable.declared
             known = _OWN if cell is None else self.variables.get(cell, _OWN)
@@ -128,6 +184,10 @@ class _OriginWalk:
         if foreign is None or (foreign and (len(names) == 1 or names[1] in foreign)):
             return _FOREIGN
         return origin & _FOREIGN
+
+
+def _calls_fail(pipe: syntax.Pipe) -> bool:
+    return any(isinstance(command.args[0], syntax.Identifier) and command.args[0].text == "fail" for command in pipe.commands)
 
 
 def _within(origin: int | bool) -> int:

@@ -40,14 +40,17 @@ class Frame:
         vars(frame).update(vars(self), loop=loop)
         return frame
 
-    def error(self, node: syntax.Expression | syntax.Command | syntax.Action | syntax.Invoke, message: str) -> TemplateError:
+    def error(
+        self, node: syntax.Expression | syntax.Command | syntax.Action | syntax.Invoke, message: str, *, is_certain: bool = False
+    ) -> TemplateError:
         """Return Go's error for a failed execution of the node."""
         tree = self.tree
         line_start = tree.source.rfind("\n", 0, node.pos) + 1
         line = tree.source.count("\n", 0, node.pos) + 1
         column = len(to_bytes(tree.source[line_start : node.pos]))
         where = f"{tree.parse_name}:{line}:{column}"
-        return TemplateError(f"template: {where}: executing {quote(tree.name)} at <{node}>: {message}")
+        text = f"template: {where}: executing {quote(tree.name)} at <{node}>: {message}"
+        return TemplateError(text, position=node.pos, is_certain=is_certain)
 
 
 def last_visited(node: syntax.Expression | syntax.Command) -> syntax.Expression:

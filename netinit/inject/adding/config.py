@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.data import read_data
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, InjectionError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
@@ -42,6 +42,9 @@ _TRUSTED: Mapping[str, frozenset[str]] = {
     "MeshConfig": _FOREIGN_IN_MESH,
 }
 """The fields of a template's data that the operator controls."""
+_FROM_ANNOTATIONS = ("MeshConfig", "ProxyConfig", "ProxyImage", "ProxyInitImage", "EstimatedConcurrency")
+_OF_THE_MESH: Mapping[str, frozenset[str]] = {**_TRUSTED, **dict.fromkeys(_FROM_ANNOTATIONS, frozenset())}
+"""Fields that are the same for pods without annotations."""
 _CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
 """Fields that are the same object for most pods."""
 _CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # a plain number in earlier releases
@@ -80,6 +83,13 @@ class InjectionConfig(Record):
         """Return a template that records which action printed each part of the output."""
         delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
         return _template(name, self.sources[name], delimiters, trusted={})
+
+    def depends_on_pod(self, error: InjectionError) -> bool:
+        """Whether templates fail because of what the pod has or lacks, as far as their text shows: others may be injected."""
+        return bool(error.failures) and all(
+            self.templates[name].depends_on_data(position, _OF_THE_MESH, is_certain=is_certain)
+            for name, position, is_certain in error.failures
+        )
 
     @property
     def version(self) -> str:

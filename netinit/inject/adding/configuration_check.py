@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from netinit.base.errors import ConfigError, NetinitError
-from netinit.base.tree import Tree
+from netinit.base.errors import ConfigError, InjectionError, NetinitError
 from netinit.golang.sprig import REFUSED
+from netinit.inject.adding.canaries import BARE_POD, CANARIES, NAMESPACE
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.pod import POD_FIELDS, inject_pod
 from netinit.inject.adding.rendering import Subject, render, template_data
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.manifests import PodOwner
-
-CANARY: Tree = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "canary", "namespace": "canary", "labels": {"app": "canary"}},
-    "spec": {
-        "serviceAccountName": "default",
-        "containers": [{"name": "app", "image": "canary", "ports": [{"containerPort": 80}]}],
-    },
-}
 
 
 class TemplateFinding(NamedTuple):
@@ -33,12 +23,34 @@ class TemplateFinding(NamedTuple):
     stops_pods: bool
 
 
-def try_canary(config: InjectionConfig, settings: Settings) -> None:
-    """Inject a small pod with all default templates. Raises ConfigError."""
-    try:
-        inject_pod(CANARY, config, namespace=Namespace(name="canary"), settings=settings)
-    except NetinitError as error:
-        raise ConfigError(f"a canary pod cannot be injected with it: {error}") from error
+class CanaryResult(NamedTuple):
+    """What became of a canary pod; `problem`: why it is refused, empty if it was injected."""
+
+    canary: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.canary} is refused: {self.problem}" if self.problem else f"{self.canary} is injected"
+
+
+def try_canaries(config: InjectionConfig, settings: Settings) -> tuple[CanaryResult, ...]:
+    """Inject each canary pod with the default templates.
+
+    Raises ConfigError if all are refused, and one for a reason that does not depend on the pod.
+    """
+    results, fatal = [], []
+    for name, pod in CANARIES.items():
+        problem = ""
+        try:
+            inject_pod(pod, config, namespace=Namespace(name=NAMESPACE), settings=settings)
+        except NetinitError as error:
+            problem = str(error)
+            if not (isinstance(error, InjectionError) and config.depends_on_pod(error)):
+                fatal.append(error)
+        results.append(CanaryResult(name, problem))
+    if fatal and all(one.problem for one in results):
+        raise ConfigError(f"a canary pod cannot be injected with it: {fatal[0]}") from fatal[0]
+    return tuple(results)
 
 
 def find_template_problems(config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
@@ -59,9 +71,9 @@ def find_template_problems(config: InjectionConfig, settings: Settings) -> Itera
 
 def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:
     """Render a small pod, and report top-level fields that a pod does not have."""
-    subject = Subject(owner=PodOwner.of_pod(CANARY, "canary"), proxy=config.mesh.proxy, settings=settings)
+    subject = Subject(owner=PodOwner.of_pod(BARE_POD, NAMESPACE), proxy=config.mesh.proxy, settings=settings)
     try:
-        rendered = {} if config.classic else render(name, config, CANARY, template_data(config, CANARY, subject))
+        rendered = {} if config.classic else render(name, config, BARE_POD, template_data(config, BARE_POD, subject))
     except NetinitError:
         return  # it may be for other pods
     for field in sorted(rendered.keys() - POD_FIELDS):

@@ -33,7 +33,7 @@ from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
-from netinit.golang.goyaml.scalars import MERGE, resolve
+from netinit.golang.goyaml.scalars import MERGE, key_of, resolve
 from netinit.golang.goyaml.values import pairs_of, to_yaml
 from netinit.golang.template import Rendering
 from netinit.golang.template.values import FunctionError, Shaped
@@ -260,7 +260,7 @@ class Skeleton(events.TreeBuilder):
             if not (slot and of_item and slot.numbers == of_item.numbers):  # these are a written mapping's
                 if slot and not isinstance(entries, str | int | float):
                     slot.refuse()
-                entries = {events.as_key(entries): self._fill(item, values)}
+                entries = {key_of(entries): self._fill(item, values)}
             is_foreign = of_item is not None and not any(of_item.literals)
             for name, value in entries.items():
                 _, before, was_foreign = found.get(name, (None, None, True))

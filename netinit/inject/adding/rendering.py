@@ -71,7 +71,8 @@ def _rendering(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> R
         return config.templates[name].render_marked(data)
     except TemplateError as error:
         detail = _without_secrets(str(error), pod)[:_MAX_ERROR]
-        raise InjectionError(f"template {name!r}: {detail}") from None
+        failures = () if error.position is None else ((name, error.position, error.is_certain),)
+        raise InjectionError(f"template {name!r}: {detail}", failures=failures) from None
     except UnicodeError:
         raise InjectionError(f"template {name!r}: the pod has text that is not Unicode") from None
 
@@ -230,15 +231,17 @@ def _refuse_unset(name: str, tree: Any, config: InjectionConfig, pod: Tree, data
         (action, len(words)) for place, action in rendering.marks if (words := re.findall(_UNSET, rendering.parts[place]))
     ]
     actions = iter([action for action, times in printed for _ in range(times)])  # in the order of the fields
-    problems = []
+    problems, failures = [], []
     for path, text, words in found:
         culprits = [next(actions, None) for _ in words]
         if all(word in own for word in words):
             continue
         where = "".join(f"line {source.count(chr(10), 0, one.pos) + 1}, {shorten(str(one), _ACTION)}: " for one in culprits[:1] if one)
         problems.append(f"template {name!r}: {where}{path} is {shown(text)}; {_REMEDY}")
+        failures += [(name, one.pos, False) for one in culprits if one]
     if problems:
-        raise InjectionError(_without_secrets("\n".join(dict.fromkeys(problems)), pod))
+        known = len(failures) >= len(problems)
+        raise InjectionError(_without_secrets("\n".join(dict.fromkeys(problems)), pod), failures=tuple(failures) if known else ())
 
 
 def _fields(tree: Any, path: str) -> Iterator[tuple[str, str]]:

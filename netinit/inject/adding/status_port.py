@@ -50,7 +50,7 @@ def rewrite(spec: Tree, annotations: dict[str, str], status_port: int, *, inject
 
 
 def _rewrite_container(container: Tree, status_port: int, port: int, saved: Tree) -> None:
-    name = container.get("name")
+    name = string(container.get("name"))
     places = [(container, key, f"/app-health/{name}/{word}") for key, word in _PROBES]
     lifecycle = container.get("lifecycle")
     if isinstance(lifecycle, dict):

@@ -18,6 +18,8 @@ from netinit.rules.structs import protocol_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from netinit.rules.decoding.registers import ComparisonReader, OptionReader, StructReader
 
 MAX_NETWORKS = 100_000
@@ -318,6 +320,13 @@ def _owner(compared: RegisterTest, _: Known, *, kind: str) -> list[Match] | None
     if low != high and not compared.operand.swapped:
         return None
     return [Owner(kind=kind, first=compared.number(low), last=compared.number(high), negated=compared.negated)]
+
+
+def list_users(matches: Iterable[Match]) -> list[int]:
+    """Return the users that matches name one by one, without ranges and negated matches."""
+    owners = [one for one in matches if isinstance(one, Owner) and one.kind == "uid"]
+    return [one.first for one in owners if one.first == one.last and not one.negated]
+
 
 
 OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {

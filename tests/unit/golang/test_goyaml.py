@@ -49,7 +49,7 @@ def test_strings_that_look_like_other_types_come_back_as_strings(text, value):
 
 
 def test_a_text_that_does_not_fit_its_tag_is_named_with_its_place():
-    with pytest.raises(YamlError, match=r"^line 2, column 4: 'x' cannot be read as !!int$"):
+    with pytest.raises(YamlError, match=r"^line 2, column 4: cannot decode !!str `x` as a !!int$"):
         load("a: 1\nb: !!int x\n")
 
 

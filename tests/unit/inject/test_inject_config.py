@@ -8,7 +8,8 @@ import pytest
 
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
-from netinit.inject.adding.configuration_check import find_template_problems, try_canary
+from netinit.inject.adding.canaries import BARE_POD, CANARIES
+from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from sweeps import together
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -61,6 +62,15 @@ def test_a_single_template_may_want_the_probes_of_the_application_at_the_agent()
     app, proxy = inject_pod({"metadata": {"name": "p"}, "spec": {"containers": [probed]}}, load_config({"template": template}))["spec"]["containers"]
     assert app["readinessProbe"]["httpGet"] == {"path": "/app-health/c/readyz", "port": 15999}
     assert json.loads(proxy["env"][0]["value"]) == {"/app-health/c/readyz": {"httpGet": {"path": "/ready", "port": 80}}}
+
+
+def test_a_container_without_a_name_has_an_empty_name_in_the_path_of_its_probe():
+    nameless = {"image": "i", "livenessProbe": {"httpGet": {"path": "/live", "port": 80}}}
+    spec = inject_pod({"metadata": {"name": "p"}, "spec": {"containers": [nameless]}}, load_config())["spec"]
+    found = {one.get("name"): one for one in (*spec["containers"], *spec["initContainers"])}
+    assert found[None]["livenessProbe"]["httpGet"]["path"] == "/app-health//livez"
+    (saved,) = [one["value"] for one in found["istio-proxy"]["env"] if one["name"] == "ISTIO_KUBE_APP_PROBERS"]
+    assert list(json.loads(saved)) == ["/app-health//livez"]
 
 
 @pytest.mark.parametrize("value", ["", ".GetValue"])  # a number before 1.7, later the pointer to a message
@@ -168,10 +178,75 @@ def test_an_empty_type_of_the_image_counts():
     assert images(**{"sidecar.istio.io/proxyImageType": "debug"}) == ["h/proxyv2:latest-debug"] * 2
 
 
-def test_a_default_template_that_fails_for_every_pod_is_found_by_a_canary():
-    try_canary(load_config({"templates": {"sidecar": "{}"}}), Settings())
-    with pytest.raises(ConfigError, match=r"a canary pod cannot be injected with it: .*error calling fail: never"):
-        try_canary(load_config({"templates": {"sidecar": '{{ fail "never" }}'}}), Settings())
+def of_one(template):
+    return load_config({"templates": {"sidecar": template}}, values={"of": {"number": 5}})
+
+
+def try_one(template):
+    return {one.canary for one in try_canaries(of_one(template), Settings()) if one.problem}
+
+
+def annotated(expression):
+    return f"metadata: {{annotations: {{a: '{expression}'}}}}"
+
+
+FOR_EVERY_POD = {
+    '{{ fail "never" }}': "error calling fail: never",
+    "{{ fail .ObjectMeta.Name }}": "error calling fail",
+    annotated("{{ .Values.none.of.it }}"): "nil pointer|no value",
+    annotated("{{ .ObjectMeta.Nope }}"): "can't evaluate field Nope",
+    annotated("{{ if .ObjectMeta.Labels }}{{ end }}{{ index .Values.of 1 }}"): "error calling index",
+    "a: [": "the rendered text is not valid YAML",
+    "metadata: {labels: [a]}": "labels",
+    "- {{ .ObjectMeta.Labels.none }}": "it must render a mapping",
+}
+
+
+@pytest.mark.parametrize(("template", "why"), FOR_EVERY_POD.items())
+def test_what_fails_for_every_pod_refuses_the_configuration(template, why):
+    with pytest.raises(ConfigError, match=f"(?s)a canary pod cannot be injected with it: .*({why})"):
+        try_one(template)
+
+
+DEFAULTED = (
+    ".Spec.TerminationGracePeriodSeconds", ".Spec.RestartPolicy", ".Spec.DNSPolicy", ".Spec.SchedulerName", ".Spec.ServiceAccountName", ".Spec.EnableServiceLinks",
+    ".Spec.PreemptionPolicy", ".Spec.Priority", "(index .Spec.Tolerations 1).TolerationSeconds", "(index .Spec.Containers 0).TerminationMessagePath",
+    "(index .Spec.Containers 0).ImagePullPolicy", "(index (index .Spec.Volumes 0).Projected.Sources 0).ServiceAccountToken.Path", "len .Spec.SecurityContext.Sysctls",
+)  # fmt: skip
+
+
+@together("field", DEFAULTED)
+def test_a_template_may_read_what_an_api_server_adds_to_every_pod(field):
+    assert try_one(annotated(f"{{{{ {field} }}}}")) == set()
+
+
+def test_an_error_that_depends_on_the_pod_refuses_the_pods_that_have_it():
+    probed = annotated("{{ (index .Spec.Containers 0).ReadinessProbe.HTTPGet.Port }}")
+    assert try_one(probed) == set(CANARIES) - {"a pod of a Deployment with probes"}
+    owned = annotated("{{ (index .ObjectMeta.OwnerReferences 0).Kind }}")
+    assert try_one(owned) == {"a pod without an owner"}
+    assert try_one('{{ if eq .Spec.RestartPolicy "Never" }}{{ fail "no Jobs" }}{{ end }}{}') == {"a pod of a Job"}
+
+
+OF_THE_POD = (
+    "{{ .ObjectMeta.Labels.team }}", "{{ .Spec.SecurityContext.FSGroup }}", "{{ .Spec.SecurityContext.RunAsNonRoot }}", "{{ .Spec.Affinity.NodeAffinity }}",
+    "{{ $labels := .ObjectMeta.Labels }}{{ $labels.team }}", "{{ with .ObjectMeta }}{{ .Annotations.a }}{{ end }}",
+    '{{ if not .ObjectMeta.Labels.team }}{{ fail "a team is needed" }}{{ end }}', '{{ define "t" }}{{ .team }}{{ end }}{{ template "t" .ObjectMeta.Labels }}',
+    "{{ $x := 0 }}{{ if .Spec.RestartPolicy }}{{ $x = .Values.none }}{{ end }}{{ $x.of.it }}", "{{ index .Spec.ImagePullSecrets 0 }}",
+)  # fmt: skip
+
+
+@together("expression", OF_THE_POD)
+def test_what_no_canary_has_but_another_pod_may_have_is_no_error_of_the_configuration(expression):
+    assert try_one(annotated(expression)) == set(CANARIES)
+
+
+def test_pods_like_a_refused_canary_are_refused_and_others_injected():
+    config = of_one(annotated("{{ .ObjectMeta.Labels.team }}"))
+    with pytest.raises(InjectionError, match="no value"):
+        inject_pod(BARE_POD, config)
+    labelled = {**BARE_POD, "metadata": {"labels": {"team": "x"}}}
+    assert inject_pod(labelled, config)["metadata"]["annotations"]["a"] == "x"
 
 
 def templates(**sources):

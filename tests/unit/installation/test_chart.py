@@ -19,7 +19,7 @@ from netinit.base.version import __version__
 from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
-from netinit.inject.adding.configuration_check import CANARY
+from netinit.inject.adding.canaries import BARE_POD
 from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
 from netinit.installation.chart import set_value
@@ -401,7 +401,7 @@ def test_with_the_agent_on_the_nodes_the_webhook_gives_pods_no_init_container_wi
     assert f"--valuesFile={mount['mountPath']}" in container["args"]
     (volume,) = [volume for volume in one("Deployment", *given)["spec"]["template"]["spec"]["volumes"] if volume["name"] == "values"]
     values = config_map(volume["configMap"]["name"], *given)["data"]["values"]
-    injected = inject_pod(CANARY, load(Texts(values=values), Settings()).config)
+    injected = inject_pod(BARE_POD, load(Texts(values=values), Settings()).config)
     (found,) = [one for one in injected["spec"]["initContainers"] if one["name"] != "istio-proxy"]
     assert found["name"] == init
     assert ("NET_ADMIN" in found["securityContext"]["capabilities"].get("add", [])) is (init == "istio-init")
@@ -410,7 +410,7 @@ def test_with_the_agent_on_the_nodes_the_webhook_gives_pods_no_init_container_wi
 def test_values_for_the_templates_are_laid_over_netinits_own():
     given = "injection.values={global: {proxy: {image: 'registry.example/proxyv2:9'}}}"
     values = config_map("netinit-webhook-values", given)["data"]["values"]
-    injected = inject_pod(CANARY, load(Texts(values=values), Settings()).config)
+    injected = inject_pod(BARE_POD, load(Texts(values=values), Settings()).config)
     containers = [*injected["spec"].get("initContainers", []), *injected["spec"]["containers"]]
     (proxy,) = [one for one in containers if one["name"] == "istio-proxy"]
     assert proxy["image"] == "registry.example/proxyv2:9"

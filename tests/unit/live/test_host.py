@@ -109,6 +109,15 @@ def test_what_is_not_known_of_a_packet_is_followed_both_ways():
     assert find_devices(host(rule(users=(0, 9))), PACKET.replace(uid=None)) == {"eth0", "eth1"}
 
 
+def test_a_packet_that_comes_in_meets_the_policy_rules_of_its_device():
+    diverted = host(rule(in_interface="eth0"), routes=[route(255, LO, to="10.0.0.2/32", kind=2)])
+    arriving = PACKET.replace(source=OUTSIDE, destination=number_of("10.0.0.2"))
+    assert find_devices(diverted, arriving.replace(in_interface="eth0")) == {"eth1"}
+    assert find_devices(diverted, arriving.replace(in_interface="eth1")) == {"eth0"}
+    delivered = host(rule(in_interface="eth0", table=255, priority=9), rule(in_interface="eth0"), routes=diverted.routes)
+    assert find_devices(delivered, arriving.replace(in_interface="eth0")) == {"lo"}
+
+
 def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
     assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}

@@ -113,7 +113,7 @@ def test_a_bad_annotation_is_named_with_the_pod():
 
 def test_a_template_that_fails_is_named(monkeypatch):
     config = {"policy": "enabled", "templates": {"sidecar": "spec: {x: {{ index .ObjectMeta.Labels 1 2 3 }}}"}}
-    monkeypatch.setattr(configuration, "try_canary", lambda *_: None)
+    monkeypatch.setattr(configuration, "try_canaries", lambda *_: ())
     served = load(Texts(config=json.dumps(config)), Settings())
     given, told = ask(make_pod(), served)
     assert given.outcome == "denied"
