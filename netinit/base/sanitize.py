@@ -1,8 +1,8 @@
-"""Makes foreign text safe to show, so that a pod's names, comments and errors cannot control a terminal or forge a line. Pure.
+r"""Makes foreign text safe to show, so that a pod's names, comments and errors cannot control a terminal or forge a line. Pure.
 
 Unprintable characters (Unicode's control, direction and width characters, separators other than the space, lone
-surrogates, tags) are escaped as in a Python string. Texts in DOT, Mermaid or JSON are escaped for that format
-afterwards.
+surrogates, tags) are escaped as in a Python string; a byte that is not UTF-8, which Python holds as a surrogate, as `\xff`.
+Texts in DOT, Mermaid or JSON are escaped for that format afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ def escape(text: str, keep: str = "") -> str:
     """Escape unprintable characters, except those in `keep`, as in a Python string; escaping twice changes nothing."""
     if text.isprintable():
         return text
-    return "".join([c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text])
+    return "".join([c if c.isprintable() or c in keep else escape_character(c) for c in text])
+
+
+def escape_character(letter: str) -> str:
+    """Escape a character as in a Python string, quotes left alone; one that stands for a byte that is not UTF-8 as this byte."""
+    return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else repr(letter)[1:-1]
 
 
 def split_message(message: str) -> list[str]:

@@ -11,14 +11,15 @@ from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.cli.flags import EVERY_FIELD, FlagCommand
 from netinit.cli.init_container import choose_log, do
+from netinit.cli.values import OneOf
 from netinit.options import Options
 from netinit.pods.planning import FAMILY_CHOICES, preview
 from netinit.rules.render import FORMATS
 
 
 @click.command("apply", cls=FlagCommand, shows=EVERY_FIELD, rules=True)
-@click.option("--format", "form", type=click.Choice(FORMATS), help="With --dry-run: the format (default: restore).")
-@click.option("--family", type=click.Choice(FAMILY_CHOICES), help="With --dry-run: the address family (default: both).")
+@click.option("--format", "form", type=OneOf(FORMATS), help="With --dry-run: the format (default: restore).")
+@click.option("--family", type=OneOf(FAMILY_CHOICES), help="With --dry-run: the address family (default: both).")
 def command(options: Options, form: str | None, family: str | None) -> int:
     """Program the rules into this network namespace, or into another one (--pid, --netns).
 

@@ -8,12 +8,13 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from netinit.base.output import show_artefact
 from netinit.cli import group
 from netinit.cli.start import COMPLETION_VARIABLES, NAME
+from netinit.cli.values import OneOf
 
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.argument("shell", type=OneOf(list(SHELLS)))
 def command(shell: str) -> None:
     """Print the script that completes netinit's commands and options in a shell.
 

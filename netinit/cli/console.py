@@ -22,6 +22,7 @@ from netinit.base.output import (
     width_of_messages,
 )
 from netinit.base.sanitize import Lines, split_message
+from netinit.cli.values import OneOf
 
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 RED, GREEN, YELLOW, MAGENTA, BOLD, DIM = "1;31", "32", "33", "35", "1", "2"
@@ -45,7 +46,7 @@ _KEY = "netinit.color"
 
 
 color_option = click.option(  # applies to the whole command and is not passed to its function
-    "--color", type=click.Choice((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False, is_eager=True,
+    "--color", type=OneOf((AUTO, ALWAYS, NEVER)), default=AUTO, show_default=True, expose_value=False, is_eager=True,
     callback=lambda context, _, choice: context.meta.update({_KEY: choice}),
     help="Colour the output; auto does on a terminal, unless NO_COLOR is set or TERM is dumb.",
 )  # fmt: skip

@@ -9,6 +9,7 @@ from netinit.base.output import show_artefact, show_lines, show_object
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import write_command
+from netinit.cli.values import OneOf, takes
 from netinit.options import Options
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, convert, part
@@ -20,17 +21,17 @@ SPELLED_OUT = ("outbound_port", "inbound_port", "proxy_uids")  # printed in ever
 
 
 @click.command("convert", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--from", "peer", type=click.Choice(tuple(PEERS)), required=True, help="Whose command line or file it is.")
+@click.option("--from", "peer", type=OneOf(tuple(PEERS)), required=True, help="Whose command line or file it is.")
 @click.option(
-    "--file", "files", multiple=True, metavar="FILE|-",
+    "--file", "files", multiple=True, **takes("FILE|-"),
     help="Its file: Kuma's configuration, Linkerd's CNI configuration, Consul's JSON.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice((COMMAND, CONFIG, JSON)), default=COMMAND, show_default=True,
+    "--format", "form", type=OneOf((COMMAND, CONFIG, JSON)), default=COMMAND, show_default=True,
     help="A command line, a file for --config, or an object; netinit/data/convert.schema.json describes it.",
 )  # fmt: skip
 @click.option(
-    "--verify", "rules", default="", metavar="RULES|PROGRAM|-",
+    "--verify", "rules", default="", **takes("RULES|PROGRAM|-", is_file=True),
     help="Also prove which packets the peer's own rules treat differently: a file of them, or its program, which is run (as root) in a"
     " network namespace of its own.",
 )  # fmt: skip

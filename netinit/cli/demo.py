@@ -19,6 +19,7 @@ from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
+from netinit.cli.values import OneOf
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle
 from netinit.options import AUTO, BACKENDS, Options
@@ -250,7 +251,7 @@ STYLES = {TITLE: "1;36", CHAIN: "1", COMMENT: "2", GOOD: "32", BAD: "1;31", TEXT
 
 @click.command("demo")
 @click.option(
-    "--backend", type=click.Choice((AUTO, *BACKENDS)), default=AUTO, show_default=True,
+    "--backend", type=OneOf((AUTO, *BACKENDS)), default=AUTO, show_default=True,
     help="The backend that programs the kernel.",
 )  # fmt: skip
 @color_option

@@ -30,6 +30,7 @@ from netinit.cli.rule_sources import (
     read_file,
     read_pods,
 )
+from netinit.cli.values import takes
 from netinit.live.in_force import find_diversions
 from netinit.options import Options
 from netinit.options.kinds import quote_value
@@ -273,9 +274,9 @@ BOTH = 2
 
 
 @click.command("diff", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.argument("sides", nargs=-1, metavar="[A B]")
-@click.option("--pod", "pods", multiple=True, metavar="FILE|-", help="Pods; twice: before and after; once: against the live rules.")
-@click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
+@click.argument("sides", nargs=-1, **takes("[A B]", is_file=True))
+@click.option("--pod", "pods", multiple=True, **takes("FILE|-"), help="Pods; twice: before and after; once: against the live rules.")
+@click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
 @click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")
 @click.option("--full", is_flag=True, help="Show every kind of packet that is treated differently.")

@@ -10,6 +10,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.sanitize import Lines, lines, split_message
 from netinit.cli.console import answer_either, color_option, format_table
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option, read_value
+from netinit.cli.values import takes
 from netinit.options import Options
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
@@ -21,8 +22,8 @@ RESULTS = {True: "✔", False: "✘", None: "?"}
 
 
 @click.command("doctor", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
-@click.option("--uid", "uids", multiple=True, metavar="USER", help="A user that the application runs as: number or name.")
-@click.option("--gid", "gids", multiple=True, metavar="GROUP", help="A group that the application runs as.")
+@click.option("--uid", "uids", multiple=True, **takes("USER"), help="A user that the application runs as: number or name.")
+@click.option("--gid", "gids", multiple=True, **takes("GROUP"), help="A group that the application runs as.")
 @color_option
 @json_option("doctor")
 def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:

@@ -22,6 +22,7 @@ from netinit.cli.rule_sources import (
     make_packet,
     rule_source_options,
 )
+from netinit.cli.values import OneOf
 from netinit.kernel import run
 from netinit.options import Options
 from netinit.rules.model import TABLES
@@ -32,11 +33,11 @@ FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 @click.command("draw", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option("--format", "form", type=click.Choice(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
+@click.option("--format", "form", type=OneOf(PICTURE_FORMATS), default="text", show_default=True, help="The format.")
 @click.option(
-    "--family", type=click.Choice(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
+    "--family", type=OneOf(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
-@click.option("--table", "tables", type=click.Choice(TABLES), multiple=True, help="Draw only this table; may be repeated.")
+@click.option("--table", "tables", type=OneOf(TABLES), multiple=True, help="Draw only this table; may be repeated.")
 @color_option
 @ask_about_a_connection
 @rule_source_options

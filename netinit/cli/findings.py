@@ -22,6 +22,7 @@ from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.config import load_file
 from netinit.cli.flags import Decorator, add_value, json_option
+from netinit.cli.values import OneOf, takes
 from netinit.options.kinds import quote_value
 
 PAGE = "docs/findings.md"
@@ -98,8 +99,8 @@ def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod:
 
 ignore_options = add_value(
     "accepted", read_ignored,
-    click.option(LABEL, "codes", multiple=True, metavar="CODE", help="Leave out findings of this code (NI012); repeatable."),
-    click.option(FILE, "file", default="", metavar="FILE", help="Leave out those of a file: `CODE: reason` in YAML."),
+    click.option(LABEL, "codes", multiple=True, **takes("CODE"), help="Leave out findings of this code (NI012); repeatable."),
+    click.option(FILE, "file", default="", **takes("FILE"), help="Leave out those of a file: `CODE: reason` in YAML."),
 )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def choose_format(form: str, as_json: bool) -> str:
 
 def format_options(schema: str, *others: str) -> Decorator:
     """Add --format with text, `others` and FORMATS, and --json; the function gets `form`."""
-    forms = click.Choice((TEXT, *others, *FORMATS))
+    forms = OneOf((TEXT, *others, *FORMATS))
     choice = click.option("--format", "form", type=forms, default=TEXT, show_default=True, help="The format.")
     return add_value("form", choose_format, choice, json_option(schema))
 

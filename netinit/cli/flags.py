@@ -18,6 +18,7 @@ import click
 
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
+from netinit.cli.values import OneOf, ValueType
 from netinit.options import Interception, Options
 from netinit.options.declare import (
     LOGGING,
@@ -30,9 +31,15 @@ from netinit.options.declare import (
     extract_flags,
     is_flag,
 )
-from netinit.options.kinds import PROGRAMMING, SWITCH, Flag, quote_value, read_duration, suggest
+from netinit.options.kinds import (
+    PROGRAMMING,
+    SWITCH,
+    Flag,
+    quote_value,
+    suggest,
+)
 
-Kind = TypeVar("Kind")
+Value = TypeVar("Value")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
@@ -44,7 +51,7 @@ ANY_BACKEND = ("backend", "native_nftables", "force_iptables_binary")
 DECIDING = (*[flag.field for flag in Interception.flags], *ANY_BACKEND, "ipset_threshold", "config")  # fields that determine the rules
 STDIN = 0
 GIVEN = "netinit.given"
-MIN_SECONDS, MAX_SECONDS = 0.1, 86400.0
+NAME = "netinit"
 _OUTPUT_PARAMETERS = ("as_json", "form", "color", "everything")
 RULES_ELSEWHERE = "The options of the init container (-b, -i, -x and so on, and their variables): see netinit apply --help."
 
@@ -195,26 +202,6 @@ def given_flags() -> Mapping[str, str]:
     return context.meta.get(GIVEN, {}) if context else {}
 
 
-class _Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert to seconds."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            try:
-                seconds = read_duration(value) / 10**9
-            except ValueError:
-                seconds = 0.0
-        if not MIN_SECONDS <= seconds <= MAX_SECONDS:
-            self.fail(f"{quote_value(str(value))} is not a time from 0.1 seconds to a day; use 5, 0.5, 5s or 1m30s", param, ctx)
-        return seconds
-
-
-SECONDS = _Seconds()
-
-
 def add_options(*decorators: Decorator) -> Decorator:
     """Combine decorators into one; the help lists their options in this order."""
 
@@ -263,13 +250,22 @@ def describe_error(error: click.ClickException, words: Sequence[str]) -> list[st
 def _word(error: click.ClickException) -> str:
     """Rephrase click's message: the option, then the problem."""
     if isinstance(error, click.BadParameter) and error.param is not None:
-        label = error.param.opts[0] if isinstance(error.param, click.Option) else error.param.human_readable_name
+        kind = error.param.type
+        of_type = kind.kind.metavar if isinstance(kind, ValueType) else error.param.human_readable_name
+        label = error.param.opts[0] if isinstance(error.param, click.Option) else of_type
         if isinstance(error, click.MissingParameter):
-            kind = error.param.type
             return f"{label}: is missing; give {'one of ' + ', '.join(kind.choices) if isinstance(kind, click.Choice) else 'it'}"
-        return f"{label}: {error.message.removesuffix('.')}"
-    if isinstance(error, click.BadOptionUsage) and "requires an argument" in error.message:
-        return f"{error.option_name}: the value is missing"
+        return f"{label}: {error.message}"
+    help_text = f"{error.ctx.command_path if error.ctx else NAME} --help lists them" if isinstance(error, click.UsageError) else ""
+    if isinstance(error, click.NoSuchOption):
+        hint = suggest(error.option_name, error.possibilities or ())
+        return f"{quote_value(error.option_name)} is not an option; {hint or help_text}"
+    if isinstance(error, click.BadOptionUsage):
+        takes_none = "does not take a value" in error.message
+        return f"{error.option_name}: {'takes no value; give it alone' if takes_none else 'the value is missing'}"
+    if "unexpected extra argument" in error.message:
+        extra = error.message.partition("(")[2].rpartition(")")[0]
+        return f"{quote_value(extra)} is not among the command's options and arguments; {help_text}"
     return error.format_message().removesuffix(".")
 
 
@@ -279,7 +275,7 @@ class _FlagOption(click.Option):
     def __init__(self, flag: Flag) -> None:
         names = [f"--{name}" for name in (flag.long, *flag.aliases)] + ([f"-{flag.short}"] if flag.short else [])
         words = [word for word in flag.kind.words if word]
-        kind = click.Choice(words) if words else click.Path() if flag.kind.is_file else click.STRING
+        kind = OneOf(words) if words else click.Path() if flag.kind.is_file else click.STRING
         switch = flag.kind is SWITCH
         super().__init__(names, is_flag=switch, type=None if switch else kind, help=flag.help, expose_value=False)
 
@@ -312,7 +308,7 @@ def optional_packages(what: str, remedy: str = "pip install 'netinit[kubernetes]
         raise NetinitError(f"{what} not installed ({error.name}): {remedy}") from error
 
 
-def read_value(text: str, read: Callable[[str], Kind], label: str) -> Kind:
+def read_value(text: str, read: Callable[[str], Value], label: str) -> Value:
     """Parse the value of a command's own option with `read`. OptionError names option, value and problem."""
     try:
         return read(text)

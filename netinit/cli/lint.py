@@ -13,6 +13,7 @@ from netinit.cli.console import answer, color_option, count
 from netinit.cli.findings import NOTE, PAGE, TEXT, Issue, format_options, ignore_options, render, without_ignored
 from netinit.cli.flags import FlagCommand, write_command
 from netinit.cli.rule_sources import complete_servers, name_manifests, pod_options, read_pods
+from netinit.cli.values import takes
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
 from netinit.options import FLAGS, Options, offline
@@ -22,7 +23,7 @@ CLEAN, FOUND = 0, 1
 
 
 @click.command("lint", cls=FlagCommand, judges_all=True)
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, **takes("[FILE]..."))
 @pod_options("Check these pods and the options of their init containers (YAML or JSON).")
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")

@@ -8,6 +8,7 @@ from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
 from netinit.cli.console import TerminalLog
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
+from netinit.cli.values import OneOf
 from netinit.options import Options
 from netinit.pods.planning import FAMILY_CHOICES, preview
 from netinit.rules.render import FORMATS
@@ -17,10 +18,10 @@ CONFIG = "config"
 
 @click.command("render", cls=FlagCommand, shows=(*ANY_NAMESPACE, "config", "rule_comments", "log_output_level"))
 @click.option(
-    "--format", "form", type=click.Choice((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
+    "--format", "form", type=OneOf((*FORMATS, CONFIG)), default="restore", show_default=True, help="The format."
 )
 @click.option(
-    "--family", type=click.Choice(FAMILY_CHOICES), help="The address family (default: both; for restore only IPv4, to be loaded)."
+    "--family", type=OneOf(FAMILY_CHOICES), help="The address family (default: both; for restore only IPv4, to be loaded)."
 )
 @click.option("--check", is_flag=True, help="With --format nft: the kernel checks the rules first (NET_ADMIN).")
 def command(options: Options, form: str, family: str | None, check: bool) -> int:

@@ -14,9 +14,10 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, family_of, parse_addr
 from netinit.base.sanitize import MAX_RULE_LENGTH, quote, shorten
 from netinit.cli.flags import Decorator, add_options, add_value, given_flags, read_value, write_command
 from netinit.cli.inject.inputs import read_manifests, read_text
+from netinit.cli.values import OneOf, takes
 from netinit.kernel.detect import read_name_servers
 from netinit.options import Interception, Options, SettledOptions, offline
-from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
+from netinit.options.kinds import ANY_MARK, PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
@@ -72,29 +73,29 @@ class Question:
 def question_options(uid: str, gid: str, *more: Decorator) -> Decorator:
     """Add the options that name a connection, with the help of --uid and --gid; the function gets `question`."""
     return add_value(
-        "question", Question, click.argument("direction", type=click.Choice(DIRECTIONS), required=False),
-        click.option("--to", default="", metavar="ADDRESS[:PORT]", help="Where the connection goes."),
-        click.option("--from", "source", default="", metavar="ADDRESS", help="Where it comes from (inbound, unless --uid is given)."),
-        click.option("--to-port", default="", metavar="PORT", help="The port, where --to has none."),
+        "question", Question, click.argument("direction", type=OneOf(DIRECTIONS), required=False),
+        click.option("--to", default="", **takes("ADDRESS[:PORT]"), help="Where the connection goes."),
+        click.option("--from", "source", default="", **takes("ADDRESS"), help="Where it comes from (inbound, unless --uid is given)."),
+        click.option("--to-port", default="", **takes("PORT"), help="The port, where --to has none."),
         click.option("--udp", is_flag=True, help="UDP instead of TCP."),
-        click.option("--uid", default="", metavar="USER", help=uid),
-        click.option("--gid", default="", metavar="GROUP", help=gid), *more,
+        click.option("--uid", default="", **takes("USER"), help=uid),
+        click.option("--gid", default="", **takes("GROUP"), help=gid), *more,
     )  # fmt: skip
 
 
 ask_about_a_connection = question_options(
     f"Who connects: a user (default: those of --pod, else {APPLICATION}).",
     "The group that connects (default: the number of --uid).",
-    click.option("--interface", default="", metavar="NAME", help="Inbound: the interface (default: that of the default route)."),
-    click.option("--mark", default=0, metavar="MARK", help="The firewall mark of the socket.", type=click.IntRange(0, 2**32 - 1)),
+    click.option("--interface", default="", **takes("NAME"), help="Inbound: the interface (default: that of the default route)."),
+    click.option("--mark", default=0, **takes(ANY_MARK), help="The firewall mark of the socket."),
 )
 
 
 def pod_options(text: str) -> Decorator:
     """Add --pod, with `text` as its help, and --select."""
     return add_options(
-        click.option("--pod", multiple=True, metavar="FILE|FOLDER|PATTERN|-", help=f"{text} Repeatable."),
-        click.option("--select", default="", metavar="NAME", help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+        click.option("--pod", multiple=True, **takes("FILE|FOLDER|PATTERN|-"), help=f"{text} Repeatable."),
+        click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
     )
 
 
@@ -118,7 +119,7 @@ LIVE = RuleChoice(live=True)
 rule_source_options = add_value(
     "choice", RuleChoice,
     pod_options("Use the rules of this pod's init container; --pid compares."),
-    click.option("--pod-ip", multiple=True, metavar="ADDRESS", help="The pod's address (default: that of --pod, or an example)."),
+    click.option("--pod-ip", multiple=True, **takes("ADDRESS"), help="The pod's address (default: that of --pod, or an example)."),
     click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
 )  # fmt: skip
 

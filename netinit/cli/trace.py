@@ -17,8 +17,9 @@ from netinit.base.snapshot import Snapshot
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
 from netinit.cli.explain import PathRow, answer_question, format_path, format_rule
-from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, json_option, until_input_option
+from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, json_option, until_input_option
 from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packet, question_options
+from netinit.cli.values import SECONDS, numbers, takes
 from netinit.kernel.netlink import read_nft_generation
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import require_admin
@@ -39,10 +40,10 @@ ON_OLD_ENTRY = "so does a connection that is untracked, or that starts on anothe
 
 @click.command("trace", cls=FlagCommand, shows=(*ANY_NAMESPACE, "host_network"))
 @question_options("Only connections of this user: number or name.", "Only connections of this group.")
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="NUMBER", help="End after this many packets.")
-@click.option("--timeout", default=60.0, show_default=True, type=SECONDS, metavar="DURATION", help="End after this time.")
+@click.option("--count", default=1, show_default=True, **takes(numbers(1)), help="End after this many packets.")
+@click.option("--timeout", default=60.0, show_default=True, **takes(SECONDS), help="End after this time.")
 @click.option(
-    "--rate", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="NUMBER", help="At most this many packets a second."
+    "--rate", default=5, show_default=True, **takes(numbers(1, 1000)), help="At most this many packets a second."
 )
 @json_option("trace", "one object a line")
 @until_input_option

@@ -14,8 +14,9 @@ from netinit.base.output import answers_a_terminal, show_object
 from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, SECONDS, STDIN, FlagCommand, until_input_option
+from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
 from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
+from netinit.cli.values import SECONDS, OneOf, numbers, takes
 from netinit.kernel.run import Signals, await_input
 from netinit.live.verdict_counters import CounterSnapshot, Fate, FateRate, RateCounter, count_rules, find_fates
 from netinit.options import BACKENDS, Options
@@ -32,10 +33,10 @@ _COUNTED = {"added": int, "since_start": int, "per_second": float}
 
 
 @click.command("watch", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.option("--interval", default=1.0, show_default=True, type=SECONDS, metavar="DURATION", help="The interval between readings.")
-@click.option("--count", default=0, type=click.IntRange(0), metavar="NUMBER", help="End after this many readings (default: Ctrl-C).")
+@click.option("--interval", default=1.0, show_default=True, **takes(SECONDS), help="The interval between readings.")
+@click.option("--count", default=0, **takes(numbers(0)), help="End after this many readings (default: Ctrl-C).")
 @click.option(
-    "--format", "form", type=click.Choice((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
+    "--format", "form", type=OneOf((AUTO, TABLE, LINES, JSON)), default=AUTO, show_default=True,
     help="The format; auto is a table on a terminal, else lines.",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show what no packet has reached yet.")

@@ -12,6 +12,7 @@ from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.audit.report import examine, to_object
 from netinit.cli.console import answer_either, format_table
 from netinit.cli.rule_sources import find_planned
+from netinit.cli.values import OneOf
 from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL
 from netinit.kubectl.common_options import cluster_options
@@ -30,7 +31,7 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @click.command("check")
 @cluster_options
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
-@click.option("-o", "--output", "form", type=click.Choice((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
+@click.option("-o", "--output", "form", type=OneOf((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
 def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
     """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
 

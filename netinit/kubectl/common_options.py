@@ -11,6 +11,7 @@ from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.cli.flags import Decorator, add_options, add_value, environment
+from netinit.cli.values import OneOf, takes
 from netinit.inject.deciding.pod_options import find_init
 from netinit.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.kubectl.program import Kubectl
@@ -33,12 +34,12 @@ def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
 
 kubectl_options = add_value(
     "kubectl", find_kubectl,
-    click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig."),
-    click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig."),
+    click.option("--context", default="", **takes("NAME"), help="The context of the kubeconfig."),
+    click.option("--kubeconfig", default="", **takes("FILE"), help="The kubeconfig."),
 )  # fmt: skip
 cluster_options = add_options(
-    click.option("-n", "--namespace", default="", metavar="NAME", help="The namespace (default: that of the context)."),
-    click.option("--agent-namespace", default="", metavar="NAME",
+    click.option("-n", "--namespace", default="", **takes("NAME"), help="The namespace (default: that of the context)."),
+    click.option("--agent-namespace", default="", **takes("NAME"),
                  help="Where the node agent is (default: the namespaces that the chart's ClusterRoleBindings name)."),
     kubectl_options,
 )  # fmt: skip
@@ -52,9 +53,9 @@ def object_options(choices: tuple[str, ...], text: str) -> Decorator:
 
     for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
     return add_value(
-        "sources", make, click.argument("named", metavar="OBJECT"),
-        click.option("--image", default="", metavar="IMAGE", help=for_image),
-        click.option("--source", type=click.Choice(choices), default=AUTO, show_default=True, help=text),
+        "sources", make, click.argument("named", **takes("OBJECT")),
+        click.option("--image", default="", **takes("IMAGE"), help=for_image),
+        click.option("--source", type=OneOf(choices), default=AUTO, show_default=True, help=text),
         cluster_options,
     )  # fmt: skip
 

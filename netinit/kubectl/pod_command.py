@@ -15,6 +15,7 @@ from netinit.base.tree import Tree
 from netinit.cli.commands import KUBECTL
 from netinit.cli.console import answer, answer_either, note
 from netinit.cli.flags import add_options
+from netinit.cli.values import OneOf, takes
 from netinit.cli.watch import AUTO as ANY_FORM
 from netinit.cli.watch import JSON, LINES, TABLE, CounterSnapshotWriter, read_object
 from netinit.inject.deciding import podfile
@@ -48,16 +49,16 @@ rules are read through the node agent, or by an ephemeral container (kubectl deb
 node can pull. Ctrl-C ends the command in the cluster too.
 """
 IN_JSON = (
-    click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True,
+    click.option("-o", "--output", "form", type=OneOf((TEXT, JSON)), default=TEXT, show_default=True,
                  help="The format; json is one object with the answer of each pod."),
     click.option("--json", "form", flag_value=JSON, help="Short for -o json."),
 )  # fmt: skip
-TO = click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes, by name or address.")
+TO = click.option("--to", default="", **takes("HOST:PORT"), help="Where the connection goes, by name or address.")
 OPTIONS = {  # of our own; others are passed on
     "explain": (*IN_JSON, TO), "audit": IN_JSON, "verify": IN_JSON, "doctor": IN_JSON, "draw": (TO,),
-    "trace": (click.option("--to", default="", metavar="HOST:PORT", help="Where the connection goes; of a Service its ClusterIP."),),
+    "trace": (click.option("--to", default="", **takes("HOST:PORT"), help="Where the connection goes; of a Service its ClusterIP."),),
     "watch": (
-        click.option("-o", "--output", "--format", "form", type=click.Choice((ANY_FORM, TABLE, LINES, JSON)), default=ANY_FORM,
+        click.option("-o", "--output", "--format", "form", type=OneOf((ANY_FORM, TABLE, LINES, JSON)), default=ANY_FORM,
                      show_default=True, help="The format; auto is a table on a terminal, else lines."),
     ),
 }  # fmt: skip

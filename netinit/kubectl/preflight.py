@@ -9,6 +9,7 @@ import click
 
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.cli.values import OneOf
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, WARNING, InstallationFinding, finding, sort_findings
@@ -28,7 +29,7 @@ READ = {  # kind -> kubectl resource
 @click.command("preflight")
 @chart_options
 @kubectl_options
-@click.option("-o", "--output", "form", type=click.Choice((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
+@click.option("-o", "--output", "form", type=OneOf((TEXT, JSON)), default=TEXT, show_default=True, help="The format.")
 def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     """Find what would stop an installation, before you install; changes nothing.
 

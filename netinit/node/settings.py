@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import OF_IPV6
-from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, PATH, PORT, SWITCH, Kind, choice, split_list, write_list
+from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, NAME, NAMES, PATH, PORT, SWITCH, Kind, choice
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
@@ -16,7 +16,6 @@ STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows i
 OUTSIDE_FILE = "outside-namespaces"  # next to the socket: the namespaces whose pods start without the agent
 START, WAIT = "start", "wait"
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
-_TEXT = Kind(metavar="NAME", read=str)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -30,28 +29,26 @@ def split_taint(text: str) -> tuple[str, str, str]:
 
 
 def _read_taint(text: str) -> str:
-    if text:
-        split_taint(text)
+    split_taint(text)
     return text
 
 
-_TAINT = Kind(metavar="TAINT", read=_read_taint)
-_NAMES = Kind(metavar="NAMES", read=lambda text: tuple(split_list(text)), write=write_list)
+_TAINT = Kind(metavar="TAINT", read=_read_taint, is_name=True)
 
 
 class InstallSettings(DeclaredOptions):
     """Where the plugin is installed on a node, and its settings."""
 
     namespace: str = plain(
-        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.")
+        "-n --namespace", NAME, default="", also=("POD_NAMESPACE",), help_text="The namespace of this DaemonSet.")
     daemon_set: str = plain(
-        "--daemonSetName", _TEXT, default="netinit-node", also=("DAEMONSET_NAME",),
+        "--daemonSetName", NAME, default="netinit-node", also=("DAEMONSET_NAME",),
         help_text="This DaemonSet: its own pods are not programmed, and its deletion removes the plugin.")
     socket: str = plain("--socket", PATH, default=SOCKET, help_text="The Unix socket that the plugin connects to.")
     timeout: int = plain(
         "--timeout", DURATION, default=30 * SECOND, help_text="How long the plugin waits for an answer; the runtime waits longer.")
     exclude_namespaces: tuple[str, ...] = plain(
-        "--excludeNamespaces", _NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
+        "--excludeNamespaces", NAMES, default=("kube-system",), also=("EXCLUDE_NAMESPACES",),
         help_text="Pods of these namespaces are left alone; they start without the agent too.")
     outside_namespaces: str = plain(
         "--outsideNamespaces", choice(START, WAIT), default=START,
@@ -65,7 +62,7 @@ class InstallSettings(DeclaredOptions):
         "--cniConfFolder", PATH, default="/host/etc/cni/net.d",
         help_text="The runtime's folder of networks, as this container sees it.")
     conf_name: str = plain(
-        "--cniConfName", _TEXT, default="",
+        "--cniConfName", NAME, default="",
         help_text="The file of the network that gets the plugin (default: the first of the folder, as runtimes choose).")
 
     standalone: bool = plain(
@@ -79,10 +76,10 @@ class InstallSettings(DeclaredOptions):
 
 
 class AgentSettings(InstallSettings):
-    """The agent's settings. Durations are nanoseconds; an empty text counts as not given."""
+    """The agent's settings. Durations are nanoseconds; an empty text as a default means not set."""
 
     node: str = plain(
-        "--nodeName", _TEXT, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.")
+        "--nodeName", NAME, default="", also=("NODE_NAME", "KUBERNETES_NODE_NAME"), help_text="The node whose pods are watched.")
     backend: str = plain(
         "--backend", choice(AUTO, *BACKENDS), default=AUTO, help_text="The backend that programs the pods' namespaces.")
     native_nftables: bool = plain(
@@ -110,7 +107,7 @@ class AgentSettings(InstallSettings):
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
         help_text="What happens to a pod that runs without its rules: an event, a label too, deleted, or programmed.")
     repair_label: str = plain(
-        "--repairLabel", _TEXT, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.")
+        "--repairLabel", NAME, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.")
     watch: bool = plain(
         "--watch", SWITCH, default=True, help_text="Check a pod whenever something that affects packets changes in it.")
     watch_connections: bool = plain(
@@ -126,12 +123,12 @@ class AgentSettings(InstallSettings):
         help_text="Remove this taint from the node once the plugin is in place: KEY, KEY=VALUE, also with :EFFECT.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health.")
     instance: str = plain(
-        "--instance", _TEXT, default="",
+        "--instance", NAME, default="",
         help_text="Answer readiness at /readyz/NAME only: two agents of an upgrade share the port, and each must answer for itself.",
     )
-    address: str = plain("--address", _TEXT, default="", help_text="Listen for these on this address only.")
+    address: str = plain("--address", NAME, default="", help_text="Listen for these on this address only.")
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
-    context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
+    context: str = plain("--context", NAME, default="", help_text="The context of the kubeconfig.")
     log_level: str = plain(
         "--log_output_level", LOG_LEVELS, default="info", help_text="What is logged: error, warn, info, or debug.")
     log_as_json: bool = plain("--log_as_json", SWITCH, default=False, help_text="Log JSON, an object a line.")

@@ -126,7 +126,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
             values = []
             for one in text if isinstance(text, tuple) else (text,):
                 try:
-                    values.append(flag.kind.read(one))
+                    values.append(flag.kind.parse(one))
                 except ValueError as error:
                     problems.append(f"{label}: {quote_value(one)} {error}")
             if values:
@@ -211,7 +211,7 @@ class DeclaredOptions(Record, metaclass=_DeclaredOptionsType):
 def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]:
     for name in flag.variables:
         text = environ.get(name)
-        if text:
+        if text or (text is not None and flag.kind.is_name):
             return text, f"environment variable {name}"
     return "", ""
 
@@ -219,9 +219,9 @@ def _from_environment(flag: Flag, environ: Mapping[str, str]) -> tuple[str, str]
 def _read_value(flag: Flag, value: Any) -> Any:
     """The value in its own type. Raises ValueError as readers do."""
     if flag.repeated:
-        return tuple([flag.kind.read(one) for one in ((value,) if isinstance(value, str) else value)])
+        return tuple([flag.kind.parse(one) for one in ((value,) if isinstance(value, str) else value)])
     if isinstance(value, str):
-        return flag.kind.read(value)
+        return flag.kind.parse(value)
     wrong_type = ValueError(f"is of type {type(value).__name__}: use {flag.kind.metavar}, as {flag.label} takes it")
     try:
         text = flag.kind.write(value)

@@ -33,7 +33,7 @@ AMBIENT_TABLE = 100  # routing table for the mark
 LOOP_MARK = 1338  # mark of the proxy's connections to itself in TPROXY mode; not an option in Istio
 TRAFFIC = "traffic.sidecar.istio.io/"  # prefix of Istio's annotations about interception
 PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: served by the proxy itself
-NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "")
+NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "", empty="off")
 PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
 
 
@@ -75,7 +75,7 @@ def _ports_of(users: str, read_user: Callable[[str], int]) -> Kind:
 
         return user_ports.read(text, read_user)
 
-    return Kind(metavar=f"PROTOCOL:PORTS:{users}", read=read, write=kinds.write_joined)
+    return Kind(metavar=f"PROTOCOL:PORTS:{users}", read=read, write=kinds.write_joined, empty=kinds.NONE)
 
 
 PORTS_OF_UIDS, PORTS_OF_GIDS = _ports_of("UIDS", kinds.read_uid), _ports_of("GIDS", kinds.read_gid)

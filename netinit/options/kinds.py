@@ -1,7 +1,10 @@
 """Flags, and kinds of values: how each is read from text, checked and written. Pure.
 
 A reader raises ValueError with the end of a sentence that begins with the value: the problem and the remedy. Only ASCII
-digits count as numbers; Python's int() accepts other digits, blanks and underscores, iptables octal and hexadecimal.
+digits count as numbers; Python's int() accepts other digits, blanks and underscores, iptables octal too. What iptables and nft
+write in hexadecimal, marks, is read in hexadecimal as well.
+
+An empty text has the meaning that its kind declares, and is an error for all others: `--netns "$UNSET"` names no namespace.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from netinit.base.logs import LEVELS
 from netinit.base.net import IPV4, MAX_PORT, Network, PortRange, Ports, merge_ports, parse_address
 from netinit.base.records import Record
+from netinit.base.sanitize import escape_character
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
 
 ALL = "*"
+OR_LEAVE_OUT = ", or leave it out"
+NONE = "none"  # what an empty list means
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
 MAX_NAME = 15  # IFNAMSIZ of the kernel is 16, its last byte a NUL
@@ -43,6 +49,16 @@ class Kind(Record):
     write: Callable[[Any], str] = str
     words: tuple[str, ...] = ()  # all permitted values, if there are few
     is_file: bool = False  # shells complete file names
+    empty: str = ""  # what an empty text means; without a meaning it is an error
+    is_name: bool = False  # it names an object: an empty variable is an error too, and not unset
+
+    def parse(self, text: str) -> Any:
+        """Read a given text with the rules of every kind: not empty, unless that has a meaning, and UTF-8. Raises ValueError."""
+        if not text and not self.empty:
+            raise ValueError(f"is empty: give {self.metavar}{OR_LEAVE_OUT}")
+        if not (text.isascii() or self.is_file) and has_other_bytes(text):
+            raise ValueError(f"is not UTF-8: give {self.metavar}")
+        return self.read(text)
 
 
 class Flag(Record):
@@ -100,8 +116,22 @@ class Flag(Record):
 
 
 def quote_value(text: str) -> str:
-    """The value for a message: on one line, control characters escaped, shortened if long."""
-    return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
+    """The value for a message: on one line, control characters and bytes that are not UTF-8 escaped, shortened if long."""
+    shown = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+    quoted = repr(shown)
+    if shown.isascii() or not has_other_bytes(shown):
+        return quoted
+    mark = quoted[0]
+    return mark + "".join([f"\\{mark}" if letter == mark else escape_character(letter) for letter in shown]) + mark
+
+
+def has_other_bytes(text: str) -> bool:
+    """Whether a text cannot be encoded, as one of the command line or the environment that was not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
@@ -118,6 +148,25 @@ def split_list(text: str) -> list[str]:
     if " " in text or "\t" in text:
         items = [item.strip(" \t") for item in items]
     return [item for item in items if item]
+
+
+def read_mark(text: str, low: int = 1) -> int:
+    """Read a firewall mark from `low`: decimal, or hexadecimal as iptables and nft write it, also with the mask of all bits."""
+    number, slash, mask = text.partition("/")
+    if slash and (mask[:2] not in ("0x", "0X") or _read_hexadecimal(mask) != MAX_32):
+        raise ValueError(f"has a mask: the option is about the whole mark; give {quote_value(number)} alone")
+    if number[:2] in ("0x", "0X"):
+        value = _read_hexadecimal(number)
+        if low <= value <= MAX_32:
+            return value
+        raise ValueError(f"is not a firewall mark: use a number from {low:#x} to {MAX_32:#x}")
+    return read_number(number, low, MAX_32, "a firewall mark", ", or a hexadecimal one such as 0x539")
+
+
+def _read_hexadecimal(text: str) -> int:
+    """The number in `0x4000`; -1 if it is none."""
+    digits = text[2:]
+    return int(digits, 16) if digits and len(digits) <= 8 and not digits.strip("0123456789abcdefABCDEF") else -1  # noqa: PLR2004
 
 
 def read_number(text: str, low: int, high: int, what: str, more: str = "") -> int:
@@ -276,7 +325,9 @@ def read_log_levels(text: str) -> str:
 
 def read_path(text: str) -> str:
     """Read a path or a name, without control characters."""
-    if not text.isprintable() or len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
+    if len(text) > 4096:  # noqa: PLR2004 - PATH_MAX
+        raise ValueError("is not a path: the kernel allows at most 4096 bytes")
+    if not text.isprintable() and any(not ("\udc80" <= letter <= "\udcff" or letter.isprintable()) for letter in text):
         raise ValueError("is not a path: control characters are not allowed")
     return text
 
@@ -295,7 +346,9 @@ def choice(*words: str, align: bool = False) -> Kind:
             return word
         raise ValueError(f"is not one of {', '.join(word for word in words if word)}")
 
-    return Kind(metavar="|".join(word for word in words if word), read=read, words=words)
+    return Kind(
+        metavar="|".join(word for word in words if word), read=read, words=words, empty="the default" if "" in words else "",
+    )  # fmt: skip
 
 
 def write_list(values: tuple[object, ...] | str) -> str:
@@ -343,7 +396,8 @@ def _number(metavar: str, low: int, high: int, what: str) -> Kind:
 
 def _list(metavar: str, read: Callable[[str], Any], least: str = "") -> Kind:
     """Return the kind of a comma list; `least` is what an empty one lacks, if it is an error."""
-    return Kind(metavar=metavar, read=lambda text: _read_items(text, read, least), write=write_list)
+    meaning = "" if least else NONE
+    return Kind(metavar=metavar, read=lambda text: _read_items(text, read, least), write=write_list, empty=meaning)
 
 
 def _read_id(text: str, what: str) -> int:
@@ -366,23 +420,27 @@ def _prefix(text: str, characters: str) -> str:
 
 
 PORT = _number("PORT", 1, MAX_PORT, "a port")
-PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list)
-PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list)
-NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list)
-NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list)
+PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list, empty=NONE)
+PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list, empty=NONE)
+NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list, empty=NONE)
+NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list, empty=NONE)
 LOOPBACK = Kind(metavar="CIDR", read=read_loopback)
 ADDRESSES = _list("ADDRESSES", parse_address)
 UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic would be captured, in a loop
 GIDS = _list("GIDS", read_gid, "a group")
-GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list)
-GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list)
+GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list, empty=NONE)
+GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list, empty=NONE)
 INTERFACES = _list("NAMES", read_interface)
-MARK = _number("MARK", 1, MAX_32, "a firewall mark")  # 0 is that of every unmarked packet
+MARK = Kind(metavar="MARK", read=read_mark)  # 0 is that of every unmarked packet
+ANY_MARK = Kind(metavar="MARK", read=lambda text: read_mark(text, 0))
 LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")
 COUNT = _number("NUMBER", 0, 10**6, "a count")
 TABLE = Kind(metavar="TABLE", read=read_table)
 SWITCH = Kind(metavar="BOOL", read=read_bool, write=write_bool, words=("true", "false"))
 DURATION = Kind(metavar="DURATION", read=read_duration, write=write_duration)
-LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels)
-PID = _number("PID", 1, 2**22, "a process id")  # PID_MAX_LIMIT of the kernel
-PATH = Kind(metavar="PATH", read=read_path, is_file=True)
+LOG_LEVELS = Kind(metavar="SCOPE:LEVEL", read=read_log_levels, empty="the default")
+PID = Kind(metavar="PID", read=lambda text: read_number(text, 1, 2**22, "a process id"), is_name=True)  # PID_MAX_LIMIT of the kernel
+PATH = Kind(metavar="PATH", read=read_path, is_file=True, is_name=True)
+NAME = Kind(metavar="NAME", read=str, is_name=True)
+NAMES = Kind(metavar="NAMES", read=lambda text: tuple(split_list(text)), write=write_list, empty=NONE)
+REVISION = Kind(metavar="REVISION", read=str, empty="the default revision")  # as in Istio's values

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from netinit.options.kinds import Text
 
-TEXT = Kind(metavar="TEXT", read=str)
+TEXT = Kind(metavar="TEXT", read=str, empty="no effect, like any text")
 LOG_IS_PLAIN = "events are lines on stderr; --log_output_level and --log_as_json select them"
 
 

@@ -9,7 +9,7 @@ from netinit.inject.adding.settings import Settings as InjectionSettings
 from netinit.options import AUTO, kinds
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import DUAL_STACK, IPV6_OF_PODS, OF_IPV6
-from netinit.options.kinds import COUNT, LOG_LEVELS, PATH, PORT, SWITCH, YES_NO_AUTO, Kind
+from netinit.options.kinds import COUNT, LOG_LEVELS, NAME, PATH, PORT, REVISION, SWITCH, YES_NO_AUTO, Kind
 
 SECOND = 10**9
 _HOUR = 3600 * SECOND
@@ -17,12 +17,11 @@ DURATION = Kind(
     metavar="DURATION", read=partial(kinds.read_duration, low=0, high=10 * 365 * 24 * _HOUR, which="one of at most ten years"),
     write=lambda value: kinds.write_duration(value) if value else "0s",
 )  # fmt: skip
-_TEXT = Kind(metavar="NAME", read=str)
 _BOOL = Kind(metavar="true|false", read=kinds.read_bool, write=kinds.write_bool, words=("true", "false"))
 
 
 class ServeSettings(DeclaredOptions):
-    """The server's settings. Durations in nanoseconds; an empty text means not set."""
+    """The server's settings. Durations in nanoseconds; an empty text as a default means not set."""
 
     inject_config: str = plain(
         "--injectConfig", PATH, default="",
@@ -31,21 +30,21 @@ class ServeSettings(DeclaredOptions):
     mesh_config: str = plain("--meshConfig", PATH, default="", help_text="The mesh configuration: a file, or a folder with mesh.")
     values_file: str = plain("--valuesFile", PATH, default="", help_text="The values for the templates.")
     values_map: str = plain(
-        "--valuesConfigMapName", _TEXT, default="",
+        "--valuesConfigMapName", NAME, default="",
         help_text="The ConfigMap that --valuesFile is mounted from: an event on it says what is wrong with it.")
     config_map: str = plain(
-        "--injectConfigMapName", _TEXT, default="",
+        "--injectConfigMapName", NAME, default="",
         help_text="Watch this ConfigMap for the injector's configuration, instead of a file.")
     mesh_map: str = plain(
-        "--meshConfigMapName", _TEXT, default="", help_text="Watch this ConfigMap for the mesh configuration, instead of a file.")
+        "--meshConfigMapName", NAME, default="", help_text="Watch this ConfigMap for the mesh configuration, instead of a file.")
     last_good_map: str = plain(
-        "--lastGoodConfigMapName", _TEXT, default="",
+        "--lastGoodConfigMapName", NAME, default="",
         help_text="Save the last valid configuration in this ConfigMap, which must exist; after a restart it is used if the "
         "watched ones are invalid.")
     namespace: str = plain(
-        "-n --namespace", _TEXT, default="", also=("POD_NAMESPACE",),
+        "-n --namespace", NAME, default="", also=("POD_NAMESPACE",),
         help_text="The namespace of these ConfigMaps, the Secret and the Service (default: this pod's own).")
-    revision: str = plain("--revision", _TEXT, default="default", also=("REVISION",), help_text="The revision of injected pods.")
+    revision: str = plain("--revision", REVISION, default="default", also=("REVISION",), help_text="The revision of injected pods.")
     native_sidecars: bool | str = plain(
         "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
         help_text="Run the proxy as a native sidecar, an init container that keeps running; auto: if every kubelet is "
@@ -57,9 +56,10 @@ class ServeSettings(DeclaredOptions):
         "--ipv6", OF_IPV6, default=AUTO,
         help_text="The --ipv6 of init containers, like the mesh's proxyMetadata NETINIT_IPV6; a pod's annotation overrides it.")
     compliance_policy: str = plain(
-        "--compliance-policy", _TEXT, default="", also=("COMPLIANCE_POLICY",),
+        "--compliance-policy", Kind(metavar="POLICY", read=str), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
-    address: str = plain("--address", Kind(metavar="ADDRESS", read=str), default="", help_text="Listen only on this address.")
+    address: str = plain(
+        "--address", Kind(metavar="ADDRESS", read=str, is_name=True), default="", help_text="Listen only on this address.")
     port: int = plain("--port", PORT, default=15017, help_text="The port for reviews, over TLS.")
     monitoring_port: int = plain("--monitoringPort", PORT, default=15014, help_text="The port for metrics and health, without TLS.")
     tls_cert_file: str = plain("--tlsCertFile", PATH, default="", help_text="The serving certificate, read again when it changes.")
@@ -71,19 +71,19 @@ class ServeSettings(DeclaredOptions):
         "--clientCAFile", PATH, default="",
         help_text="Serve reviews only to clients with a certificate of this authority.")
     certificate_secret: str = plain(
-        "--certificateSecret", _TEXT, default="",
+        "--certificateSecret", NAME, default="",
         help_text="Create and renew an authority and a certificate in this Secret, instead of reading files.")
     certificate_lifetime: int = plain(
         "--certificateLifetime", DURATION, default=90 * 24 * _HOUR,
         help_text="How long a created certificate is valid; it is renewed after two thirds of that.")
-    service: str = plain("--serviceName", _TEXT, default="netinit-webhook", help_text="The Service of this server.")
+    service: str = plain("--serviceName", NAME, default="netinit-webhook", help_text="The Service of this server.")
     webhook_config: str = plain(
-        "--webhookConfigName", _TEXT, default="",
+        "--webhookConfigName", NAME, default="",
         help_text="Keep the caBundle of these MutatingWebhookConfigurations (a comma list) up to date.")
     webhook_name: str = plain(
-        "--webhookName", _TEXT, default="", help_text="The webhook in them to update (default: all that use the Service).")
+        "--webhookName", NAME, default="", help_text="The webhook in them to update (default: all that use the Service).")
     kubeconfig: str = plain("--kubeconfig", PATH, default="", help_text="The cluster's kubeconfig (default: the pod's own account).")
-    context: str = plain("--context", _TEXT, default="", help_text="The context of the kubeconfig.")
+    context: str = plain("--context", NAME, default="", help_text="The context of the kubeconfig.")
     watch_namespaces: bool = plain(
         "--watchNamespaces", _BOOL, default=False,
         help_text="Watch namespaces for the annotations that hold OpenShift's user ids.")

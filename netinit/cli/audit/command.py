@@ -27,6 +27,7 @@ from netinit.cli.rule_sources import (
     read_file,
     rule_source_options,
 )
+from netinit.cli.values import takes
 from netinit.inject.deciding import yaml_texts
 from netinit.kernel.processes import find_pods
 from netinit.options import Options
@@ -97,11 +98,11 @@ FOUND = 4
 
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, **takes("[FILE]..."))
 @rule_source_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
-@click.option("--assert", "asserted", multiple=True, metavar="FILE|TEXT", help="Prove or refute what this says; repeatable.")
-@click.option("--fail-on", multiple=True, metavar="bypass[:CLASS]", help="Exit with 4 for a bypass (of a class); repeatable.")
+@click.option("--assert", "asserted", multiple=True, **takes("FILE|TEXT"), help="Prove or refute what this says; repeatable.")
+@click.option("--fail-on", multiple=True, **takes("bypass[:CLASS]"), help="Exit with 4 for a bypass (of a class); repeatable.")
 @ignore_options
 @click.option("--full", is_flag=True, help="Show all traffic, also what goes through the proxy.")
 @format_options("audit", MARKDOWN, HTML)

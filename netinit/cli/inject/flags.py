@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from netinit.options.declare import DeclaredOptions, plain
-from netinit.options.kinds import AUTO, SWITCH, YES_NO_AUTO, Kind
+from netinit.options.kinds import AUTO, REVISION, SWITCH, YES_NO_AUTO, Kind
 
 STDIN = "-"
 _IMAGE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-")
@@ -42,12 +42,12 @@ def _read_image(text: str) -> str:
     return text
 
 
-def _text(metavar: str) -> Kind:
-    return Kind(metavar=metavar, read=str)
+def _text(metavar: str, empty: str = "") -> Kind:
+    return Kind(metavar=metavar, read=str, empty=empty)
 
 
 class CheckFlags(DeclaredOptions):
-    """Flags of check-inject. Files are only named here; an empty text counts as unset."""
+    """Flags of check-inject. Files are only named here; an empty text as a default means not set."""
 
     filenames: tuple[str, ...] = plain(
         "-f --filename", _MANIFESTS, default=(), repeated=True,
@@ -66,7 +66,7 @@ class CheckFlags(DeclaredOptions):
     image: str = plain(
         "--image", Kind(metavar="IMAGE", read=_read_image), default="",
         help_text="The image of the init container (sets global.proxy_init.image).")
-    revision: str = plain("--revision", _text("REVISION"), default="", help_text="The revision that the pods are injected for.")
+    revision: str = plain("--revision", REVISION, default="", help_text="The revision that the pods are injected for.")
     native_sidecars: bool | str = plain(
         "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
         help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet of the "
@@ -95,7 +95,7 @@ class CheckFlags(DeclaredOptions):
         "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.")
     # None: unset; an empty text: no labels
     labels: str | None = plain(
-        "--namespace-labels", _text("KEY=VALUE,…"), default=None,
+        "--namespace-labels", _text("KEY=VALUE,…", "no labels"), default=None,
         help_text="The labels of the objects' namespace (default: of a Namespace in the input, or in the cluster).")
     as_json: bool = plain("--json", SWITCH, default=False, help_text="Print the answer as JSON.")
     debug: bool = plain("--debug", SWITCH, default=False, also=("NETINIT_DEBUG",), help_text="Print Python's traceback with an error.")

@@ -18,6 +18,7 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten
 from netinit.base.tree import explain_json_error, mapping, sequence, string, strings
 from netinit.cli.reexec import become_netinit, run_netinit
+from netinit.cli.values import takes
 from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
 from netinit.kernel.snapshot import bpf
@@ -37,13 +38,22 @@ SECONDS = 60.0  # per answer
 
 
 @click.command("run")
-@click.option("--uid", "uids", multiple=True, metavar="UID", help="The pod's uid, as the runtime knows it; repeatable.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for the command; repeatable.")
-@click.option("--netnsFolder", "folder", default="/run/netns", show_default=True, help="Where the runtime has its namespaces.")
-@click.option("--recordsFolder", "records", default=RECORDS, show_default=True, help="Where the runtime has the results of plugins.")
-@click.option("--cgroupFolder", "cgroup_folder", default=CGROUPS, show_default=True, help="Where the node's cgroups are mounted.")
-@click.option("--socket", default=SOCKET, show_default=True, help="The agent's socket; its records are next to it.")
-@click.argument("words", nargs=-1, metavar="COMMAND...")
+@click.option("--uid", "uids", multiple=True, **takes("UID"), help="The pod's uid, as the runtime knows it; repeatable.")
+@click.option("--env", "variables", multiple=True, **takes("NAME=VALUE"), help="A variable for the command; repeatable.")
+@click.option(
+    "--netnsFolder", "folder", default="/run/netns", show_default=True, **takes("FOLDER"),
+    help="Where the runtime has its namespaces.",
+)  # fmt: skip
+@click.option(
+    "--recordsFolder", "records", default=RECORDS, show_default=True, **takes("FOLDER"),
+    help="Where the runtime has the results of plugins.",
+)  # fmt: skip
+@click.option(
+    "--cgroupFolder", "cgroup_folder", default=CGROUPS, show_default=True, **takes("FOLDER"),
+    help="Where the node's cgroups are mounted.",
+)  # fmt: skip
+@click.option("--socket", default=SOCKET, show_default=True, **takes("FILE"), help="The agent's socket; its records are next to it.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 def command(
     *, uids: tuple[str, ...], variables: tuple[str, ...], folder: str, records: str, cgroup_folder: str, socket: str,
     words: tuple[str, ...],

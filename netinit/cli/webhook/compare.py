@@ -15,6 +15,7 @@ from netinit.cli.console import answer_either
 from netinit.cli.flags import FlagCommand, optional_packages
 from netinit.cli.inject import inputs
 from netinit.cli.inject.flags import CheckFlags
+from netinit.cli.values import takes
 from netinit.inject.deciding.manifests import Selection
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION
 from netinit.installation.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
@@ -45,14 +46,14 @@ class CompareFlags(CheckFlags):
 
 @click.command("compare", cls=FlagCommand, settings=CompareFlags, hides=("labels",))
 @click.option(
-    "--url", "urls", multiple=True, metavar="URL", help="A running webhook, such as https://localhost:15017/inject. Once or twice."
+    "--url", "urls", multiple=True, **takes("URL"), help="A running webhook, such as https://localhost:15017/inject. Once or twice."
 )
 @click.option(
-    "--ca", "authorities", multiple=True, metavar="FILE",
+    "--ca", "authorities", multiple=True, **takes("FILE"),
     help="The authority of its certificate, PEM: one for each --url, or one for both (default: those of the system).",
 )  # fmt: skip
 @click.option(
-    "--server-name", "names", multiple=True, metavar="NAME", help="The name in its certificate: one for each --url, or one for both."
+    "--server-name", "names", multiple=True, **takes("NAME"), help="The name in its certificate: one for each --url, or one for both."
 )
 def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str, ...], names: tuple[str, ...]) -> int:
     """Ask two injectors the same reviews, and show where the resulting pods differ.

@@ -14,6 +14,7 @@ from netinit.base.tree import Tree
 from netinit.cli.console import answer_either
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.inject.inputs import in_file, read_text
+from netinit.cli.values import takes
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import objects
 from netinit.installation.linting import ERROR, InstallationFinding, lint
@@ -21,10 +22,10 @@ from netinit.installation.linting import ERROR, InstallationFinding, lint
 
 @click.command("lint")
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests of the installation. May be repeated."
+    "-f", "--filename", "files", multiple=True, **takes("FILE"), help="Manifests of the installation. May be repeated."
 )
-@click.option("--context", default="", metavar="CONTEXT", help="Check the cluster of this kubeconfig context.")
-@click.option("--kubeconfig", default="", metavar="FILE", help="Check the cluster of this kubeconfig.")
+@click.option("--context", default="", **takes("CONTEXT"), help="Check the cluster of this kubeconfig context.")
+@click.option("--kubeconfig", default="", **takes("FILE"), help="Check the cluster of this kubeconfig.")
 @json_option("installation")
 def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool) -> int:
     """Find what is wrong with the installation of a sidecar injector, netinit's or Istio's.

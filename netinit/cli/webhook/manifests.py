@@ -14,6 +14,7 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
 from netinit.cli.inject.inputs import read_text
+from netinit.cli.values import takes
 from netinit.golang import goyaml
 from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding import yaml_texts
@@ -34,10 +35,10 @@ class ChartValues:
 
 chart_options = add_value(
     "chart", ChartValues,
-    click.option("-n", "--namespace", default="netinit-system", show_default=True, metavar="NAME", help="Its namespace."),
-    click.option("--name", default="netinit", show_default=True, metavar="NAME", help="The installation (Helm's release)."),
-    click.option("-f", "--values", "files", multiple=True, metavar="FILE", help="Values in YAML, over the chart's. May be repeated."),
-    click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="One value, such as webhook.flavour=classic."),
+    click.option("-n", "--namespace", default="netinit-system", show_default=True, **takes("NAME"), help="Its namespace."),
+    click.option("--name", default="netinit", show_default=True, **takes("NAME"), help="The installation (Helm's release)."),
+    click.option("-f", "--values", "files", multiple=True, **takes("FILE"), help="Values in YAML, over the chart's. May be repeated."),
+    click.option("--set", "given", multiple=True, **takes("KEY=VALUE"), help="One value, such as webhook.flavour=classic."),
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import click
 
 from netinit.base.errors import NetinitError
 from netinit.base.sanitize import quote
-from netinit.cli.flags import FlagCommand, optional_packages, read_value
+from netinit.cli.flags import FlagCommand, optional_packages
+from netinit.cli.values import takes
 from netinit.webhook.settings import DURATION, SECOND, ServeSettings
 
 _SLACK = 0.01  # seconds, as in Istio's probe
@@ -30,14 +31,14 @@ def serve(options: ServeSettings) -> int:
 
 
 @click.command("probe")
-@click.option("--probe-path", "path", required=True, metavar="FILE", help="The file of --healthCheckFile.")
-@click.option("--interval", default="4s", metavar="DURATION", help="How old it may be. [default: 4s]")
-def probe(path: str, interval: str) -> int:
+@click.option("--probe-path", "path", required=True, **takes("FILE"), help="The file of --healthCheckFile.")
+@click.option("--interval", default="4s", **takes(DURATION), help="How old it may be. [default: 4s]")
+def probe(path: str, interval: int) -> int:
     """Find out whether the server is healthy, by the file that it writes.
 
     Exit codes: 0 it is, 1 the file is older than the interval, or does not exist.
     """
-    allowed = read_value(interval, DURATION.read, "--interval") / SECOND + _SLACK
+    allowed = interval / SECOND + _SLACK
     try:
         age = time.time() - Path(path).stat().st_mtime
     except OSError as error:

@@ -12,7 +12,7 @@ from netinit.base.net import MAX_PORT, Network, Ports
 from netinit.options import kinds
 from netinit.options.interception import OFF
 from netinit.options.kinds import PORT, Kind
-from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, lacking, needless, read, same
+from netinit.options.peers.declare import NETWORKS, PATH, TEXT, Conversion, PeerOptions, lacking, needless, read, same
 from netinit.options.user_ports import PortsOfUsers
 
 
@@ -58,7 +58,7 @@ class Consul(PeerOptions):
         "--exclude-uid", UID, "`--exclude-outbound-for-uids tcp:*:UID`", key="ExcludeUIDs", default=(), repeated=True)
     dns_address: str = lacking("--consul-dns-ip", TEXT, TO_CONSUL, key="ConsulDNSIP", default="")
     dns_port: int = lacking("--consul-dns-port", kinds.COUNT, TO_CONSUL, key="ConsulDNSPort", default=0)
-    netns: str = same("--netns", kinds.PATH, to="netns", key="NetNS", default="")
+    netns: str = same("--netns", PATH, to="netns", key="NetNS", default="")
     http_addr: str = needless("--http-addr", TEXT, ITS_API, default="")
     token: str = needless("--token", TEXT, ITS_API, default="")
     token_file: str = needless("--token-file", TEXT, ITS_API, default="")

@@ -234,5 +234,7 @@ def read_addresses_or_networks(text: str) -> tuple[Network, ...]:
     return kinds.read_networks(",".join([one if "/" in one else f"{one}/{family_of(one).bits}" for one in items]))
 
 
-NETWORKS = Kind(metavar="ADDRESSES|CIDRS", read=read_addresses_or_networks, write=kinds.write_list)
-TEXT = Kind(metavar="TEXT", read=kinds.read_path)
+NETWORKS = Kind(metavar="ADDRESSES|CIDRS", read=read_addresses_or_networks, write=kinds.write_list, empty=kinds.NONE)
+NOT_SET = "not set"  # what an empty text means, which files of programs in Go hold for whatever was not given
+TEXT = Kind(metavar="TEXT", read=kinds.read_path, empty=NOT_SET)
+PATH = Kind(metavar="PATH", read=kinds.read_path, is_file=True, empty=NOT_SET)

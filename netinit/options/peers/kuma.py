@@ -11,7 +11,18 @@ from netinit.base.net import Network, Ports, lists_port
 from netinit.options import kinds, user_ports
 from netinit.options.interception import DNS_LISTENER, DNS_PORT, OFF
 from netinit.options.kinds import COUNT, DURATION, PORT, PORTS, SWITCH, Kind, choice
-from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, Remark, lacking, needless, read, same
+from netinit.options.peers.declare import (
+    NETWORKS,
+    PATH,
+    TEXT,
+    Conversion,
+    PeerOptions,
+    Remark,
+    lacking,
+    needless,
+    read,
+    same,
+)
 from netinit.options.user_ports import PortsOfUsers
 
 DEFAULT_UID = 5678
@@ -55,7 +66,7 @@ SECONDS = Kind(  # as nanoseconds
     metavar="SECONDS", read=lambda text: kinds.read_number(text, 0, 3600, "a number of seconds") * 10**9,
     write=lambda value: str(value // 10**9),
 )  # fmt: skip
-EXCEPTIONS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_exceptions, write=kinds.write_joined)
+EXCEPTIONS = Kind(metavar="PROTOCOL:PORTS:UIDS", read=read_exceptions, write=kinds.write_joined, empty=kinds.NONE)
 VIRTUAL_NETWORK = Kind(metavar="INTERFACE:CIDR", read=read_virtual_network, write=lambda pair: f"{pair[0]}:{pair[1]}")
 USER = Kind(metavar="USER", read=kinds.read_uid)
 
@@ -111,7 +122,7 @@ class Kuma(PeerOptions):
     no_zones: bool = lacking(
         "--skip-dns-conntrack-zone-split", SWITCH, ALWAYS_SPLIT, default=False, key="redirect.dns.skipConntrackZoneSplit")
     resolv_conf: str = read(
-        "", kinds.PATH, "no equivalent for others than /etc/resolv.conf", default=RESOLV_CONF, key="redirect.dns.resolvConfigPath")
+        "", PATH, "no equivalent for others than /etc/resolv.conf", default=RESOLV_CONF, key="redirect.dns.resolvConfigPath")
     docker_chain: str = needless(
         "--redirect-dns-upstream-target-chain", TEXT, "Docker's resolver is found by its address (2.0 to 2.8)", default="")
     networks: tuple[tuple[str, Network], ...] = read(
@@ -141,7 +152,7 @@ class Kuma(PeerOptions):
         key="iptablesExecutables")
     firewalld: bool = lacking("--store-firewalld", SWITCH, FIREWALLD, default=False, key="storeFirewalld")
     cni: bool = same("", SWITCH, to="cni_mode", default=False, key="cniMode")
-    config: tuple[str, ...] = read("--config", kinds.PATH, "the file is read", default=(), repeated=True)
+    config: tuple[str, ...] = read("--config", PATH, "the file is read", default=(), repeated=True)
     resolv_conf_kept: bool = needless("--skip-resolv-conf", SWITCH, "netinit never changes /etc/resolv.conf (2.0)", default=False)
     control_plane: str = needless("--kuma-cp-ip", TEXT, "netinit never changes /etc/resolv.conf (2.0)", default="")
     engine: bool = needless("--experimental-transparent-proxy-engine", SWITCH, "an engine of Kuma 2.0", default=False)

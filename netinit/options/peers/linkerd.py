@@ -8,7 +8,7 @@ from netinit.base.net import PortRange, Ports, bounds_of, merge_ports
 from netinit.options import kinds
 from netinit.options.interception import DEFAULT_PROXY_UID, OFF, ON
 from netinit.options.kinds import PORT, PORTS, SWITCH, Kind, choice
-from netinit.options.peers.declare import NETWORKS, TEXT, Conversion, PeerOptions, lacking, needless, read, same
+from netinit.options.peers.declare import NETWORKS, PATH, TEXT, Conversion, PeerOptions, lacking, needless, read, same
 
 OWNER = Kind(  # of 0, -1 and other negative numbers, none
     metavar="ID",
@@ -53,7 +53,7 @@ class Linkerd(PeerOptions):
         "--outbound-ports-to-ignore", PORTS, to="exclude_outbound_ports", default=(), repeated=True)
     subnets: object = same("--subnets-to-ignore", NETWORKS, to="exclude_inbound_cidrs", default=(), repeated=True)
     simulate: bool = same("--simulate", SWITCH, to="dry_run", default=False)
-    netns: str = same("--netns", kinds.PATH, to="netns", default="")
+    netns: str = same("--netns", PATH, to="netns", default="")
     waits: bool = needless("-w --use-wait-flag", SWITCH, WAITS, default=False)
     close_wait: int = lacking("--timeout-close-wait-secs", kinds.COUNT, NO_SYSCTL, default=0)
     log_format: str = read("--log-format", choice("plain", "json"), "`--log_as_json`", default="plain")

@@ -155,7 +155,7 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
         ("netinit lint --pod", "netinit: --pod: the value is missing"),
         ("netinit convert", "netinit: --from: is missing; give one of kuma, linkerd, consul, istio"),
         ("netinit explain sideways --to 10.1.2.3:80", "netinit: DIRECTION: 'sideways' is not one of"),
-        ("netinit trace --to 10.1.2.3:80 --count x", "netinit: --count: 'x' is not a valid"),
+        ("netinit trace --to 10.1.2.3:80 --count x", "netinit: --count: 'x' is not a number: use a decimal number from 1"),
 
         ("netinit render stray", "netinit: 'stray' is not an option; quote values that hold blanks or *"),
         ("netinit check-inject -f - app.yaml", "netinit: 'app.yaml' is not an option; name manifests with -f"),

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
-import click
 import pytest
 
+from command_tree import COMMANDS
 from netinit.base.errors import OptionError
 from netinit.cli.flags import DECIDING, FlagCommand
-from netinit.cli.group import root
 from netinit.options import Options
 from netinit.options.declare import OF_ISTIO
 from netinit.options.kinds import DURATION, SWITCH
 from sweeps import together
 
-
-def find_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that does something, with the words that name it."""
-    if not isinstance(command, click.Group):
-        yield path, command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from find_commands(found, (*path, name))
-
-
-COMMANDS = dict(find_commands(root))
 OF_RULES = {path: one for path, one in COMMANDS.items() if isinstance(one, FlagCommand) and one.settings is Options}
 VALUES = {DURATION: "1s"}
 WRITTEN = {flag.field: (f"--{flag.long}",) if flag.kind is SWITCH else (f"--{flag.long}", VALUES.get(flag.kind, "1")) for flag in Options.flags if flag.long}

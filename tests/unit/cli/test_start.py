@@ -307,7 +307,7 @@ def test_bytes_that_are_no_text_are_refused_readably_in_every_locale(locale):
         done = subprocess.run([*command, *words], capture_output=True, check=False, env={b"LC_ALL": locale.encode(), **environ})
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.count(b"\n") == 1
-        assert b"is not a port" in done.stderr
+        assert b"'80\\xff\xc3\xa9' is not UTF-8: give PORTS" in done.stderr
 
 
 @pytest.mark.netns
