@@ -117,14 +117,14 @@ def format_time(nanoseconds: int) -> str:
 
 
 def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
-    """Write the message that `kubectl describe pod` shows; False if the file is missing or not writable.
+    """Write the message that `kubectl describe pod` shows; False if the file is missing, a symbolic link or not writable.
 
     Never raises, because the process is about to end with another error.
     """
     lines = "\n".join([escape(line) for line in split_message(message)])
     data = lines.encode()[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
     try:
-        descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK)
+        descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOFOLLOW)
     except OSError:
         return False
     try:

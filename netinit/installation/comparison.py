@@ -135,7 +135,7 @@ def read_outcome(review: Review, body: bytes) -> ReviewOutcome:
     try:
         operations = json.loads(base64.b64decode(string(response["patch"]), validate=True))
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"the answer's patch cannot be read: {error}") from error
+        raise ParseError(f"the answer's patch cannot be read: {explain_json_error(error)}") from error
     pod = None if _is_too_deep(operations) else apply_patch(review.pod, operations)
     if not isinstance(pod, dict) or _is_too_deep(pod):
         raise ParseError(f"the answer's patch leaves no pod of at most {_MAX_DEPTH} levels")

@@ -24,7 +24,7 @@ import httpx2
 
 from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
-from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.kube.access import Access, Credentials, make_context
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -257,7 +257,7 @@ def _tree(path: str, data: bytes) -> Tree:
     try:
         tree = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise ClusterError(f"the API's answer to {path} is not JSON: {error}") from error
+        raise ClusterError(f"the API's answer to {path} is not JSON: {explain_json_error(error)}") from error
     if not isinstance(tree, dict):
         raise ClusterError(f"the API's answer to {path} is not an object")
     return tree

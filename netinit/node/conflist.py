@@ -11,7 +11,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree
+from netinit.base.tree import Tree, explain_json_error
 from netinit.node.protocol import VERSIONS
 from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
@@ -103,7 +103,7 @@ def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON: {error}") from None
+        raise ConfigError(f"it is not JSON: {explain_json_error(error)}") from None
     if not isinstance(tree, dict):
         raise ConfigError("it is not a JSON object")
     version = tree.get("cniVersion")

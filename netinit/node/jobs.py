@@ -12,6 +12,7 @@ from typing import Any
 
 from netinit.base.errors import ParseError
 from netinit.base.net import parse_address
+from netinit.base.tree import explain_json_error
 from netinit.options import Options
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
@@ -58,7 +59,7 @@ class Job:
             uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
             job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ParseError(f"this is not a job: {error}") from None
+            raise ParseError(f"this is not a job: {explain_json_error(error)}") from None
         texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values(), *uids.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is not a job: a field has the wrong type")

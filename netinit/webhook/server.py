@@ -40,6 +40,7 @@ from typing import Any
 
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
+from netinit.base.sanitize import escape, shorten
 from netinit.kernel import children
 from netinit.serving.event_log import EventLog, LineLimit, forward_library_logs
 from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
@@ -66,6 +67,7 @@ _LIGHT_BYTES = 32 << 10  # larger bodies go to a child; usual ones have less tha
 _LIGHT_CPU_SECONDS = 0.05  # in the event loop, then a child starts over; 2 ms are usual
 _MAX_PROBLEM_LINES = 60  # per minute: clients cause them
 _JSON = "application/json"
+_MAX_PROTOCOL = 60  # characters of a protocol's name in an error
 _CHILD_CPU_SECONDS = 2  # twice that of the largest pod within the size limits, with Istio's template
 _CHILD_MEMORY_BYTES = 112 << 20  # beyond the server's: such a pod needs 90 MiB
 _CHILD_NICE = 10  # a tenth of the weight: sched_prio_to_weight in kernel/sched/core.c
@@ -249,6 +251,9 @@ def check_head(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if name in seen and name in {b"content-type", b"content-length", b"content-encoding"}:
             raise Fault(400, "no-review", f"the header {name.decode('latin-1')} is given twice")
         seen[name] = value
+    if b"upgrade" in seen and b"upgrade" in [word.strip().lower() for word in seen.get(b"connection", b"").split(b",")]:
+        wanted = escape(shorten(seen[b"upgrade"].decode("latin-1"), _MAX_PROTOCOL))
+        raise Fault(400, "no-review", f"the header Upgrade asks for {wanted}, which is not served: send the review without it")
     if seen.get(b"content-type", b"").split(b";")[0].strip().lower() != _JSON.encode():
         raise Fault(415, "no-json", f"the Content-Type must be {_JSON}")
     if seen.get(b"content-encoding", b"identity").strip().lower() != b"identity":

@@ -213,6 +213,8 @@ def test_the_time_for_a_review_is_nine_tenths_of_the_servers_timeout(query, seco
         ([JSON_TYPE, (b"content-length", b"00000000001")], 413, "the body is longer than 6 MiB"),
         ([JSON_TYPE, (b"content-length", b"-1")], 400, "the Content-Length is not a number"),
         ([(b"content-type", b"application/jsonp")], 415, "the Content-Type must be application/json"),
+        ([JSON_TYPE, (b"connection", b"Upgrade, HTTP2-Settings"), (b"upgrade", b"h2c")], 400, "the header Upgrade asks for h2c, which is not served: send the review without it"),
+        ([JSON_TYPE, (b"connection", b"upgrade"), (b"upgrade", b"\x1b[2J")], 400, r"the header Upgrade asks for \x1b[2J, which is not served: send the review without it"),
     ],
 )
 def test_a_head_that_is_none_of_a_review_is_refused(headers, status, text):
@@ -226,7 +228,7 @@ def test_a_head_that_is_none_of_a_review_is_refused(headers, status, text):
     [
         [(b"content-type", b" Application/JSON ; charset=utf-8")], [JSON_TYPE, (b"content-encoding", b" Identity ")],
         [JSON_TYPE, (b"content-length", str(MAX_REVIEW_BYTES).encode())], [JSON_TYPE, (b"content-length", b"0000000001")],
-        [JSON_TYPE, (b"accept", b"a"), (b"accept", b"b")],
+        [JSON_TYPE, (b"accept", b"a"), (b"accept", b"b")], [JSON_TYPE, (b"upgrade", b"h2c")],
     ],
 )  # fmt: skip
 def test_a_head_of_a_review_passes(headers):

@@ -74,6 +74,15 @@ def test_what_is_no_review_gets_its_status(server, method, path, headers, status
         assert connection.getresponse().status == status
 
 
+@pytest.mark.parametrize(("connection_header", "status", "text"), [("Upgrade, HTTP2-Settings", 400, "the header Upgrade asks for h2c"), ("close", 200, "patch")])
+def test_a_review_that_asks_for_another_protocol_is_told_so_and_not_that_it_is_empty(server, connection_header, status, text):
+    body = json.dumps(make_review(make_pod())).encode()
+    with contextlib.closing(server.connect()) as connection:
+        connection.request("POST", "/inject", body, {"Content-Type": "application/json", "Connection": connection_header, "Upgrade": "h2c"})
+        answer = connection.getresponse()
+        assert (answer.status, text in answer.read().decode()) == (status, True)
+
+
 def test_the_log_has_a_line_for_each_review_with_its_facts(server):
     server.review(make_pod("logged\nname"), uid="for-the-log")
     server.review(make_pod(hostNetwork=True), uid="skipped-one")
