@@ -51,9 +51,9 @@ def copy_plugin(folder, built):
 
 
 def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",), outside=""):
-    settings = InstallSettings(socket=str(socket), namespace=namespace, daemon_set=daemon_set, timeout=seconds * SECOND, exclude_namespaces=excluded)
+    settings = InstallSettings(socket=str(socket), namespace=namespace, daemon_set=daemon_set or "none", timeout=seconds * SECOND, exclude_namespaces=excluded)
     text = settings_of(settings.replace(outside_namespaces=WAIT)) + (f"outside-namespaces={outside}\n" if outside else "")
-    Path(f"{plugin}.settings").write_text(text)
+    Path(f"{plugin}.settings").write_text(text if daemon_set else text.replace("=none\n", "=\n"))
 
 
 def make_pod(name, namespace="shop", *, uid="", annotations=None, labels=None, env=(), security=None, args=("proxy", "sidecar"), **more):

@@ -14,7 +14,7 @@ from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.records import Record
 from netinit.kernel import detect, run
 from netinit.kernel.netlink import INET, OF_IPTABLES
-from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, Options
+from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, RunOptions
 from netinit.rules.model import BUILTIN_CHAINS, NFT_PREFIXES, Plan, expected_base
 from netinit.rules.targets import format_chain
 
@@ -175,7 +175,7 @@ class Backend(ABC):
         return Lock()
 
 
-def load(name: str, options: Options, families: tuple[Family, ...]) -> Backend:
+def load(name: str, options: RunOptions, families: tuple[Family, ...]) -> Backend:
     """Load a backend by name, for these options and the families that the kernel supports."""
     line = BACKENDS[name]
     longest = max(len(options.exclude_outbound_cidrs), len(options.outbound_cidrs))
@@ -219,7 +219,7 @@ def is_installed(name: str) -> bool:
     return not variant or bool(detect.find_restore(variant, IPV4))
 
 
-def populated(options: Options, *, thorough: bool = True) -> tuple[str, ...]:
+def populated(options: RunOptions, *, thorough: bool = True) -> tuple[str, ...]:
     """Return the backends whose tables may hold rules; the others need not be read.
 
     Reading a legacy table creates it, so empty ones, and those whose names cannot be listed, count only if `thorough` is

@@ -11,7 +11,7 @@ from netinit.options import Facts, Options, SettledOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from types import ModuleType
     from typing import TypeVar
 
@@ -36,10 +36,12 @@ class Machine:
         """Acquire the lock of this process's network namespace for one run, as a context manager. Raises LockedError."""
         return Closing(namespaces.lock(nanoseconds))
 
-    def settle(self, options: Options) -> SettledOptions:
-        """Return the options settled for this pod's addresses and name servers; with a pid, `inside` has read the latter."""
-        addresses, servers = detect.list_addresses, tuple if options.pid else detect.read_name_servers
-        return options.settle(Facts(kernel_families=detect.kernel_families(), list_addresses=addresses, read_servers=servers))
+    def settle(self, options: Options, servers: Sequence[str] | None = None) -> SettledOptions:
+        """Return the options settled for this pod's addresses and name servers; with a pid, `NamedPod` has read the latter."""
+        read = detect.known_name_servers if options.pid else detect.read_name_servers
+        if servers is not None:
+            read = lambda: servers  # noqa: E731
+        return options.settle(Facts(kernel_families=detect.kernel_families(), list_addresses=detect.list_addresses, read_servers=read))
 
     def renamed_loopback(self) -> str:
         """Return the loopback device's name if it is not lo, else ""."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from netinit.kernel import detect
 from netinit.kernel.open_pod import OpenPod
 from netinit.options import Options
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    Result = TypeVar("Result")
+
 
 class NamedPod(OpenPod):
-    """The pod that the options name, opened once; `options` are the same with its name servers.
+    """The pod that the options name, opened once; inside, `detect.read_name_servers` returns the pod's, where they matter.
 
     `refuses`: raise NamespaceError if it is the machine's own namespace. `reads_servers`: False where name servers do not
     matter. `stays`: this process itself enters, for good, unless the pod is in another user namespace.
@@ -18,7 +26,12 @@ class NamedPod(OpenPod):
         try:
             if refuses:
                 self.refuse_host()
-            self.options = options.with_servers(self.read_name_servers) if reads_servers else options
+            self.options = options
+            self.servers = tuple(self.read_name_servers()) if reads_servers and options.wants_servers else None
         except BaseException:
             self.close()
             raise
+
+    def _enter_and(self, action: Callable[[], Result], *, joins: bool, keep: tuple[int, ...]) -> Result:
+        detect.remember_name_servers(self.servers)
+        return super()._enter_and(action, joins=joins, keep=keep)

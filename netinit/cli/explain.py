@@ -216,7 +216,7 @@ def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> di
             "source": format_endpoint(packet.family, packet.source, None), "destination": answer.original_destination,
             "interface": packet.in_interface, "uid": packet.uid, "gid": packet.gid, "mark": packet.mark,
         },
-        "reason": trace.reason, "zone": trace.zone, "source": source, "options": format_options(made) if made else None,
+        "reason": trace.reason, "zone": trace.zone, "source": source, "options": format_options(made.given) if made else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*rule_source.warnings, *one.warnings],

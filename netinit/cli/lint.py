@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 
@@ -16,10 +16,11 @@ from netinit.cli.rule_sources import complete_servers, name_manifests, pod_optio
 from netinit.cli.values import takes
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.kernel.detect import read_name_servers
-from netinit.options import FLAGS, Options, offline
+from netinit.options import Options, offline
 from netinit.questions.lint import ERROR, NO_EFFECT, WARNING, Finding, lint
 
 CLEAN, FOUND = 0, 1
+ReadServers = Callable[[], Sequence[str]]
 
 
 @click.command("lint", cls=FlagCommand, judges_all=True)
@@ -49,15 +50,15 @@ def command(
     if minimal:
         if strict or accepted or form != TEXT:
             raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
-        asked = [("", options.with_servers(read_name_servers))]
+        asked = [("", options, read_name_servers)]
         if pods is not None:
-            asked = [(facts.name, complete_servers(facts, options).options) for facts in pods if facts.programs]
+            asked = [(facts.name, complete_servers(facts, options).options, tuple) for facts in pods if facts.programs]
         answer(lines([line for one in asked for line in _format_minimal(*one)]))
         return CLEAN
     if pods:
         issues = [one for facts in pods for one in lint_pod(options, facts, accepted)]
     else:
-        issues = without_ignored(_to_issues(lint_options(options.with_servers(read_name_servers))), accepted, {})
+        issues = without_ignored(_to_issues(lint_options(options, read_servers=read_name_servers)), accepted, {})
     names = [facts.name for facts in pods or ()] or [""]
     if form == TEXT:
         answer(render_text(issues, names))
@@ -67,9 +68,11 @@ def command(
     return FOUND if any(one.severity in failing for one in issues if not one.accepted) else CLEAN
 
 
-def lint_options(options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Check options without a pod; known are at most its addresses and whether its proxy has a tunnel."""
-    settled = options.settle(offline(addresses))
+def lint_options(
+    options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = (), read_servers: ReadServers = tuple
+) -> tuple[Finding, ...]:
+    """Check options without a pod; known are at most its addresses and name servers and whether its proxy has a tunnel."""
+    settled = options.settle(offline(addresses, read_servers))
     uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
     return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
 
@@ -87,13 +90,12 @@ def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> 
     return without_ignored(_to_issues(findings, facts.name, facts.file), accepted, facts.accepted)
 
 
-def _format_minimal(name: str, options: Options) -> list[str]:
+def _format_minimal(name: str, options: Options, read_servers: ReadServers) -> list[str]:
     """The shortest equivalent command line, below the pod's name."""
     from netinit.questions.lint.effect_proof import minimise  # imports the symbolic engine
 
-    least = minimise(options.settle(offline()))
-    made = options.replace(**{flag.field: getattr(least, flag.field) for flag in FLAGS if flag.field != "ipv6"})
-    return [*([f"# {name}"] if name else []), write_command(made)]
+    least = minimise(options.settle(offline(read_servers=read_servers)))
+    return [*([f"# {name}"] if name else []), write_command(least.given)]
 
 
 def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:

@@ -151,11 +151,11 @@ def find_planned(options: Options | None = None, facts: PodFacts | None = None, 
     options = options or Options()
     facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
-    given = facts.options if facts else options.with_servers(read_name_servers)
+    given, read_servers = (facts.options, tuple) if facts else (options, read_name_servers)
     notes, warnings = _add_pod_notes(facts)
-    settled = given.settle(offline(addresses))
+    settled = given.settle(offline(addresses, read_servers))
     rules, more = _plan(settled, facts, addresses)
-    second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values())))
+    second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values()), read_servers))
     if second.ipv6 != settled.ipv6:
         rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
     return RuleSource(facts.name if facts else "the options", rules, notes, warnings + settled.warnings + more, facts)
@@ -191,7 +191,7 @@ def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
         if inferred.options is None:
             continue
-        notes += (f"{source}: rules of {format_options(inferred.options)}",)
+        notes += (f"{source}: rules of {format_options(inferred.options.given)}",)
         notes += _describe_tunnel_listener(inferred.options, found.listening)
         wanted = found.rules.wanted if known else inferred.recorded
         others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
@@ -301,8 +301,8 @@ def names_rules(options: Options) -> bool:
     return any(getattr(options, flag.field) != getattr(plain, flag.field) for flag in Interception.flags)
 
 
-def format_options(options: Interception) -> str:
-    """Options as a command line of apply, truncated."""
+def format_options(options: Options) -> str:
+    """Options, as given and not as settled here, as a command line of apply, truncated."""
     rules = Options(**{flag.field: getattr(options, flag.field) for flag in Interception.flags})
     return shorten(write_command(rules), MAX_RULE_LENGTH)
 

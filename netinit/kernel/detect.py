@@ -8,6 +8,7 @@ from __future__ import annotations
 import posix
 from _struct import pack, unpack
 
+from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
 from netinit.base.records import Record
 from netinit.kernel import Closing, netlink, read_text, run
@@ -15,16 +16,20 @@ from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netinit.base.netlink_attributes import NftChain
 
 CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 6, 7, 12, 13, 21
 NFT, LEGACY = "nft", "legacy"
 MODULES = "/sys/module"
 RESOLV_CONF = "/etc/resolv.conf"
+WITHOUT_RESOLV_CONF = "name the servers with --dns-servers"
 WITHOUT_NF_TABLES = (22, 93)  # EINVAL: no such subsystem of nfnetlink; EPROTONOSUPPORT: no nfnetlink
 _TABLE_NAMES = {family: f"/proc/net/{'ip' if family is not IPV6 else 'ip6'}_tables_names" for family in FAMILIES}
 _MAX_NAME_BYTES = 4096  # bytes: five tables of at most 31 characters each
 _opened: dict[str, int] = {}  # path -> descriptor
+_remembered: list[Sequence[str]] = []  # at most one: the name servers of the pod that this process is in
 # linux/netfilter/ipset/ip_set.h
 CMD_LIST = 6 << 8 | 7
 ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 1, 2, 6, 7, 11, 24
@@ -55,9 +60,32 @@ def list_addresses() -> tuple[str, ...]:
         return ()
 
 
-def read_name_servers() -> list[str]:
-    """Return the name servers of this process's resolv.conf."""
-    return name_servers(read_text(RESOLV_CONF))
+def remember_name_servers(servers: Sequence[str] | None) -> None:
+    """Make `read_name_servers` return those of a pod that this process enters; None: those of its own resolv.conf."""
+    _remembered[:] = [] if servers is None else [servers]
+
+
+def known_name_servers() -> Sequence[str]:
+    """Return the remembered name servers, empty without."""
+    return _remembered[0] if _remembered else ()
+
+
+def read_name_servers() -> Sequence[str]:
+    """Return the remembered name servers, or those of this process's resolv.conf, none without this file.
+
+    Raises NamespaceError if the file is not a small regular one, or cannot be read.
+    """
+    return _remembered[0] if _remembered else name_servers(read_resolv_conf())
+
+
+def read_resolv_conf() -> str:
+    """Return this process's resolv.conf, empty without one. Raises NamespaceError if it is not a small regular file."""
+    from netinit.kernel import files  # only where DNS is captured
+
+    try:
+        return files.read_own(RESOLV_CONF)
+    except OSError as error:
+        raise NamespaceError(f"{RESOLV_CONF} cannot be read: {error.strerror}; {WITHOUT_RESOLV_CONF}") from None
 
 
 def name_servers(text: str) -> list[str]:

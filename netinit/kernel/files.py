@@ -1,6 +1,6 @@
 """Open files in directories that others control, without following links, blocking or activating a device.
 
-Each file is checked through O_PATH, which does not open it, and exactly the checked file is then opened.
+Each foreign file is checked through O_PATH, which does not open it, and exactly the checked file is then opened.
 """
 
 from __future__ import annotations
@@ -50,6 +50,19 @@ def open_lock_file(path: str, *, make: bool = True) -> int:
     return _reopen(seen, accepted=_NULL)
 
 
+def read_own(path: str) -> str:
+    """Read a text file of this process's own root, at most 64 KiB of it, through links; empty if it does not exist.
+
+    Needs no /proc. Raises UnsuitableFileError if it is not a regular file or too long; OSError.
+    """
+    try:
+        _check_kind(posix.stat(path))
+        descriptor = posix.open(path, _READING)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return _read_text(descriptor)
+
+
 def read_in_root(root: int, path: str) -> str:
     """Read a text file of at most 64 KiB below `root`, an O_PATH descriptor of a foreign root; empty if it does not exist.
 
@@ -62,7 +75,13 @@ def read_in_root(root: int, path: str) -> str:
         if error.errno in (_MISSING, _NOT_A_FOLDER):
             return ""
         raise
-    with Closing(_reopen(seen)) as descriptor:
+    return _read_text(_reopen(seen))
+
+
+def _read_text(opened: int) -> str:
+    """Read a descriptor, and close it."""
+    with Closing(opened) as descriptor:
+        _check_kind(posix.fstat(descriptor))
         data = posix.read(descriptor, MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise UnsuitableFileError(f"it is longer than {MAX_FILE_BYTES} bytes")
@@ -72,11 +91,15 @@ def read_in_root(root: int, path: str) -> str:
 def _reopen(seen: int, accepted: int = -1) -> int:
     """Open for reading, and close the O_PATH descriptor of, a regular file, or the device with the number `accepted`."""
     with Closing(seen):
-        status = posix.fstat(seen)
-        kind = status.st_mode & _FORMAT
-        if kind != _REGULAR and status.st_rdev != accepted:
-            raise UnsuitableFileError(f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
+        _check_kind(posix.fstat(seen), accepted)
         return posix.open(f"/proc/self/fd/{seen}", _READING)
+
+
+def _check_kind(status: posix.stat_result, accepted: int = -1) -> None:
+    """Raise UnsuitableFileError for what is neither a regular file nor the device with the number `accepted`."""
+    kind = status.st_mode & _FORMAT
+    if kind != _REGULAR and status.st_rdev != accepted:
+        raise UnsuitableFileError(f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
 
 
 def open_path(folder: int, path: str, resolve: int) -> int:

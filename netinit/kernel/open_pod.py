@@ -13,7 +13,7 @@ import posix
 
 from netinit.base.errors import NamespaceError, NoNamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, read_text, run
+from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, run
 from netinit.kernel.processes import describe_holders
 
 TYPE_CHECKING = False
@@ -31,6 +31,7 @@ SECONDS = 300.0
 # Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
 MAX_OUTPUT = 1 << 28  # bytes that a program may print
+_REFUSED = (1, 13)  # EPERM, EACCES
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
 _MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
@@ -120,17 +121,18 @@ class OpenPod:
         not a small regular file.
         """
         if self._folder < 0:
-            return read_text(detect.RESOLV_CONF)
+            return detect.read_resolv_conf()
         name = f"{detect.RESOLV_CONF} of process {self._pid}"
         try:
             root = posix.open("root", posix.O_PATH | posix.O_CLOEXEC, dir_fd=self._folder)
         except OSError as error:
-            raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {_OTHERWISE}") from None
+            raise NamespaceError(f"{name}: its root folder cannot be opened: {error.strerror}; {detect.WITHOUT_RESOLV_CONF}") from None
         with Closing(root):
             try:
-                return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=f"{name}; {_OTHERWISE}", kept=(root,))
+                what = f"{name}; {detect.WITHOUT_RESOLV_CONF}"
+                return children.ask(lambda: _read_confined(root), seconds=_SECONDS_TO_READ, what=what, kept=(root,))
             except OSError as error:
-                raise NamespaceError(f"{name} cannot be read: {error.strerror}; {_OTHERWISE}") from None
+                raise NamespaceError(f"{name} cannot be read: {error.strerror}; {detect.WITHOUT_RESOLV_CONF}") from None
 
     def read_name_servers(self) -> list[str]:
         """Return the pod's name servers. Raises the errors of `read_resolv_conf`."""
@@ -285,10 +287,6 @@ def _suggest(number: int | None) -> str:
         rights = "run it as root (sudo)" if is_person else "it needs root with SYS_PTRACE and SYS_ADMIN on the node"
         return f"other users' namespaces are root's to enter: {rights}"
     return "--pid needs a running process, --netns a namespace's path or name"
-
-
-_REFUSED = (1, 13)  # EPERM, EACCES
-_OTHERWISE = "name the servers with --dns-servers"
 
 
 def _kind(descriptor: int) -> int | None:

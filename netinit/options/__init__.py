@@ -5,7 +5,7 @@ Precedence: flag, variable (an empty one is unset), file (--config), default.
 
 from __future__ import annotations
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import NetinitError, OptionError
 from netinit.base.logs import level_of
 from netinit.base.net import FAMILIES, IPV6
 from netinit.base.records import Record
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO", "BACKENDS", "CURRENT", "DNS_LISTENER", "DNS_PORT", "DOCKER_RESOLVER", "FLAGS", "INET", "LAYOUTS", "LOOP_MARK", "NONE",
-    "OFF", "ON", "REDIRECT", "REJECT", "TPROXY", "Facts", "Interception", "Options", "SettledOptions", "offline", "read_record",
-    "write_record",
+    "OFF", "ON", "REDIRECT", "REJECT", "TPROXY", "Facts", "Interception", "Options", "RunOptions", "SettledOptions", "offline",
+    "read_record", "write_record",
 ]  # fmt: skip
 
 DEFAULT_PROXY_USER = "istio-proxy"
@@ -101,13 +101,14 @@ class Facts(Record):
     read_servers: Callable[[], Sequence[str]] = tuple
 
 
-def offline(addresses: Sequence[str] = ()) -> Facts:
-    """The facts where no pod can be asked: no name servers, and its addresses, or one of IPv6 so that --ipv6 auto is on."""
-    return Facts(list_addresses=lambda: addresses or ("2001:db8::10",))  # from the documentation range (RFC 3849)
+def offline(addresses: Sequence[str] = (), read_servers: Callable[[], Sequence[str]] = tuple) -> Facts:
+    """The facts where no pod can be asked: its addresses, or one of IPv6 so that --ipv6 auto is on, and name servers, or none."""
+    found = addresses or ("2001:db8::10",)  # from the documentation range (RFC 3849)
+    return Facts(list_addresses=lambda: found, read_servers=read_servers)
 
 
-class Options(Interception):
-    """The options of a run."""
+class RunOptions(Interception):
+    """All options, whether as given or settled for a pod: see Options and SettledOptions."""
 
     dry_run: bool = istio("-n --dry-run", kinds.SWITCH, default=False, help_text="Print what would be done, change nothing.")
     netns: str = istio(
@@ -181,6 +182,40 @@ class Options(Interception):
         help_text="A file of options, YAML or JSON, with the long names of flags as keys; flags and variables override it.")
     debug: bool = ours("--debug", kinds.SWITCH, topic=LOGGING, default=False, help_text="Print Python's traceback with an error.")
 
+    @property
+    def log_level(self) -> str:
+        """The log level of the default scope: none, error, warn, info or debug."""
+        return level_of(self.log_output_level)
+
+    @property
+    def wanted_backend(self) -> str:
+        """The requested backend, or auto."""
+        return NFTABLES if self.native_nftables else VARIANTS.get(self.force_iptables_binary, self.backend)
+
+    @property
+    def wants_servers(self) -> bool:
+        """Whether DNS is captured for each name server and the options do not name the servers."""
+        return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.has("dns_servers")
+
+    def _check(self) -> list[str]:
+        problems = super()._check()
+        if self.netns and self.pid:
+            problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
+        if self.run_validation and self.traits.proxy_mark:
+            problems.append(f"--run-validation: --layout {self.layout} captures no connection of a pod to itself; leave it out")
+        if self.cni_mode and not (self.netns or self.pid or self.dry_run):
+            problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
+        variant = self.force_iptables_binary
+        if variant and self.backend not in (AUTO, VARIANTS[variant]):
+            problems.append(f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two")
+        if self.native_nftables and (variant or self.backend not in (AUTO, NFTABLES)):
+            problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
+        return problems
+
+
+class Options(RunOptions):
+    """The options of a run as they were given: the only ones that are printed as a command line or a file."""
+
     @classmethod
     def _add_environment_defaults(cls, read: dict[str, Any], environ: Mapping[str, str]) -> None:
         if "proxy_uids" not in read:
@@ -215,25 +250,6 @@ class Options(Interception):
         found = self.differing(("proxy_uids",))  # which has a flag
         return {flag.variables[0]: flag.kind.write(value) for flag, value in found if not flag.long}
 
-    @property
-    def log_level(self) -> str:
-        """The log level of the default scope: none, error, warn, info or debug."""
-        return level_of(self.log_output_level)
-
-    @property
-    def wanted_backend(self) -> str:
-        """The requested backend, or auto."""
-        return NFTABLES if self.native_nftables else VARIANTS.get(self.force_iptables_binary, self.backend)
-
-    @property
-    def wants_servers(self) -> bool:
-        """Whether DNS is captured for each name server and the options do not name the servers."""
-        return self.redirect_dns and not self.capture_all_dns and not self.dns_servers and self.has("dns_servers")
-
-    def with_servers(self, read: Callable[[], Sequence[str]]) -> Self:
-        """The options with the name servers that `read` returns, which is called only if they are needed and not named."""
-        return self.replace(dns_servers=tuple(read())) if self.wants_servers else self
-
     def settle(self, facts: Facts) -> SettledOptions:
         """Decide what depends on the pod: IPv6 by its addresses, name servers by its /etc/resolv.conf.
 
@@ -253,46 +269,29 @@ class Options(Interception):
         if IPV6 not in families:
             ipv6 = OFF
         servers = self.dns_servers
-        captures_all_dns = self.redirect_dns and self.capture_all_dns
         if self.wants_servers:
             servers = tuple(facts.read_servers())
-        elif captures_all_dns and DOCKER_RESOLVER in facts.read_servers():
-            warnings.append(
-                f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule comes first, so that"
-                " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
-            )
+        elif self.redirect_dns and self.capture_all_dns:
+            warnings += _warn_of_docker(facts.read_servers)
         follows = self.ipv6 == AUTO and ipv6 == OFF and IPV6 in families
         decided = {
             "ipv6": ipv6, "dns_servers": servers, "kernel_families": families, "machine_warnings": tuple(warnings),
-            "follows_istio": follows, "second_address": second,
+            "follows_istio": follows, "second_address": second, "asked": self,
         }  # fmt: skip
         settled = SettledOptions.__new__(SettledOptions)  # every value has been checked: a second time is 0.2 % of a start
         settled.__dict__.update(self.__dict__, **decided, _given={**self._given, **decided})
         return settled.for_backend(self.wanted_backend)
 
-    def _check(self) -> list[str]:
-        problems = super()._check()
-        if self.netns and self.pid:
-            problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
-        if self.run_validation and self.traits.proxy_mark:
-            problems.append(f"--run-validation: --layout {self.layout} captures no connection of a pod to itself; leave it out")
-        if self.cni_mode and not (self.netns or self.pid or self.dry_run):
-            problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
-        variant = self.force_iptables_binary
-        if variant and self.backend not in (AUTO, VARIANTS[variant]):
-            problems.append(f"--force-iptables-binary: '{variant}' contradicts --backend {self.backend}; give one of the two")
-        if self.native_nftables and (variant or self.backend not in (AUTO, NFTABLES)):
-            problems.append("--native-nftables: contradicts the choice of an iptables variant; give one of the two")
-        return problems
 
-
-class SettledOptions(Options):
+class SettledOptions(RunOptions):
     """Options with everything decided for a pod: what a plan is made from. Only `Options.settle` creates them.
 
     `machine_warnings`: about the kernel and the name servers. `follows_istio`: --ipv6 auto found no IPv6 address that counts, so
-    IPv6 is as Istio has it on the backend. `second_address`: an IPv6 address of the pod that does not count.
+    IPv6 is as Istio has it on the backend. `second_address`: an IPv6 address of the pod that does not count. `asked`: the options
+    that were settled.
     """
 
+    asked: Options
     kernel_families: tuple[Family, ...]
     machine_warnings: tuple[str, ...]
     follows_istio: bool
@@ -302,6 +301,16 @@ class SettledOptions(Options):
         """The options for a backend: in nft tables Istio's rules capture IPv6 too, except those that name an address."""
         ipv6 = INET if backend == NFTABLES and self.traits.nft_captures_ipv6 else OFF
         return self.replace(ipv6=ipv6) if self.follows_istio and ipv6 != self.ipv6 else self
+
+    @property
+    def given(self) -> Options:
+        """The options as given, for printing: without what was decided for this pod on this machine."""
+        kept = {field: value for field, value in self._given.items() if field in Options.by_field}
+        if self.asked.ipv6 == AUTO:
+            kept.pop("ipv6", None)
+        if not self.asked.dns_servers:
+            kept.pop("dns_servers", None)
+        return Options().replace(**kept)
 
     @property
     def captures_ipv6(self) -> bool:
@@ -329,12 +338,29 @@ class SettledOptions(Options):
         decided = {field: value for field, value in given.items() if field in SettledOptions.__annotations__}  # as a child answers
         return {**decided, **super()._read({field: value for field, value in given.items() if field not in decided})}
 
+    def _values(self) -> tuple[object, ...]:  # what was asked makes no difference to rules
+        return tuple([getattr(self, field) for field in type(self)._fields if field != "asked"])
+
     def _check(self) -> list[str]:
         undecided = self.ipv6 == AUTO
         return super()._check() + ["--ipv6: 'auto' was decided when the options were settled; use another value"] * undecided
 
 
 FLAGS = Options.flags
+
+
+def _warn_of_docker(read_servers: Callable[[], Sequence[str]]) -> list[str]:
+    """A warning if --capture-all-dns meets Docker's resolver, or if that cannot be known."""
+    try:
+        if DOCKER_RESOLVER not in read_servers():
+            return []
+    except NetinitError as error:
+        return [f"--capture-all-dns: it is not known whether the name server is Docker's resolver: {error}"]
+    text = (
+        f"--capture-all-dns: {DOCKER_RESOLVER} in /etc/resolv.conf is Docker's resolver, whose rule comes first, so that"
+        " queries to it are not captured, and its own come back to it by way of the proxy; leave --capture-all-dns out"
+    )
+    return [text]
 
 
 def _is_local(address: str) -> bool:

@@ -404,15 +404,13 @@ def _read_id(text: str, what: str) -> int:
     if text.isascii() and text.isdigit():
         return read_number(text, 0, MAX_ID, f"a {what} id")
     try:
-        if what == "user":
-            from pwd import getpwnam
+        from netinit.base import owners  # names are rare
 
-            return getpwnam(text).pw_uid
-        from grp import getgrnam
-
-        return getgrnam(text).gr_gid
-    except (KeyError, ValueError, ImportError):  # ImportError: not a POSIX system
+        return owners.find_uid(text) if what == "user" else owners.find_gid(text)
+    except (LookupError, ImportError):  # ImportError: not a POSIX system
         raise ValueError(f"is not a {what} here: pass a number") from None
+    except ValueError as error:
+        raise ValueError(f"cannot be looked up: {error}; pass a number") from None
 
 
 def _prefix(text: str, characters: str) -> str:

@@ -85,7 +85,7 @@ def infer_run(options: Options) -> tuple[Options, str, InferredOptions, Snapshot
     live = read_live(options)
     for backend, inferred in live.inferred.items():
         if known := inferred.recorded or inferred.options:
-            return known.replace(**run), backend, inferred, live.rules.snapshot
+            return known.given.replace(**run), backend, inferred, live.rules.snapshot
     return None
 
 

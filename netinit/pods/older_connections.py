@@ -15,7 +15,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.kernel import conntrack, processes, read_text
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.tcp_sockets import IPPROTO_TCP, LISTEN, NETLINK_SOCK_DIAG, SYN_SENT, TcpSocket, destroy
-from netinit.options import DNS_LISTENER, DNS_PORT, Options
+from netinit.options import DNS_LISTENER, DNS_PORT, RunOptions
 from netinit.pods.live import read_surroundings
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
@@ -55,7 +55,7 @@ class OlderConnection:
         return f"from {ends[1]} to {ends[0]}" if self.inbound else f"from {ends[0]} to {ends[1]}, of user {self.found.uid}"
 
 
-def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan) -> Findings:
+def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: RunOptions, plan: Plan) -> Findings:
     """Return messages about the suspects; first end those that the options say to end. `sockets`: all of this namespace."""
     with Netlink(NETLINK_NETFILTER) as tracking:
         try:
@@ -67,14 +67,14 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
     return Findings(warnings=(_describe(found),)) if found else Findings()
 
 
-def not_known(why: str, options: Options) -> Findings:
+def not_known(why: str, options: RunOptions) -> Findings:
     """Return the message that older connections cannot be found; a failure if they should be ended."""
     message = f"whether connections are older than the rules cannot be known: {why}"
     return Findings(unended=message) if options.reset_existing else Findings(warnings=(message,))
 
 
 def find_older(
-    suspects: Iterable[TcpSocket], sockets: Sequence[TcpSocket], options: Options, plan: Plan, tracking: Netlink
+    suspects: Iterable[TcpSocket], sockets: Sequence[TcpSocket], options: RunOptions, plan: Plan, tracking: Netlink
 ) -> Iterable[OlderConnection]:
     """Yield the suspects that are older than the rules and would be captured. Raises OSError."""
     ends = {(one.local, one.remote) for one in sockets}
@@ -135,7 +135,7 @@ class _Questions:
         )  # fmt: skip
 
 
-def _groups(suspects: Iterable[TcpSocket], options: Options) -> dict[int, int]:
+def _groups(suspects: Iterable[TcpSocket], options: RunOptions) -> dict[int, int]:
     """Return the groups of sockets, from their processes, if rules match groups: sockets do not show theirs.
 
     Proxies that run as root (Istio's TPROXY mode) are recognised by their group alone.
@@ -175,7 +175,7 @@ def _example(found: Sequence[OlderConnection]) -> str:
     return f" ({'' if len(found) == 1 else 'such as '}{found[0]})"
 
 
-def _end(found: Sequence[OlderConnection], options: Options, tracking: Netlink) -> Findings:
+def _end(found: Sequence[OlderConnection], options: RunOptions, tracking: Netlink) -> Findings:
     """End the connections and delete their conntrack entries, which a reused port would match."""
     ended: list[OlderConnection] = []
     alive: list[OlderConnection] = []

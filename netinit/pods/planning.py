@@ -26,7 +26,7 @@ def settle(options: Options) -> SettledOptions:
         if not options.pid or not options.wants_servers:
             return HERE.settle(options)
         with NamedPod(options) as pod:
-            return HERE.settle(pod.options)
+            return HERE.settle(options, pod.servers)
     try:
         return HERE.inside(options, lambda inner, _: HERE.settle(inner))
     except NamespaceError as error:

@@ -12,7 +12,7 @@ from netinit.options import DNS_LISTENER, TPROXY
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.kernel.tcp_sockets import TcpSocket
-    from netinit.options import Options
+    from netinit.options import RunOptions
     from netinit.pods.older_connections import Findings, OlderConnection
     from netinit.rules.model import Plan
 
@@ -20,7 +20,7 @@ MAX_JUDGED = 4096  # connections: simulating them takes two seconds if every des
 _LOOPBACK_OF_IPV6 = b"\0" * 15 + b"\1"
 
 
-def look(options: Options, plan: Plan) -> Findings | None:
+def look(options: RunOptions, plan: Plan) -> Findings | None:
     """Describe the older connections that the plan would capture, or end them with --reset-existing.
 
     For this process's namespace, after the plan was programmed. None if there is nothing to report; never raises.
@@ -44,7 +44,7 @@ def look(options: Options, plan: Plan) -> Findings | None:
     return judge(suspects, sockets, options, plan)
 
 
-def find_bypassing(options: Options, plan: Plan) -> tuple[tuple[OlderConnection, ...], int]:
+def find_bypassing(options: RunOptions, plan: Plan) -> tuple[tuple[OlderConnection, ...], int]:
     """Return the open TCP connections that bypass the proxy against the plan, and how many were not judged.
 
     At most MAX_JUDGED are simulated. Limit: where the proxy may be root with its group alone (TPROXY), root's sockets count
@@ -75,7 +75,7 @@ def has_sockets() -> bool:
     return False
 
 
-def may_bypass(one: TcpSocket, options: Options) -> bool:
+def may_bypass(one: TcpSocket, options: RunOptions) -> bool:
     """Whether to simulate a connection: it leaves the pod and is not visibly the proxy's."""
     host = one.remote[0]
     return (

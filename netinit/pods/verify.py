@@ -23,7 +23,7 @@ from netinit.base.snapshot import Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.live.in_force import find_deviations
-from netinit.options import AUTO, LAYOUTS, Interception, Options
+from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.rules.layouts import plan as plan_for
@@ -87,7 +87,7 @@ def find_bypassing(options: Options) -> tuple[str, ...]:
     return HERE.inside(options, find)
 
 
-def _find_bypassing(options: Options, plan: Plan) -> Iterator[Difference]:
+def _find_bypassing(options: RunOptions, plan: Plan) -> Iterator[Difference]:
     try:
         found, unjudged = reset_connections.find_bypassing(options, plan)
     except OSError as error:

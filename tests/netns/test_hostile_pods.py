@@ -61,7 +61,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
         (["verify", *OPTIONS], "as planned: "),
         (["verify", "--live", *OPTIONS], "as planned: "),
         (["explain", "--live", "--to", "198.51.100.1:80"], "captured: goes to the proxy on 15001"),
-        (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \udcff\udcfe: by the routing table"),
+        (["explain", "--live", "--to", "192.0.2.4:80", "--uid", "1337"], r"it leaves through \xff\xfe: by the routing table"),
         (["explain", "--live", "--from", "10.9.0.7", "--to-port", "80"], r"coming in through a\x1cb"),
         (["draw", "--live"], "ISTIO_REDIRECT"),
         (["doctor", *OPTIONS], ""),

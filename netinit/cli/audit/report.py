@@ -81,7 +81,8 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
     source, made, conditions = audited.source, audited.source.rules.made_by, list_conditions(audited.source.facts)
     return {
-        "name": source.name, "options": format_options(made) if made else None, "traffic": [_row(one, full=full) for one in shown],
+        "name": source.name, "options": format_options(made.given) if made else None,
+        "traffic": [_row(one, full=full) for one in shown],
         "assertions": [_ruling(one, conditions) for one in audited.rulings],
         "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip

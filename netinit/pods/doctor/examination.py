@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netinit import backends
 from netinit.backends.machine import HERE
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
-from netinit.kernel import detect, read_text
+from netinit.kernel import detect
 from netinit.kernel.capabilities import CAP_SETPCAP, PERSON, advise, confine, find_situation
 from netinit.kernel.snapshot import bpf
-from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, SettledOptions
+from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
@@ -50,13 +51,14 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     `uids`, `gids`: the application's. Raises NamespaceError.
     """
     if not (options.pid or options.netns):
-        text = read_text(detect.RESOLV_CONF) if options.redirect_dns else ""
-        return HERE.inside(options, lambda inner, warning: _examine_here(inner, uids, gids, warning, text))
+        text, trouble = _read_resolv_conf(detect.read_resolv_conf, options)
+        options = _without_servers(options) if trouble else options
+        found = HERE.inside(options, lambda inner, warning: _examine_here(inner, uids, gids, warning, text))
+        return replace(found, findings=(*found.findings, *trouble))
     with NamedPod(options, reads_servers=False) as pod:
-        text, trouble = _read_resolv_conf(pod, options)
-        if options.wants_servers:  # without the file: placeholders that need the same of kernel and programs
-            servers = tuple(detect.name_servers(text))
-            options = options.replace(capture_all_dns=True) if trouble else options.replace(dns_servers=servers)
+        text, trouble = _read_resolv_conf(pod.read_resolv_conf, options)
+        pod.servers = tuple(detect.name_servers(text))
+        options = _without_servers(options) if trouble else options
         programs = bpf.of_processes(pod.identity)
         warning = pod.warn_if_host()  # before the child enters: inside, every pod is the process's own namespace
 
@@ -68,11 +70,16 @@ def examine(options: Options, uids: tuple[int, ...] = (), gids: tuple[int, ...] 
     return replace(found, findings=(*found.findings, *trouble))
 
 
-def _read_resolv_conf(pod: NamedPod, options: Options) -> tuple[str, tuple[Symptom, ...]]:
+def _without_servers(options: Options) -> Options:
+    """Options that need the same of kernel and programs, and no name server."""
+    return options.replace(capture_all_dns=True) if options.wants_servers else options
+
+
+def _read_resolv_conf(read: Callable[[], str], options: Options) -> tuple[str, tuple[Symptom, ...]]:
     if not options.redirect_dns:
         return "", ()
     try:
-        return pod.read_resolv_conf(), ()
+        return read(), ()
     except NetinitError as error:
         return "", (Symptom(ERROR, "resolv.conf", str(error)),)
 
@@ -153,7 +160,7 @@ def _explain_doubt(checked: FeatureChecks, needed: dict[str, frozenset[str]]) ->
 
 
 def _explain_lack(
-    options: Options, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
+    options: RunOptions, survey: Survey, checks: tuple[FeatureChecks, ...], needed: dict[str, frozenset[str]]
 ) -> list[Symptom]:
     found = []
     wanted = options.wanted_backend

@@ -24,7 +24,7 @@ from netinit.base.net import IPV4, Family, Network
 from netinit.kernel import children, detect, namespaces, run
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
-from netinit.options import NONE, OFF, Options, SettledOptions
+from netinit.options import FLAGS, NONE, OFF, Options, RunOptions, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.probe.validate import validate
 from netinit.rules.iptables.parse import parse_rule
@@ -146,7 +146,7 @@ def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
     return found
 
 
-def can_prove(options: Options) -> bool:
+def can_prove(options: RunOptions) -> bool:
     """Whether these options capture a connection that a loopback device alone can make."""
     return options.traits.has_passthrough and options.inbound_mode != NONE and detect.has_capability(detect.CAP_SETUID)
 
@@ -189,7 +189,7 @@ def _check_backend(name: str, options: SettledOptions, _: children.Answer) -> Fe
     )
 
 
-def _check_features(name: str, options: Options, family: Family) -> dict[str, Exception | None]:
+def _check_features(name: str, options: RunOptions, family: Family) -> dict[str, Exception | None]:
     networks = tuple([Network.parse(text) for text in _NETWORKS[family.version]])
     to_networks = Rule(matches=(Destination(networks=networks),), target=Return(), comment=SETS_FEATURE, families=(family,))
     rules = [(one.table, one.chain, one.rule(family)) for one in FEATURES] + [(NAT, OUTPUT, to_networks)]
@@ -199,7 +199,7 @@ def _check_features(name: str, options: Options, family: Family) -> dict[str, Ex
     return {one[-1].comment: _program(name, options, family, [one]) for one in rules}
 
 
-def _program(name: str, options: Options, family: Family, rules: list[tuple[str, str, Rule]]) -> NetinitError | None:
+def _program(name: str, options: RunOptions, family: Family, rules: list[tuple[str, str, Rule]]) -> NetinitError | None:
     tables: dict[str, dict[str, list[Rule]]] = {}
     for table, chain, rule in rules:
         tables.setdefault(table, {}).setdefault(chain, []).append(rule)
@@ -232,8 +232,9 @@ def _check_routing(family: Family) -> Exception | None:
     return None
 
 
-def _check_capture(name: str, options: Options) -> NetinitError | None:
-    plain = options.replace(
+def _check_capture(name: str, options: SettledOptions) -> NetinitError | None:
+    settled = {flag.field: getattr(options, flag.field) for flag in FLAGS}  # the pod's, not the laboratory's
+    plain = Options(**settled).replace(
         backend=name, netns="", pid=0, cni_mode=False, native_nftables=False, force_iptables_binary="",
         probe_timeout=PROBE_SECONDS * 10**9, lock_timeout=10**9,
     )  # fmt: skip

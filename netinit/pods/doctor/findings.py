@@ -20,7 +20,7 @@ from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.live.host import describe_node_program
-from netinit.options import TPROXY, Options, SettledOptions
+from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.live import infer_run
 from netinit.pods.verify import verify
@@ -163,7 +163,7 @@ def find_bpf_programs() -> Iterator[Symptom]:
         yield symptom("node-program", program=describe_node_program(one)) if one.is_of_node else symptom("program", program=one)
 
 
-def find_collisions(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
+def find_collisions(options: RunOptions, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
     """Yield users and groups of the application that are the proxy's, so that their traffic bypasses it."""
     if options.traits.proxy_mark:  # identifies the proxy by its mark
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from netinit.base.net import IPV4, Family, Network, bounds_of, lists_port, text_of
-from netinit.options import NONE, Options
+from netinit.options import NONE, RunOptions
 from netinit.options.kinds import ALL
 from netinit.pods.probe.validate import OUTSIDE
 
@@ -36,7 +36,7 @@ class Ask:
     source: str = ""
 
 
-def plan_inbound(options: Options, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
+def plan_inbound(options: RunOptions, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
     """Return the connections from the peer to `own`, given the ports that programs listen on.
 
     Prefers captured ports without a listener: with TPROXY only those show whether the proxy was reached.
@@ -57,7 +57,7 @@ def plan_inbound(options: Options, family: Family, own: str, listening: Collecti
     )[::-1]
 
 
-def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
+def plan_outbound(options: RunOptions, family: Family, own: str) -> Iterator[Ask]:
     """Yield the connections to make in the pod; `own` is its address, empty if it has none."""
     taken = {*options.proxy_uids, *options.proxy_gids}
     app = next(uid for uid in chain(APPLICATIONS, count(5000)) if uid not in taken)
@@ -96,7 +96,7 @@ def plan_outbound(options: Options, family: Family, own: str) -> Iterator[Ask]:
                 yield ask(("proxy", options.proxy_uids[0], options.proxy_gids[0]), what, server, DNS, protocol)
 
 
-def _to_itself(options: Options, family: Family, own: str, app: int) -> Iterator[Ask]:
+def _to_itself(options: RunOptions, family: Family, own: str, app: int) -> Iterator[Ask]:
     uid, gid = options.proxy_uids[0], options.proxy_gids[0]
     loopback, passthrough = LOCALHOST[family.version], family.passthrough_address
     port = next(port for port in CANDIDATE_PORTS if not lists_port(options.exclude_outbound_ports, port))

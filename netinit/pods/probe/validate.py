@@ -20,7 +20,7 @@ from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import become, listen, original_destination
-from netinit.options import Options
+from netinit.options import Options, RunOptions
 from netinit.options.kinds import ALL
 
 OUTSIDE = {IPV4: "192.0.2.1", IPV6: "2001:db8::1"}  # documentation addresses (RFC 5737, RFC 3849) without a server
@@ -89,7 +89,7 @@ def _indent(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def plan_probes(options: Options, family: Family) -> tuple[Proof, ...]:
+def plan_probes(options: RunOptions, family: Family) -> tuple[Proof, ...]:
     """Return the connections that must be captured and that this process can make."""
     proxy, port = options.proxy_uids[0], options.probe_port
     inbound = options.outbound_port if options.traits.has_one_port else options.inbound_port

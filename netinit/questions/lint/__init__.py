@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from netinit.base.net import IPV4, IPV6, Family, lists_port
-from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, SettledOptions
+from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, RunOptions, SettledOptions
 from netinit.questions.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, finding, inspect_options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
@@ -47,7 +47,7 @@ def lint(
     return tuple(sorted(unique, key=lambda finding: finding.severity != ERROR))
 
 
-def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
+def _dns(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """DNS capture without effect, or that captures the proxy's own queries, which then loop."""
     if not options.redirect_dns:
         return
@@ -67,7 +67,7 @@ def _dns(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]
                     yield finding("dns-loop", protocol=protocol, server=server, proxy=who)
 
 
-def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
+def _loops(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
     """Connections of the proxy that are redirected to its own outbound port."""
     for family, ruleset in rulesets.items():
         hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
@@ -77,7 +77,7 @@ def _loops(options: Options, rulesets: dict[Family, Ruleset]) -> Iterator[Findin
 
 
 def _redirect(
-    options: Options, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
+    options: RunOptions, ruleset: Ruleset, hosts: tuple[str, ...], port: int, protocol: str
 ) -> Iterator[tuple[str, str, int]]:
     """Where the proxy's connections to hosts end: how the rules identify the proxy, host, and redirected port (0: none)."""
     around = stand_in(ruleset.family)

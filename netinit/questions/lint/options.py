@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.finding_texts import format_finding
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
-from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options
+from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options, RunOptions
 from netinit.options.kinds import ALL
 from netinit.rules.model import Plan
 
@@ -36,7 +36,7 @@ def finding(key: str, **values: object) -> Finding:
 HTTPS = 443
 
 
-def inspect_options(options: Options, plan: Plan, given: Options | None, *, has_tunnel: bool | None) -> Iterator[Finding]:
+def inspect_options(options: RunOptions, plan: Plan, given: Options | None, *, has_tunnel: bool | None) -> Iterator[Finding]:
     """Find problems in a combination of options; `given` and `has_tunnel` as in `lint`."""
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
@@ -53,14 +53,14 @@ def inspect_options(options: Options, plan: Plan, given: Options | None, *, has_
         yield from _open_tunnel(options)
 
 
-def _without_its_switch(options: Options) -> Iterator[Finding]:
+def _without_its_switch(options: RunOptions) -> Iterator[Finding]:
     """Options that refine a feature that is off."""
     for flag in Options.flags:
         if flag.needs and not getattr(options, flag.needs) and getattr(options, flag.field) != flag.default:
             yield finding("without-switch", option=flag.label, switch=options.flag(flag.needs).label)
 
 
-def _of_the_run(options: Options) -> Iterator[Finding]:
+def _of_the_run(options: RunOptions) -> Iterator[Finding]:
     """Options the backend does not support, and retries without time for them."""
     backend = BACKENDS.get(options.wanted_backend)
     if backend and not backend.with_sets and options.ipset_threshold != options.flag("ipset_threshold").default:
@@ -72,7 +72,7 @@ def _of_the_run(options: Options) -> Iterator[Finding]:
         yield finding("no-time-for-retries")
 
 
-def _captures_nothing(options: Options) -> Iterator[Finding]:
+def _captures_nothing(options: RunOptions) -> Iterator[Finding]:
     """Options under which the rules capture nothing."""
     inbound = options.inbound_ports and options.inbound_mode != NONE
     if not (inbound or options.outbound_cidrs or options.outbound_ports or options.redirect_dns or options.cleanup_only):
@@ -81,7 +81,7 @@ def _captures_nothing(options: Options) -> Iterator[Finding]:
         yield finding("tproxy-without-ports")
 
 
-def _family_without_rules(options: Options, plan: Plan) -> Iterator[Finding]:
+def _family_without_rules(options: RunOptions, plan: Plan) -> Iterator[Finding]:
     """An address family that is enabled but has no rules."""
     included = options.outbound_cidrs
     if IPV6 not in plan.families or options.ipv6 in (INET, OFF) or not isinstance(included, tuple) or not included:
@@ -91,7 +91,7 @@ def _family_without_rules(options: Options, plan: Plan) -> Iterator[Finding]:
             yield finding("idle-family", family=family.name)
 
 
-def _of_virtual_machines(options: Options) -> Iterator[Finding]:
+def _of_virtual_machines(options: RunOptions) -> Iterator[Finding]:
     """Problems with a virtual machine behind the pod.
 
     REDIRECT rewrites its connections' destination; TPROXY that relies on `-m socket` finds no socket for later packets and
@@ -108,7 +108,7 @@ def _of_virtual_machines(options: Options) -> Iterator[Finding]:
         yield finding("quic-of-a-machine", names=", ".join(options.virtual_interfaces))
 
 
-def _open_tunnel(options: Options) -> Iterator[Finding]:
+def _open_tunnel(options: RunOptions) -> Iterator[Finding]:
     """The HBONE port, if the pod's proxy does not serve it: connections reach it uncaptured."""
     port = options.sidecar_tunnel
     if not port or lists_port(options.exclude_inbound_ports, port):
@@ -117,7 +117,7 @@ def _open_tunnel(options: Options) -> Iterator[Finding]:
         yield finding("open-tunnel", port=port)
 
 
-def _captured_health(options: Options) -> Iterator[Finding]:
+def _captured_health(options: RunOptions) -> Iterator[Finding]:
     """Captured ports include the proxy's own for probes and metrics."""
     served = tuple(reversed(options.traits.proxy_ports))
     if options.inbound_mode == NONE:
@@ -133,7 +133,7 @@ def _captured_health(options: Options) -> Iterator[Finding]:
         yield finding("captured-health", named=named, pronoun=pronoun, ports=ports)
 
 
-def _own_ports(options: Options) -> Iterator[Finding]:
+def _own_ports(options: RunOptions) -> Iterator[Finding]:
     """The proxy's own ports that are captured or conflict with one another."""
     own = {options.outbound_port: "--envoy-port", options.inbound_port: "--inbound-capture-port"}
     captured = _listed(options.inbound_ports)
@@ -156,7 +156,7 @@ def _own_ports(options: Options) -> Iterator[Finding]:
             yield finding("own-port-outbound", port=port, label=label)
 
 
-def _escaping_proxy(options: Options) -> Iterator[Finding]:
+def _escaping_proxy(options: RunOptions) -> Iterator[Finding]:
     """Applications that the rules mistake for the proxy."""
     if 0 in options.traits.excluded_uids:
         return

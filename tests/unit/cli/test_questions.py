@@ -334,18 +334,18 @@ RESOLV_CONF = "nameserver 10.255.255.53\n"
 
 
 def test_the_name_servers_are_those_that_apply_would_find(run, monkeypatch):
-    monkeypatch.setattr("netinit.kernel.detect.read_text", lambda _: RESOLV_CONF)
+    monkeypatch.setattr("netinit.kernel.detect.read_resolv_conf", lambda: RESOLV_CONF)
     line = "-i * -b * -d 15090,15021,15020 --redirect-dns"
     assert run(f"netinit lint {line}").out == "no problems found\n"
     asked = run(f"netinit explain {line} --to 10.255.255.53:53 --udp")
     assert asked.out.startswith("captured: goes to the proxy's resolver on 15053")
     assert "10.255.255.53/32" in run(f"netinit draw {line}").out
-    monkeypatch.setattr("netinit.kernel.detect.read_text", lambda _: "")
+    monkeypatch.setattr("netinit.kernel.detect.read_resolv_conf", lambda: "")
     assert "no name server in /etc/resolv.conf or --dns-servers" in run(f"netinit lint {line}").out
 
 
 def test_the_name_servers_of_a_manifest_s_pod_are_not_those_of_this_machine(run, monkeypatch, tmp_path):
-    monkeypatch.setattr("netinit.kernel.detect.read_text", lambda _: RESOLV_CONF)
+    monkeypatch.setattr("netinit.kernel.detect.read_resolv_conf", lambda: RESOLV_CONF)
     file = tmp_path / "pod.yaml"
     file.write_text(POD.replace('-p, "15001"', "--redirect-dns"))
     asked = run(f"netinit explain --to 10.255.255.53:53 --udp --pod {file}")

@@ -553,7 +553,7 @@ def test_an_image_that_no_registry_has_is_named_where_it_is_used():
     assert run(inject.command, "-f", "-", "--set", "global.proxy_init.image=r/n:1", stdin=POD).stderr == ""
     assert run(inject.command, "-f", "-", stdin="kind: ConfigMap\n").stderr == ""
     refused = run(inject.command, "-f", "-", "--image", "", stdin=POD)
-    assert "--image: '' is not an image reference" in str(refused.exception)
+    assert "--image: '' is empty: give IMAGE" in str(refused.exception)
 
 
 def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():

@@ -148,3 +148,41 @@ def test_no_device_but_null_is_a_lock_file():
     os.close(descriptor)
     with pytest.raises(files.UnsuitableFileError, match="it is a device, not a regular file"):
         files.open_lock_file("/dev/zero")
+
+
+class TestOwn:
+    """Files of this process's own root, such as the /etc/resolv.conf of a pod from inside."""
+
+    @pytest.mark.parametrize(("make", "kind"), [(make_fifo, "a FIFO"), (make_folder, "a folder"), (make_socket, "a socket")])
+    def test_what_is_no_regular_file_is_refused_and_no_descriptor_stays_open(self, tmp_path, make, kind):
+        make(tmp_path / "it")
+        (tmp_path / "link").symlink_to("it")
+        before = count_descriptors()
+        for name in ("it", "link"):
+            with pytest.raises(files.UnsuitableFileError) as caught:
+                files.read_own(str(tmp_path / name))
+            assert caught.value.strerror == f"it is {kind}, not a regular file"
+        assert count_descriptors() == before
+
+    @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/full"])
+    def test_a_device_is_refused(self, device):
+        with pytest.raises(files.UnsuitableFileError, match="it is a device, not a regular file"):
+            files.read_own(device)
+
+    def test_a_file_is_read_through_links_and_a_missing_one_is_empty(self, tmp_path):
+        (tmp_path / "file").write_text("nameserver 10.96.0.10\n")
+        (tmp_path / "link").symlink_to("file")
+        assert files.read_own(str(tmp_path / "link")) == "nameserver 10.96.0.10\n"
+        assert files.read_own(str(tmp_path / "nothing")) == files.read_own(str(tmp_path / "file/nothing")) == ""
+
+    def test_a_long_file_is_refused(self, tmp_path):
+        (tmp_path / "long").write_text("nameserver 10.0.0.1\n" * 4000)
+        with pytest.raises(files.UnsuitableFileError, match=re.escape("it is longer than 65536 bytes")):
+            files.read_own(str(tmp_path / "long"))
+
+    def test_a_file_that_becomes_a_fifo_after_the_first_look_is_not_waited_for(self, tmp_path, monkeypatch):
+        os.mkfifo(tmp_path / "it")
+        real = posix.stat(__file__)
+        monkeypatch.setattr(files.posix, "stat", lambda _: real)
+        with pytest.raises(files.UnsuitableFileError, match="it is a FIFO"):
+            files.read_own(str(tmp_path / "it"))

@@ -119,9 +119,9 @@ def test_dockers_resolver_is_named_where_all_dns_is_captured():
 
 
 def test_a_pods_name_servers_are_read_where_they_are_wanted_and_not_named():
-    assert Options(redirect_dns=True, pid=7).with_servers(lambda: ["10.0.0.1"]).dns_servers == ("10.0.0.1",)
-    for options in (Options(pid=7), Options(redirect_dns=True, dns_servers=("10.9.9.9",)), Options(redirect_dns=True, capture_all_dns=True)):
-        assert options.with_servers(never) is options
+    assert Options(redirect_dns=True).settle(offline(read_servers=lambda: ["10.0.0.1"])).dns_servers == ("10.0.0.1",)
+    for options in (Options(), Options(redirect_dns=True, dns_servers=("10.9.9.9",))):
+        assert options.settle(offline(read_servers=never)).dns_servers == options.dns_servers
 
 
 @pytest.mark.parametrize("capture_all_dns", [False, True])

@@ -91,7 +91,7 @@ def test_the_injectors_settings_follow_from_the_flags():
 class TestProbe:
     """`netinit webhook probe`: the age of the health file."""
 
-    @pytest.mark.parametrize(("age", "interval"), [(0.0, "4s"), (3.9, "4s"), (1.0, "1s")])
+    @pytest.mark.parametrize(("age", "interval"), [(0.0, 4 * SECOND), (3.9, 4 * SECOND), (1.0, SECOND)])
     def test_a_file_that_is_not_older_than_the_interval_is_healthy(self, tmp_path, monkeypatch, age, interval):
         file = tmp_path / "health"
         file.write_text("ok")
@@ -102,11 +102,11 @@ class TestProbe:
     def test_an_older_file_and_a_missing_one_are_errors(self, tmp_path, monkeypatch):
         file = tmp_path / "health"
         with pytest.raises(NetinitError) as error:
-            probe.callback(str(file), "4s")
+            probe.callback(str(file), 4 * SECOND)
         assert str(error.value) == f'--probe-path: "{file}" cannot be read: No such file or directory'
         file.write_text("ok")
         os.utime(file, (1000.0, 1000.0))
         monkeypatch.setattr(time, "time", lambda: 1004.25)
         with pytest.raises(NetinitError) as error:
-            probe.callback(str(file), "4s")
+            probe.callback(str(file), 4 * SECOND)
         assert str(error.value) == f'the server is not healthy: it wrote "{file}" 4.25 s ago, 4.01 s are allowed'

@@ -1,0 +1,40 @@
+"""Look up users and groups of this image by name, on POSIX systems. Not pure: the C library reads /etc/passwd and /etc/group."""
+
+from __future__ import annotations
+
+import posix
+
+MAX_DATABASE = 16 << 20  # bytes; reading 30 MiB takes 0.16 s
+_FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)
+
+
+def find_uid(name: str) -> int:
+    """Return a user's id. Raises LookupError if there is none, ValueError with the reason if the users cannot be read."""
+    _check_database("/etc/passwd")
+    try:
+        from pwd import getpwnam
+
+        return getpwnam(name).pw_uid
+    except ValueError as error:  # a NUL in the name
+        raise LookupError(name) from error
+
+
+def find_gid(name: str) -> int:
+    """Return a group's id. Raises LookupError if there is none, ValueError with the reason if the groups cannot be read."""
+    _check_database("/etc/group")
+    try:
+        from grp import getgrnam
+
+        return getgrnam(name).gr_gid
+    except ValueError as error:
+        raise LookupError(name) from error
+
+
+def _check_database(path: str) -> None:
+    """Raise ValueError for a file that the C library would wait for, or read without end; one that is missing is none."""
+    try:
+        status = posix.stat(path)
+    except OSError:  # names may come from elsewhere (nsswitch.conf)
+        return
+    if status.st_mode & _FORMAT != _REGULAR or status.st_size > MAX_DATABASE:
+        raise ValueError(f"{path} is not a regular file of at most {MAX_DATABASE >> 20} MiB")
