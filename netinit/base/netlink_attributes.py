@@ -24,7 +24,7 @@ class MalformedError(ValueError):
 class NftChain(Record):
     """A chain of nf_tables; `policy` is 0 (drop) or 1 (accept). Without a hook, `kind` (filter, nat, route) is empty and `hook` -1.
 
-    `handle` increases with everything created in its table.
+    `handle` increases with everything created in its table. `has_other_devices`: `devices` are not all that it is bound to.
     """
 
     family: int
@@ -38,6 +38,7 @@ class NftChain(Record):
     policy: int = 1
     uses: int = 0  # its rules and the jumps to it, which the kernel counts
     devices: tuple[str, ...] = ()
+    has_other_devices: bool = False
 
     @property
     def is_base(self) -> bool:
@@ -94,8 +95,12 @@ def name(value: bytes) -> str:
 def read_hook(value: bytes) -> dict[str, Any]:
     """The fields of a chain in its NFTA_CHAIN_HOOK. Raises MalformedError, or KeyError if a part is missing."""
     found = attributes_of(value)
-    devices = dict.fromkeys([one for _, one in split_attributes(found.get(4, b""))] or [found.get(3, b"")])  # NFTA_HOOK_DEVS, _DEV
-    return {"hook": number(found[1]), "priority": signed(found[2]), "devices": tuple([name(one) for one in devices if one])}
+    listed = split_attributes(found.get(4, b"")) or [(1, found.get(3, b""))]  # NFTA_HOOK_DEVS, _DEV
+    devices = dict.fromkeys([one for kind, one in listed if kind == 1 and one])  # NFTA_DEVICE_NAME; others are prefixes of names
+    return {
+        "hook": number(found[1]), "priority": signed(found[2]), "devices": tuple([name(one) for one in devices]),
+        "has_other_devices": any(kind != 1 for kind, _ in listed),
+    }  # fmt: skip
 
 
 def write_attribute(kind: int, payload: bytes) -> bytes:

@@ -66,17 +66,21 @@ class NftRule(Record):
 
 
 class NftElement(Record):
-    """An element of a set or map: key, end of its interval if any, and a map's value or NFTA_DATA_VERDICT."""
+    """An element of a set or map: key, end of its interval if any, and a map's value or NFTA_DATA_VERDICT.
+
+    `is_conditional`: it has a limit, a quota or the like, so that a lookup may not find it.
+    """
 
     key: bytes
     key_end: bytes = b""
     value: bytes = b""
     verdict: bytes = b""
     flags: int = 0
+    is_conditional: bool = False
 
 
 class NftSet(Record):
-    """A set or map. `is_complete` is False if elements are left out, as too many or unreadable."""
+    """A set or map. `is_complete` is False if elements are left out, as too many or unreadable, or are conditional."""
 
     family: int
     table: str
@@ -89,7 +93,7 @@ class NftSet(Record):
 
 
 class NftObject(Record):
-    """A named object (counter, quota, ...) by its NFT_OBJECT_* number, or a flow table."""
+    """A named object (counter, quota, ...) by its NFT_OBJECT_* number, or a flow table; `devices` are names or prefixes of names."""
 
     family: int
     table: str
@@ -110,7 +114,7 @@ class LegacyTable(Record):
 
 
 class Device(Record):
-    """A network device. `xdp` is the attached program's number, or 0."""
+    """A network device. `kind` is empty for hardware and lo. `xdp` is the attached program's number, or 0."""
 
     index: int
     name: str
@@ -120,7 +124,7 @@ class Device(Record):
 
 
 class TrafficControl(Record):
-    """A queueing discipline or filter of tc(8); `what` is qdisc or filter."""
+    """A queueing discipline or filter of tc(8); `what` is qdisc or filter. `index`: that of the device that was asked."""
 
     what: str
     index: int
@@ -130,7 +134,7 @@ class TrafficControl(Record):
 
 
 class RoutingRule(Record):
-    """A policy rule; empty or None matches anything. `others` are unsupported attributes."""
+    """A policy rule; empty or None matches anything. `others` are unsupported attributes, and `unnamed` those of unknown meaning."""
 
     family: int
     priority: int = 0
@@ -153,10 +157,14 @@ class RoutingRule(Record):
     source_ports: tuple[int, int] | None = None
     destination_ports: tuple[int, int] | None = None
     others: tuple[int, ...] = ()
+    unnamed: tuple[int, ...] = ()
 
 
 class TableRoute(Record):
-    """A route of any table. `kind` is RTN_*: 1 unicast, 2 local, 3 broadcast, 6 blackhole, 7 unreachable, 8 prohibit."""
+    """A route of any table. `kind` is RTN_*: 1 unicast, 2 local, 3 broadcast, 6 blackhole, 7 unreachable, 8 prohibit.
+
+    `encapsulations`: LWTUNNEL_ENCAP_* of its nexthops; a program or a header of segment routing may be among them.
+    """
 
     family: int
     table: int
@@ -168,6 +176,7 @@ class TableRoute(Record):
     protocol: int = 0
     metric: int = 0
     hops: tuple[int, ...] = ()  # the device of each nexthop
+    encapsulations: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
 
 

@@ -180,7 +180,7 @@ def list_addresses(link: Netlink | None = None) -> tuple[HostAddress, ...]:
         family, length, _, scope, index = unpack_from(ADDRESS, body)
         attributes = read_attributes(body, ADDRESS_SIZE)
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
-        if packed:
+        if packed and family in OF_IPTABLES:  # others, such as MCTP's, are none of IP
             address = inet_ntop(family, packed)
             found.append(HostAddress(family=family, address=address, length=length, index=index, scope=scope))
     return tuple(found)

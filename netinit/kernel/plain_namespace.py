@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     # Expected chains by family, table and name: see `NftChain.facts`
     KnownChains = dict[tuple[int, str, str], tuple[int, int, str, int]]
 
-IFLA_XDP_ATTACHED, RTN_UNICAST = 2, 1  # linux/if_link.h, rtnetlink.h
+IFLA_LINKINFO, IFLA_XDP_ATTACHED, RTN_UNICAST, RTA_ENCAP_TYPE = 18, 2, 1, 21  # linux/if_link.h, rtnetlink.h
+# Kinds of a usual pod's devices: its own, and the tunnels that each namespace has. The snapshot is asked about others.
+USUAL_KINDS = (
+    b"", b"veth", b"macvlan", b"ipvlan", b"netkit",
+    b"ipip", b"sit", b"gre", b"gretap", b"erspan", b"ip6tnl", b"ip6gre", b"vti", b"vti6",
+)  # fmt: skip
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
@@ -75,8 +80,10 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
         devices = []
         for body in link.dump(netlink.RTM_GETLINK, bytes(netlink.LINK_SIZE)):
             devices.append(unpack_from("=i", body, 4)[0])
-            xdp = read_attributes(read_attributes(body, netlink.LINK_SIZE).get(netlink.IFLA_XDP, b""), 0)
-            if xdp.get(IFLA_XDP_ATTACHED, b"").strip(b"\0"):
+            found = read_attributes(body, netlink.LINK_SIZE)
+            xdp = read_attributes(found.get(netlink.IFLA_XDP, b""), 0)
+            kind = read_attributes(found.get(IFLA_LINKINFO, b""), 0).get(1, b"").rstrip(b"\0")
+            if xdp.get(IFLA_XDP_ATTACHED, b"").strip(b"\0") or kind not in USUAL_KINDS:
                 return False
         for body in link.dump(netlink.RTM_GETQDISC, bytes(netlink.CONTROL_SIZE)):
             if read_name(read_attributes(body, netlink.CONTROL_SIZE).get(netlink.TCA_KIND, b"")) not in netlink.WITHOUT_FILTERS:
@@ -90,9 +97,12 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
                 return False
     if not sure:
         return True
-    from netinit.kernel.snapshot import bpf, reader
+    from netinit.kernel.snapshot import bpf, nf_tables_dump, reader
 
     unknown: list[Unknown] = []
+    nf_tables_dump.read(unknown)
+    if any(one.unnamed for one in reader.read_host(unknown).routing_rules):
+        return False
     programs = bpf.read_devices(dict.fromkeys(devices, ""), unknown) + bpf.read_cgroups([])
     # Most containers may not list programs, and cannot attach any either.
     all_read = all(one.place == bpf.PLACE for one in unknown)
@@ -108,6 +118,8 @@ def _is_default(body: bytes, devices: Collection[str]) -> bool:
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:
     family, length, _, _, table, _, _, kind, _ = unpack_from(netlink.ROUTE, body)
     found = read_attributes(body, netlink.ROUTE_SIZE)
+    if RTA_ENCAP_TYPE in found:
+        return False
     to_loopback = found.get(netlink.RTA_OIF) == pack("=I", LOOPBACK_INDEX)
     if not (kind == netlink.RTN_LOCAL or (kind == RTN_UNICAST and (to_loopback or netlink.RTA_MULTIPATH in found))):
         return True

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, covers, number_of
-from netinit.base.snapshot import AttachedProgram, RoutingRule, Snapshot, TableRoute
+from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
+from netinit.live.unfollowed import VRF_KIND
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
 LOOPBACK_INDEX = 1
-CHOOSES_SOCKETS = "it chooses the socket of inbound connections, also of captured ones"
-MAY_REWRITE = "it may redirect or rewrite packets"
 DROPPING = {6: "blackhole", 7: "unreachable", 8: "prohibit"}  # RTN_*, and FR_ACT_* alike
 LOOK_UP, GO_TO, NOP = 1, 2, 3  # FR_ACT_*; all others drop
 UNICAST, DELIVERED_HERE, BROADCAST, ANYCAST, MULTICAST, THROW = 1, 2, 3, 4, 5, 9  # RTN_*; RTN_LOCAL is delivered here
@@ -61,33 +60,6 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         ),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in rules_to_lo(snapshot, family)),
     )  # fmt: skip
-
-
-def describe_node_program(program: AttachedProgram) -> str:
-    """The warning about a BPF program of the node, such as Cilium's for services."""
-    return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
-
-
-def find_unfollowed(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
-    """Yield what may affect packets and is not simulated: its kind, its name, and what it may do; the rest is in `warn_of_hidden`."""
-    for program in snapshot.programs:
-        if not program.is_of_node:
-            yield "BPF", str(program), CHOOSES_SOCKETS if program.where.startswith("sk_lookup") else MAY_REWRITE
-    for index in sorted({one.index for one in snapshot.traffic_control if one.what == "filter"}):
-        yield "tc", f"filters on {snapshot.name_of(index)}", MAY_REWRITE
-    if snapshot.transforms:
-        yield "IPsec", f"{snapshot.transforms} policies (ip xfrm policy)", "they may drop packets, or send them elsewhere"
-    for one in snapshot.unknown:
-        if not one.is_forbidden:
-            yield "kernel", one.place, f"it is not read: {one.reason}"
-
-
-def warn_of_hidden(snapshot: Snapshot) -> Iterator[str]:
-    """Yield warnings about BPF programs of the node, and about what may not be read here."""
-    yield from [describe_node_program(one) for one in snapshot.programs if one.is_of_node]
-    for one in snapshot.unknown:
-        if one.is_forbidden:
-            yield f"{one.place} may not be read here ({one.reason}): whether one redirects packets is not known"
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:
@@ -209,7 +181,7 @@ def _matches(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> bool | No
         _is_between(packet.source_port, rule.source_ports),
         _is_between(packet.destination_port, rule.destination_ports),
     ]
-    if rule.others or (rule.is_l3mdev and any(link.kind == "vrf" for link in snapshot.links)):
+    if rule.others or (rule.is_l3mdev and any(link.kind == VRF_KIND for link in snapshot.links)):
         tests.append(None)
     elif rule.is_l3mdev:
         tests.append(False)
@@ -252,5 +224,6 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
             found.add(LOOPBACK_DEVICE)
         else:
             hops = route.hops if route.kind in (UNICAST, BROADCAST, MULTICAST) else ()
-            found |= set(map(snapshot.name_of, hops)) or {LOST}
+            known = set(map(snapshot.name_of, hops))
+            found |= known or ({one.name for one in snapshot.links} if route.others else {LOST})  # others: nexthops that are not read
     return found

@@ -12,7 +12,8 @@ from dataclasses import replace
 from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, IP, Snapshot, TableRoute
-from netinit.live import host
+from netinit.live import host, unfollowed
+from netinit.live.copies import list_copied, stop_at_copies
 from netinit.live.snapshot_rules import SOURCES, load_snapshot
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -48,7 +49,7 @@ from netinit.simulate.ruleset import (
 )
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
-from netinit.simulate.symbolic.partition import Part
+from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
@@ -95,7 +96,7 @@ class _ForceCheck:
         for family in self._plan.families:
             found += self._foreign(family)
         found += self._unfollowed()
-        self._warnings += [*host.warn_of_hidden(self._snapshot), *self.losses()]
+        self._warnings += [*unfollowed.warn_of_hidden(self._snapshot), *self.losses()]
         return tuple(found), tuple(self._warnings)
 
     # ---- our rules ---------------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class _ForceCheck:
     def _unfollowed(self) -> Iterator[Difference]:
         """What may divert packets but cannot be simulated."""
         unreadable = [("kernel", place, "it cannot be read, and may decide otherwise") for place in self._kernel.unreadable]
-        for where, what, effect in (*host.find_unfollowed(self._snapshot), *unreadable):
+        for where, what, effect in (*unfollowed.find_unfollowed(self._snapshot), *unreadable):
             purpose = f"netinit does not follow it: {effect}"
             yield Difference(kind=ESCAPING, where=where, rule=what, purpose=purpose, origin=FOREIGN)
 
@@ -186,6 +187,7 @@ class _ForceCheck:
         if is_planned and not staying:
             return  # packets reach exactly the planned rules: nothing to prove
         free = not host.is_simple(self._snapshot, family)
+        copying = stop_at_copies(live)
         for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
             likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
@@ -202,6 +204,8 @@ class _ForceCheck:
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
                 yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
+            if copying:
+                self._warn_of_copies(family, divide(space, copying, captured))
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying)
 
@@ -218,9 +222,26 @@ class _ForceCheck:
         for (verdict, responsible, reason), region in found.items():
             yield from self._describe(family, verdict, responsible, reason, region)
 
+    def _warn_of_copies(self, family: Family, partition: Partition) -> None:
+        copied: dict[tuple[str, str], Region] = {}
+        for hit, part in list_copied(partition.parts):
+            key = (self._locate(family, hit)[1], escape(shorten(hit.rules[0].text, MAX_RULE_LENGTH)))
+            copied[key] = copied.get(key, nothing(partition.space)) | part.region
+        for (where, text), region in copied.items():
+            example = format_packet(example_of(region)[0])
+            what = "copies packets that the plan captures"
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, for example {example}")
+
+    def _locate(self, family: Family, hit: RuleHit) -> tuple[str, str]:
+        """The table of a rule, with its backend, and the whole place of the rule."""
+        is_foreign = any(one.table == hit.table for one in self._kernel.foreign[family])
+        place = hit.table if is_foreign else f"{hit.source or self._source} table {hit.table}"
+        rule = hit.rules[0]
+        return place, f"{place}, chain {hit.chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+
     def _find_responsible(self, part: Part) -> RuleHit | None:
         """The foreign rule that ended the packets, or the last that modified them."""
-        foreign = [one for one in part.path if self._is_foreign(one)]
+        foreign = [one for one in part.path if self._is_foreign(one) and one.rules[0].number]  # 0: the device of a chain
         if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
             return part.path[-1]
         acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
@@ -245,14 +266,12 @@ class _ForceCheck:
             return
         rule = responsible.rules[0]
         chain = responsible.chain
-        place = responsible.table
-        if all(one.table != place for one in self._kernel.foreign[family]):
+        if all(one.table != responsible.table for one in self._kernel.foreign[family]):
             if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
                 return
             if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
                 return
-            place = f"{responsible.source or self._source} table {place}"
-        where = f"{place}, chain {chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+        place, where = self._locate(family, responsible)
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED:
             what = f"`{text}` drops" if text else "drops"

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 from netinit.base.net import FAMILIES, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, Snapshot
+from netinit.live.unfollowed import hook_of
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.expressions.table_differences import decode_steps
@@ -24,7 +25,7 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, RAW, LiveChain,
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table, plan_tables
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.hooks import POSTROUTING, STAGES, TABLES_OF_THE_KERNEL
+from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import (
     HookedChain,
     LoadedChain,
@@ -38,8 +39,7 @@ from netinit.simulate.ruleset import (
 )
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
-HOOKS = (*BUILTIN_CHAINS, PREROUTING)  # by number; the last is ingress, which precedes them all
-HOOKS_OF_DEVICES = (PREROUTING, POSTROUTING)  # ingress and egress of family netdev
+BY_PREFIX, OTHER_DEVICES = "a hook of devices by prefix", "not one of these devices"  # what such a chain begins with, in sentences
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
@@ -161,16 +161,18 @@ class _Loader:
             if not chain.is_base or chain.family not in (INET, family.number, NETDEV) or _is_of_backend(chain):
                 continue
             table = tables.get((chain.family, chain.table))
-            hooks = HOOKS_OF_DEVICES if chain.family == NETDEV else HOOKS
-            if table is None or table.flags & DORMANT or chain.hook >= len(hooks):
+            hook = hook_of(chain)
+            if table is None or table.flags & DORMANT or not hook:
                 continue
             chains = {one.name: self._load(chain.table, one, family, {}) for one in self._live.chains(chain.family, chain.table)}
-            hook, priority, own = hooks[chain.hook], chain.priority, chains[chain.name]
+            priority, own = chain.priority, chains[chain.name]
             if chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS):
                 priority = INGRESS_PRIORITY if hook == PREROUTING else -INGRESS_PRIORITY
-            if chain.devices:
-                other = (InInterface if hook == PREROUTING else OutInterface)(names=chain.devices, negated=True)
-                passing = LoadedRule(0, "", Rule(matches=(other,), target=Accept(), comment="", origin=None))
+            if chain.devices or chain.has_other_devices:
+                kind = InInterface if hook == PREROUTING else OutInterface
+                other = UnknownMatch(text=OTHER_DEVICES) if chain.has_other_devices else kind(names=chain.devices, negated=True)
+                text = BY_PREFIX if chain.has_other_devices else ""
+                passing = LoadedRule(0, text, Rule(matches=(other,), target=Accept(), comment="", origin=None))
                 own = chains[chain.name] = replace(own, rules=(passing, *own.rules))
             effect = NAT if chain.kind == "nat" else RAW  # notrack and zones apply wherever a connection is not tracked yet
             yield HookedChain(f"nft table {table}", own, chains, effect, hook, priority)

@@ -16,7 +16,7 @@ from netinit.base.snapshot import IFF_UP, INET, Snapshot, explain_unread
 from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_host, read_snapshot
-from netinit.live import host
+from netinit.live import host, unfollowed
 from netinit.live.host import surroundings_of
 from netinit.live.snapshot_rules import SOURCES, KernelRules, load_snapshot
 from netinit.options import (
@@ -113,7 +113,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(host.is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
-    warnings += host.warn_of_hidden(snapshot)
+    warnings += unfollowed.warn_of_hidden(snapshot)
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
@@ -186,7 +186,7 @@ def _load(snapshot: Snapshot, plans: Sequence[Plan] = ()) -> KernelRules:
 
 def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what affects packets but is not simulated."""
-    found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in host.find_unfollowed(snapshot)]
+    found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in unfollowed.find_unfollowed(snapshot)]
     others = [one for one in snapshot.links if one.index != host.LOOPBACK_INDEX and one.name == LOOPBACK_DEVICE]
     down = [one for one in snapshot.links if one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP]
     found += ["a device called lo that is not the loopback"] * bool(others) + ["a loopback device that is down"] * bool(down)

@@ -34,9 +34,10 @@ class ForeignTarget(Target):
 
 
 class Observe(ForeignTarget):
-    """A target that logs the packet or changes a field that no rule tests; empty: the rule only counts."""
+    """A target that logs the packet, copies it or changes a field that no rule tests; empty: the rule only counts."""
 
     only_observes = True
+    copies: bool = False
 
     def act(self, packet: Traversal) -> Verdict:
         return GO_ON
@@ -137,6 +138,10 @@ class Several(Target):
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
         return any(target.tracks for target in self.targets)
+
+    @property
+    def copies(self) -> bool:  # type: ignore[override] # computed here
+        return any(target.copies for target in self.targets)
 
     @property
     def only_observes(self) -> bool:  # type: ignore[override] # computed here

@@ -5,7 +5,19 @@ from __future__ import annotations
 import struct
 
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, signed, split_attributes
-from netinit.base.snapshot import FAMILY_NAMES, NftChain, NftElement, NftObject, NftRule, NftSet, NftTable, Unknown
+from netinit.base.netlink_schemas import Schema, check_named, find_unnamed, values
+from netinit.base.snapshot import (
+    ELEMENT_CATCHALL,
+    ELEMENT_INTERVAL_END,
+    FAMILY_NAMES,
+    NftChain,
+    NftElement,
+    NftObject,
+    NftRule,
+    NftSet,
+    NftTable,
+    Unknown,
+)
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.detect import WITHOUT_NF_TABLES
 from netinit.kernel.netlink import NETFILTER_SIZE, NETLINK_NETFILTER, OF_CHAINS, Netlink, fields_of
@@ -22,6 +34,38 @@ if TYPE_CHECKING:
 TOO_BIG = (27, 90)  # EFBIG, EMSGSIZE
 OTHER = -1  # than the families that have a name
 MISREAD = (MalformedError, LookupError, TypeError, struct.error)  # from a message that is cut off, or lacks what a record needs
+
+
+# Known attributes: NFTA_TABLE_*, _CHAIN_*, _RULE_*, _SET_*, _OBJ_*, _FLOWTABLE_*. Expressions are checked where they are decoded.
+_DEVICES, _COUNTER = values(1, 2), values(1, 2, 3)
+_DESCRIPTION: Schema = {1: None, 2: {1: values(1)}}  # NFTA_SET_DESC_SIZE; _CONCAT: the length of each field
+_TUNNEL: Schema = {  # NFTA_TUNNEL_KEY_*: addresses, and options of VXLAN, ERSPAN and GENEVE besides
+    **values(*range(1, 9)), 2: values(1, 2), 3: values(1, 2, 3), 9: {1: values(1), 2: values(1, 2, 3, 4), 3: values(1, 2, 3)},
+}  # fmt: skip
+_OF_OBJECTS: dict[int, Schema] = {  # NFTA_OBJ_DATA by NFT_OBJECT_*
+    1: _COUNTER, 2: values(1, 2, 3, 4), 3: values(1, 2, 3), 4: values(*range(1, 7)), 5: values(1, 2), 6: _TUNNEL,
+    7: {1: None, 2: None, 3: values(*range(1, 12))}, 8: values(1), 9: values(1, 2, 3, 4, 5), 10: values(1, 2, 3),
+}  # fmt: skip
+# Expressions of sets and their elements. The first two only count; another one may keep a lookup from matching.
+_ONLY_COUNTS = frozenset(("counter", "last"))
+_STATEFUL = {
+    "counter": _COUNTER, "last": values(1, 2, 3), "limit": _OF_OBJECTS[4], "quota": _OF_OBJECTS[2], "connlimit": _OF_OBJECTS[5],
+}  # fmt: skip
+_KNOWN: dict[str, Schema] = {
+    "table": values(*range(1, 8)),
+    "chain": {**values(*range(1, 13)), 4: {1: None, 2: None, 3: None, 4: _DEVICES}, 8: _COUNTER},
+    "rule": {**values(*range(1, 12)), 5: values(1, 2)},
+    "set": {**values(*range(1, 21)), 9: _DESCRIPTION, 17: values(1, 2), 18: {1: values(1, 2)}},
+    "object": values(*range(1, 9)),
+    "flow table": {**values(*range(1, 8)), 3: {1: None, 2: None, 3: _DEVICES}},
+}
+_ELEMENT: Schema = values(*range(1, 12))
+_OF_ELEMENTS: dict[int, Schema] = {
+    1: values(1, 2), 2: {1: None, 2: values(1, 2, 3)}, 7: values(1, 2), 10: values(1, 2), 11: {1: values(1, 2)},
+}  # fmt: skip
+NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS = 7, 11
+_FLAGS = {"table": 7, "chain": 7, "set": 0x1FF}  # NFT_TABLE_F_*, NFT_CHAIN_*, NFT_SET_*: those known
+_ELEMENT_FLAGS = ELEMENT_INTERVAL_END | ELEMENT_CATCHALL
 
 
 def _read_flow_table_hook(value: bytes) -> dict[str, Any]:
@@ -105,7 +149,7 @@ def _fill(one: NftSet, most: int, unknown: list[Unknown]) -> tuple[NftSet, int]:
     except MISREAD as error:
         unknown.append(_misread(place, error))
         return one.replace(is_complete=False), size
-    return one.replace(elements=elements), size
+    return one.replace(elements=elements, is_complete=not any(element.is_conditional for element in elements)), size
 
 
 def decode_rules(messages: Iterable[bytes]) -> tuple[tuple[NftRule, ...], list[Unknown]]:
@@ -120,12 +164,48 @@ def _decode_objects(kind: int, messages: Iterable[bytes], unknown: list[Unknown]
     places = {family: f"a {what} of {label}" for family, label in labels.items()}
 
     def read(body: bytes) -> Any:
-        made = record(family=body[0], **fields_of(attributes_of(body, NETFILTER_SIZE), fields))
+        found = attributes_of(body, NETFILTER_SIZE)
+        made = record(family=body[0], **fields_of(found, fields))
         if isinstance(made, NftChain) and made.is_base and not made.kind:
             raise MalformedError("a base chain has no type")
+        reason = _not_known(what, found, body, getattr(made, "flags", 0))
+        if reason:
+            unknown.append(Unknown(place=_place_of(what, made), reason=reason))
         return made
 
     return decode(messages, read, places, unknown)
+
+
+def _not_known(what: str, found: Mapping[int, bytes], body: bytes, flags: int) -> str:
+    """Return what of an object is not known, or ""."""
+    unnamed = find_unnamed(body, _KNOWN[what], NETFILTER_SIZE)
+    data = _OF_OBJECTS.get(number(found.get(3))) if what == "object" else None
+    if not unnamed and data and (below := find_unnamed(found.get(4, b""), data)):
+        unnamed = f"4.{below}"
+    if what == "set" and not unnamed:
+        unnamed = _unnamed_of_expressions(found)
+    others = flags & ~_FLAGS.get(what, 0) if what in _FLAGS else 0
+    return f"attribute {unnamed} is not known" if unnamed else f"flag {others:#x} is not known" if others else ""
+
+
+def _unnamed_of_expressions(found: Mapping[int, bytes]) -> str:
+    """Return the unknown attribute of an expression that new elements of a set get, or ""."""
+    one = [(17, found[17])] if 17 in found else []  # NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS  # noqa: PLR2004
+    for kind, body in [*one, *[(18, each) for _, each in split_attributes(found.get(18, b""))]]:
+        expression = attributes_of(body)
+        schema = _STATEFUL.get(name(expression.get(1, b"")))
+        if schema and (below := find_unnamed(expression.get(2, b""), schema)):
+            return f"{kind}.2.{below}"
+    return ""
+
+
+def _place_of(what: str, made: Any) -> str:
+    """Name an object. The end differs from that of objects that are left out, which keep a whole table from being compared."""
+    family = FAMILY_NAMES.get(made.family, made.family)
+    if what == "table":
+        return f"table {family} {made.name}, its properties"
+    rule = f"chain {made.chain}, rule with handle {made.handle}" if what == "rule" else f"{what} {made.name}"
+    return f"table {family} {made.table}, {rule}, its properties"
 
 
 def decode(
@@ -147,11 +227,35 @@ def _misread(place: str, error: Exception) -> Unknown:
 
 def _read_elements(payload: bytes) -> Iterator[NftElement]:
     listed = attributes_of(payload, NETFILTER_SIZE)
-    for _, body in split_attributes(listed.get(3, b"")):  # NFTA_SET_ELEM_LIST_ELEMENTS
+    _refuse(listed.keys() - {1, 2, 3, 4})  # NFTA_SET_ELEM_LIST_*
+    for kind, body in split_attributes(listed.get(3, b"")):  # NFTA_SET_ELEM_LIST_ELEMENTS
         found = attributes_of(body)
+        _refuse({kind} - {1} or found.keys() - _ELEMENT.keys())
+        for inner in found.keys() & _OF_ELEMENTS.keys():
+            check_named(found[inner], _OF_ELEMENTS[inner])
         key, data = (attributes_of(found.get(kind, b"")) for kind in (1, 2))  # NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_DATA
         end = attributes_of(found.get(10, b""))  # NFTA_SET_ELEM_KEY_END
+        flags = number(found.get(3))
+        if flags & ~_ELEMENT_FLAGS:
+            raise MalformedError(f"flag {flags:#x} of an element is not known")
+        expressions = [found[NFTA_SET_ELEM_EXPR]] if NFTA_SET_ELEM_EXPR in found else []
+        expressions += [one for _, one in split_attributes(found.get(NFTA_SET_ELEM_EXPRESSIONS, b""))]
+        kinds = [_read_expression(one) for one in expressions]
         yield NftElement(
-            key=key.get(1, b""), key_end=end.get(1, b""), value=data.get(1, b""), verdict=data.get(2, b""),
-            flags=number(found.get(3)),
+            key=key.get(1, b""), key_end=end.get(1, b""), value=data.get(1, b""), verdict=data.get(2, b""), flags=flags,
+            is_conditional=not _ONLY_COUNTS.issuperset(kinds),
         )  # fmt: skip
+
+
+def _read_expression(body: bytes) -> str:
+    found = attributes_of(body)  # NFTA_EXPR_NAME, NFTA_EXPR_DATA
+    kind = name(found.get(1, b""))
+    check_named(body, values(1, 2))
+    if kind in _STATEFUL:
+        check_named(found.get(2, b""), _STATEFUL[kind])
+    return kind
+
+
+def _refuse(unnamed: Collection[int]) -> None:
+    if unnamed:
+        raise MalformedError(f"attribute {min(unnamed)} is not known")

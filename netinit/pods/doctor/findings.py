@@ -19,7 +19,7 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
-from netinit.live.host import describe_node_program
+from netinit.live.unfollowed import describe_node_program
 from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.live import infer_run

@@ -25,6 +25,7 @@ _EXTENSIONS = foreign_targets.OBSERVING | frozenset((
 ))  # fmt: skip
 VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
+COPYING = "TEE"  # the extension that sends a copy of the packet to another host
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
@@ -46,7 +47,7 @@ def read_target(is_goto: bool, words: list[str], text: str, family: Family) -> T
     reader = _WORDS.get(name)
     options = _pair(words[1:])
     target = reader(options, text, family) if reader and options is not None else None
-    return target or (Observe(text=text) if name in foreign_targets.OBSERVING else UnknownTarget(text=text))
+    return target or (Observe(text=text, copies=name == COPYING) if name in foreign_targets.OBSERVING else UnknownTarget(text=text))
 
 
 def _pair(words: list[str]) -> dict[str, str] | None:
@@ -130,7 +131,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
     if found is not None:
         return found
     if name in foreign_targets.OBSERVING:
-        return Observe(text=name)
+        return Observe(text=name, copies=name == COPYING)
     return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
 
 
@@ -176,6 +177,12 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
     return Tproxy(port=port, mark=mark, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
 
 
+def _read_tee(info: bytes, family: Family) -> Target | None:
+    """Read struct xt_tee_tginfo."""
+    address = text_of(int.from_bytes(info[: family.bits // 8], "big"), family)
+    return Observe(text=f"TEE --gateway {address}", copies=True) if len(info) >= 16 else None  # noqa: PLR2004 - union nf_inet_addr
+
+
 def _read_reject(info: bytes, family: Family) -> Target | None:
     kind = unpack_from(structs.REJECT, info)[0]
     names = structs.REJECTIONS[family.version]
@@ -191,6 +198,7 @@ _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     ("NOTRACK", 0): lambda _, __: Untrack(),
     **dict.fromkeys((("TPROXY", 0), ("TPROXY", 1)), _read_tproxy),
     ("REJECT", 0): _read_reject,
+    ("TEE", 1): _read_tee,
 }
 
 # ---- expressions of nf_tables --------------------------------------------------------------------------------------------
@@ -298,6 +306,11 @@ def _reject(found: Found, _: Registers, family: Family | None) -> Target | None:
     return Reject(message="" if family and code == UNREACHABLE[family.version] else f"{numbers.ICMP_CODE}{code}")
 
 
+def _dup(found: Found, registers: Registers, _: Family | None) -> Target | None:
+    address = _constant(registers, found[1]) if 1 in found else None  # NFTA_DUP_SREG_ADDR; family netdev has only a device
+    return Observe(text=f"dup to {_address(address)}" if address and len(address) in (4, 16) else "dup", copies=True)
+
+
 _EXPRESSIONS: dict[str, ExpressionReader] = {
     **marking_targets.EXPRESSIONS,
     "nat": _nat,
@@ -310,7 +323,7 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "target": lambda found, _, family: decode_target(name(found[1]), number(found.get(2)), found.get(3, b""), family or IPV4),
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
-    "dup": lambda _, __, ___: Observe(text="dup"),
+    "dup": _dup,
     "exthdr": lambda _, __, ___: Observe(text="tcp option set"),  # or removed: no rule of ours depends on one
     "last": lambda _, __, ___: Observe(text="last"),
 }

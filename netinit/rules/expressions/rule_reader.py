@@ -6,13 +6,14 @@ from itertools import pairwise
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, Family
-from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number, split_attributes
+from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number
 from netinit.base.records import Record
 from netinit.base.snapshot import SET_MAP, NftRule, NftSet, Snapshot
 from netinit.rules.decoding import registers
 from netinit.rules.decoding.matches import decode_comparison, decode_match
 from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
+from netinit.rules.expressions.known_attributes import split_expressions
 from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
@@ -95,10 +96,7 @@ def decode_rule(rule: NftRule, around: References) -> LiveRule:
 
 
 def _split(block: bytes) -> list[tuple[str, dict[int, bytes]]]:
-    found = []
-    for _, body in split_attributes(block):
-        expression = attributes_of(body)
-        found.append((name(expression[1]), attributes_of(expression.get(2, b""))))
+    found = split_expressions(block)
     if len(found) > MAX_EXPRESSIONS:
         raise MalformedError(f"{len(found)} expressions in one rule")
     return found
@@ -263,7 +261,10 @@ class _Walk:
     def _on_lookup(self, found: dict[int, bytes]) -> None:
         key = (self._place.family, self._place.table, name(found[1]))
         nft_set = self._around.sets.get(key)
-        negated = bool(number(found.get(5)) & 1)  # NFT_LOOKUP_F_INV
+        flags = number(found.get(5))
+        if flags & ~1:
+            raise MalformedError(f"flag {flags:#x} of a lookup is not known")
+        negated = bool(flags & 1)  # NFT_LOOKUP_F_INV
         if nft_set is None or not nft_set.is_complete:
             self._unknown(f"in a set that is not read: {key[2]}", found)
         elif 3 in found and number(found[3]) == 0 and nft_set.flags & SET_MAP:  # NFTA_LOOKUP_DREG: a verdict map  # noqa: PLR2004

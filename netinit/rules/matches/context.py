@@ -150,6 +150,7 @@ class ConnectionDirection(Match):
 class AddressType(Match):
     """Matches the routing type of an address, such as LOCAL (section addrtype)."""
 
+    of_connection = True
     side: str  # source or destination
     types: tuple[str, ...]
     negated: bool = False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class AddressRange(Match):
     """The source or destination address is in the range from `first` to `last` (section iprange)."""
 
+    of_connection = True
     family: Family
     first: int
     last: int
@@ -51,6 +52,7 @@ class AddressRange(Match):
 class EitherPort(Match):
     """The source or the destination port is one of `ports` (section multiport, `--ports`)."""
 
+    of_connection = True
     protocol: str
     ports: tuple[int | tuple[int, int], ...]
     negated: bool = False

@@ -37,6 +37,7 @@ MAX_MULTIPORTS = 15  # XT_MULTI_PORTS, linux/netfilter/xt_multiport.h
 class AddressMatch(Match):
     """Base of matches on an address in one of the networks, all of one family."""
 
+    of_connection = True
     listed = "networks"
     place, option = SOURCE, "-s"
     source = True  # False: the destination
@@ -97,6 +98,7 @@ class Destination(AddressMatch):
 class InterfaceMatch(Match):
     """Base of matches on an interface with one of the names; `+` at the end: a prefix."""
 
+    of_connection = True
     listed = "names"
     place, option = IN_INTERFACE, "-i"
     inbound = True  # False: the interface that the packet leaves through
@@ -145,6 +147,7 @@ class OutInterface(InterfaceMatch):
 class Protocol(Match):
     """Matches the transport protocol (iptables(8), `-p`). `module` loads the protocol's module, without effect: not compared."""
 
+    of_connection = True
     place = PROTOCOL
     name: str
     negated: bool = False
@@ -183,6 +186,7 @@ class Port(Match):
     match, a list with ranges as few as possible.
     """
 
+    of_connection = True
     listed = "ports"
     protocol: str
     ports: tuple[int | tuple[int, int], ...]
@@ -249,6 +253,7 @@ class Port(Match):
 class Owner(Match):
     """Matches packets of sockets of the users or groups from `first` to `last` (section owner; only at OUTPUT)."""
 
+    of_connection = True
     kind: str  # uid or gid
     first: int
     last: int

@@ -6,13 +6,10 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, HostAddress, Network, number_of
 from netinit.base.snapshot import (
-    AttachedProgram,
     Device,
     RoutingRule,
     Snapshot,
     TableRoute,
-    TrafficControl,
-    Unknown,
 )
 from netinit.live.host import (
     LOST,
@@ -20,11 +17,9 @@ from netinit.live.host import (
     dropping_routes,
     find_devices,
     find_devices_of_sockets,
-    find_unfollowed,
     is_simple,
     routes_that_stay,
     surroundings_of,
-    warn_of_hidden,
 )
 from netinit.rules.packet_inputs import Packet
 from sweeps import together
@@ -163,32 +158,6 @@ def test_routes_that_drop_are_doubtful_but_not_the_kernel_s_own_for_want_of_a_de
 def test_the_host_s_settings_say_whether_it_forwards_and_picks_connections_up(family, settings, forwards, picks_up):
     around = surroundings_of(host().replace(settings=tuple(settings.items())), family)
     assert (around.forwards, around.picks_up) == (forwards, picks_up)
-
-
-def test_what_is_not_simulated_is_named_with_what_it_may_do():
-    snapshot = host().replace(
-        programs=(
-            AttachedProgram(where="sk_lookup of the namespace", number=1), AttachedProgram(where="eth0", number=2, name="p"),
-            AttachedProgram(where="cgroup connect4", number=3, is_of_node=True),
-        ),
-        traffic_control=(
-            TrafficControl(index=ETH1, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"),
-            TrafficControl(index=LO, what="qdisc", kind="x"),
-        ),
-        transforms=2, unknown=(Unknown(place="routes", reason="too many"), Unknown(place="XDP", reason="EPERM", is_forbidden=True)),
-    )  # fmt: skip
-    assert list(find_unfollowed(snapshot)) == [
-        ("BPF", "program 1 (sk_lookup of the namespace)", "it chooses the socket of inbound connections, also of captured ones"),
-        ("BPF", 'program 2 "p" (eth0)', "it may redirect or rewrite packets"),
-        ("tc", "filters on eth0", "it may redirect or rewrite packets"), ("tc", "filters on eth1", "it may redirect or rewrite packets"),
-        ("IPsec", "2 policies (ip xfrm policy)", "they may drop packets, or send them elsewhere"),
-        ("kernel", "routes", "it is not read: too many"),
-    ]  # fmt: skip
-    assert list(warn_of_hidden(snapshot)) == [
-        "BPF program 3 (cgroup connect4) acts on every process of the node: it may redirect connections before any rule sees them",
-        "XDP may not be read here (EPERM): whether one redirects packets is not known",
-    ]
-    assert list(find_unfollowed(host())) == list(warn_of_hidden(host())) == []
 
 
 @pytest.mark.parametrize(("changes", "stays"), [
