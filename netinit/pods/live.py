@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -12,10 +12,10 @@ from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.snapshot import IFF_UP, INET, Snapshot, explain_unread
+from netinit.base.snapshot import IFF_UP, INET, Snapshot
 from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
-from netinit.kernel.snapshot.reader import read_host, read_snapshot
+from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.live import host, unfollowed
 from netinit.live.host import surroundings_of
 from netinit.live.snapshot_rules import SOURCES, KernelRules, load_snapshot
@@ -32,6 +32,7 @@ from netinit.options import (
     offline,
     read_record,
 )
+from netinit.pods.host import read_or_refuse
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
@@ -41,7 +42,7 @@ from netinit.rules.iptables.sets import Contents, resolve, use_sets
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
 
 RECORDING = tuple([prefix + NAT for prefix in NFT_PREFIXES])  # the table whose comment records the options
@@ -96,7 +97,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     families = settled.kernel_families
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
-    snapshot = _read(read_snapshot)
+    snapshot = read_or_refuse(read_snapshot)
     contents = ipset.read_contents()
     found = {name: _infer(snapshot, name, families, contents) for name in places}
     plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]
@@ -191,15 +192,3 @@ def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     down = [one for one in snapshot.links if one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP]
     found += ["a device called lo that is not the loopback"] * bool(others) + ["a loopback device that is down"] * bool(down)
     return tuple(dict.fromkeys(found))
-
-
-def read_surroundings(family: Family) -> Surroundings:
-    """Read addresses, routes and forwarding of this namespace. Raises ParseError."""
-    return surroundings_of(_read(read_host), family)
-
-
-def _read(read: Callable[[], Snapshot]) -> Snapshot:
-    try:
-        return read()
-    except OSError as error:
-        raise ParseError(explain_unread(error)) from None

@@ -16,7 +16,7 @@ from netinit.kernel import conntrack, processes, read_text
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.tcp_sockets import IPPROTO_TCP, LISTEN, NETLINK_SOCK_DIAG, SYN_SENT, TcpSocket, destroy
 from netinit.options import DNS_LISTENER, DNS_PORT, RunOptions
-from netinit.pods.live import read_surroundings
+from netinit.pods.host import read_surroundings
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.endpoints import format_endpoint

@@ -17,7 +17,7 @@ from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import open_pod
 from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.kernel.snapshot import reader
-from netinit.pods import live
+from netinit.pods import host
 from programming import FOLDERS, REDIRECT, ROOT, SIDECAR, TOOL, needs, run_tool
 from sweeps import choose
 
@@ -76,7 +76,7 @@ def test_no_name_of_an_interface_breaks_or_forges_an_answer(oddly_connected):
 
 def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
     with oddly_connected.entered():
-        around = {family.version: live.read_surroundings(family) for family in FAMILIES}
+        around = {family.version: host.read_surroundings(family) for family in FAMILIES}
     names = {os.fsdecode(name) for name in ODD_NAMES}
     assert {name for _, name in around[4].routes} == names
     assert {name for _, name in around[6].routes} >= names
@@ -86,7 +86,7 @@ def test_routes_are_read_as_the_kernel_wrote_them(oddly_connected):
 def test_more_routes_than_are_read_are_an_error_that_says_so(oddly_connected, monkeypatch):
     monkeypatch.setattr(reader, "MAX_BYTES", 100)
     with oddly_connected.entered(), pytest.raises(NetinitError, match="there is more here that affects packets than netinit reads; "):
-        live.read_surroundings(IPV4)
+        host.read_surroundings(IPV4)
 
 
 # Sizes

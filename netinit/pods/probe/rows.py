@@ -25,7 +25,8 @@ from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.sockets import creating_as
 from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
-from netinit.pods.live import read_surroundings, settle_beside
+from netinit.pods.host import read_surroundings
+from netinit.pods.live import settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
