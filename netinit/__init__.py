@@ -5,9 +5,11 @@
     print(netinit.render(plan))
     netinit.apply(options)  # this process's network namespace
     assert not netinit.verify(options).differences
+    print(netinit.explain(options, to="10.1.2.3:443", uid=1000).sentence)
 
-`netinit.simulate` says what happens to a packet and why, `netinit.inject` adds the init container to pods. The names
-below are imported when they are first asked for (PEP 562), so that starting the init container costs only what it uses.
+`explain`, `audit`, `diff`, `lint` and `verify` give what the commands of these names print. `netinit.inject` adds the init
+container to pods. The names below are imported when they are first asked for (PEP 562), so that starting the init container
+costs only what it uses.
 """
 
 from __future__ import annotations
@@ -16,16 +18,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.base.errors import NetinitError
     from netinit.base.version import __version__
+    from netinit.library.audit import audit
+    from netinit.library.diff import diff
+    from netinit.library.explain import explain
+    from netinit.library.lint import lint
+    from netinit.library.verify import verify
     from netinit.options import Facts, Interception, Options, SettledOptions, offline
     from netinit.pods.apply import apply, remove
-    from netinit.pods.verify import verify
     from netinit.rules.layouts import plan
     from netinit.rules.model import Plan
     from netinit.rules.render import render
 
 __all__ = [
-    "Facts", "Interception", "NetinitError", "Options", "Plan", "SettledOptions", "__version__", "apply", "offline", "plan", "remove",
-    "render", "verify",
+    "Facts", "Interception", "NetinitError", "Options", "Plan", "SettledOptions", "__version__", "apply", "audit", "diff", "explain",
+    "lint", "offline", "plan", "remove", "render", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -37,11 +43,15 @@ _HOMES = {
     "SettledOptions": "netinit.options",
     "__version__": "netinit.base.version",
     "apply": "netinit.pods.apply",
+    "audit": "netinit.library.audit",
+    "diff": "netinit.library.diff",
+    "explain": "netinit.library.explain",
+    "lint": "netinit.library.lint",
     "offline": "netinit.options",
     "plan": "netinit.rules.layouts",
     "remove": "netinit.pods.apply",
     "render": "netinit.rules.render",
-    "verify": "netinit.pods.verify",
+    "verify": "netinit.library.verify",
 }
 
 

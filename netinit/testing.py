@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from netinit.cli.rule_sources import find_planned, read_pods
-from netinit.inject.deciding.podfile import PodFacts, read_object
+from netinit.library.parameters import choose_pods
 from netinit.questions.audit.assertions import Ruling, parse_assertion, rule_on
+from netinit.questions.rule_sources import find_planned
 from netinit.simulate.endpoints import format_packet
 
 __all__ = ["assert_captured", "assert_holds"]
@@ -42,18 +41,12 @@ def assert_holds(pod: str | os.PathLike[str] | Mapping[str, Any], sentence: str,
     __tracebackhide__ = True
     assertion = parse_assertion(sentence)
     refuted = []
-    for facts in _facts_of(pod, select):
+    for facts in choose_pods(pod, select, None).read():
         (ruling,) = rule_on(find_planned(facts=facts).rules, [assertion])
         if ruling.holds is not True:
             refuted.append(f"{facts.name}: {_describe(ruling)}")
     if refuted:
         raise AssertionError("\n".join([f"{sentence!r} does not hold", *refuted]))
-
-
-def _facts_of(pod: str | os.PathLike[str] | Mapping[str, Any], select: str) -> tuple[PodFacts, ...]:
-    if isinstance(pod, Mapping):
-        return (read_object(dict(pod)),)
-    return read_pods((str(Path(pod)),), select)
 
 
 def _describe(ruling: Ruling) -> str:

@@ -9,22 +9,26 @@ from typing import Any, NamedTuple
 
 from laboratory import Pod
 from netinit.base.errors import NetinitError
-from netinit.base.output import with_version
-from netinit.cli.audit.command import read_assertions
-from netinit.cli.diff import EQUAL, read_live_pair, to_object
-from netinit.cli.explain import Question, answer_each
-from netinit.cli.rule_sources import LIVE, RuleSource, find_rule_source
-from netinit.cli.verify import to_plain
+from netinit.base.json_answers import with_version
 from netinit.kernel import children
 from netinit.kubectl import check
+from netinit.library.assertion_files import read_assertions
+from netinit.library.diff import read_live_pair
+from netinit.library.rule_reading import LIVE, PodChoice, find_rule_source
 from netinit.node.jobs import VERIFY, Job, JobResult
 from netinit.node.programmer import perform
 from netinit.options import Options
 from netinit.pods.apply import apply
 from netinit.pods.doctor.findings import find_escapes
 from netinit.pods.live import infer_run
-from netinit.pods.verify import Report, verify
+from netinit.pods.verify import verify
+from netinit.questions.answers import answer_each
 from netinit.questions.audit.assertions import rule_on
+from netinit.questions.comparison import EQUAL, compare
+from netinit.questions.comparison import to_object as to_diff
+from netinit.questions.connections import Question
+from netinit.questions.rule_sources import RuleSource
+from netinit.questions.verify import Report, to_object
 from netinit.simulate.trace import CAPTURED
 
 
@@ -88,8 +92,8 @@ def ask(
             if rule_source and "audit" in asked and name in judged:
                 each[name]["audit"] = _ask_audit(rule_source, connection)
         if "diff" in asked:
-            (pair,) = read_live_pair(options, (), "")
-            found["diff"] = _of_diff(to_object(pair))
+            (pair,) = read_live_pair(options, PodChoice())
+            found["diff"] = _of_diff(to_diff(compare(pair)))
         if "doctor" in asked:
             found["doctor"] = _of_doctor()
     if "sweep" in asked:
@@ -141,7 +145,7 @@ def _of_check(report: Report, options: Options) -> Answer:
 
     class Agent:
         def ask(self, *_: object) -> Found:
-            return Found(with_version(to_plain(report, None, options)))
+            return Found(with_version(to_object(report, options)))
 
     class Facts(NamedTuple):
         options: Options

@@ -30,7 +30,6 @@ import click
 
 from config_schema import make_schema
 from netinit.cli import commands, complete, group
-from netinit.cli.findings import GROUPS
 from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import REFUSED
@@ -41,6 +40,7 @@ from netinit.options.file import SCHEMA
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, PeerFlag
+from netinit.questions.findings import GROUPS
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(

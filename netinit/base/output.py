@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, TextIO
 
-ANSWER_VERSION = 1  # of the JSON that commands print; netinit/data/*.schema.json describes each
 _LAYOUT = "\n\t"
 
 
@@ -37,21 +36,11 @@ def show_artefact(text: str, *, now: bool = False) -> None:
         stream.flush()
 
 
-def with_version(tree: dict[str, Any]) -> dict[str, Any]:
-    """Add `version`, which increases when a field is removed or changes its meaning."""
-    return {"version": ANSWER_VERSION, **tree}
-
-
-def to_json(value: Any) -> str:
-    """Indented JSON in ASCII, so that foreign text cannot control a terminal."""
-    import json
-
-    return json.dumps(value, indent=2) + "\n"
-
-
 def show_object(tree: dict[str, Any], *, now: bool = False) -> None:
     """Write an object as JSON with its version: indented, or on one line that is flushed, as more follow."""
     import json
+
+    from netinit.base.json_answers import to_json, with_version
 
     show_artefact(json.dumps(with_version(tree)) + "\n" if now else to_json(with_version(tree)), now=now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -135,17 +135,6 @@ def paint(line: str) -> list[tuple[str, str]]:
         parts += [(rest[at : sign.start()], ""), (sign[0], SIGNS[sign[0].strip()])]
         at = sign.end()
     return [*parts, (rest[at:], "")]
-
-
-def count(number: int, word: str) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align the columns, but the last, of rows of equal length."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
-    return ["  ".join([*[cell.ljust(width) for cell, width in zip(row, widths, strict=False)], row[-1]]).rstrip() for row in rows]
 
 
 class TerminalLog(Log):

@@ -8,9 +8,9 @@ from netinit.base.errors import DriftError
 from netinit.base.output import show_artefact, show_lines, show_object
 from netinit.cli.config import load_file
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.flags import write_command
 from netinit.cli.values import OneOf, takes
 from netinit.options import Options
+from netinit.options.command_line import write_command
 from netinit.options.file import WITHOUT, make_tree, render_file
 from netinit.options.peers.convert import PEERS, convert, part
 from netinit.options.peers.declare import Conversion
@@ -62,7 +62,7 @@ def command(peer: str, files: tuple[str, ...], form: str, rules: str, words: tup
         warn([f"no equivalent: {remark}" for remark in found.lacking] + (_left_out(found.options) if form == CONFIG else []))
         show_artefact(render_file(found.options) if form == CONFIG else f"{write_command(found.options, SPELLED_OUT)}\n")
         if proof:  # on stderr: the options may be redirected into a file
-            from netinit.cli.diff import render_text
+            from netinit.questions.comparison import render_text
 
             note(proof["notes"])
             warn(proof["warnings"])

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
-from netinit.cli.diff import is_listing, on_common_host, read_listings, to_object
-from netinit.cli.rule_sources import LIVE, RuleSource, find_planned, find_rule_source, is_file, read_file
+from netinit.library.manifest_files import is_file, read_file
+from netinit.library.rule_reading import LIVE, find_rule_source, plan_here
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
+from netinit.questions.comparison import is_listing, read_listings, to_object
+from netinit.questions.conversion import compare_conversion, take_rule_options
+from netinit.questions.rule_sources import RuleSource
 
 if TYPE_CHECKING:
     from netinit.options.peers.convert import CommandLine
     from netinit.options.peers.declare import Conversion
 
-STRICTER = (
-    "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and"
-    " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
-)
 LABEL = "--verify"
-OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
 MAX_SECONDS = 30  # for the peer's program, which may wait for locks or retry
 
 
@@ -32,14 +29,10 @@ def compare(found: Conversion, line: CommandLine, named: str, files: tuple[str, 
 
     Returns a pair of netinit/data/diff.schema.json. Raises OptionError, ParseError, LabError.
     """
-    peer = PEERS[found.peer].peer
-    fields = [flag.field for flag in Options.flags if flag.field not in OF_THE_RUN]
-    of_rules = {field: getattr(found.options, field) for field in fields}
     read = _read_rules(named)
     theirs, addresses = (read, ()) if read else _run_program(found.peer, line, named, files)
-    ours = find_planned(Options(**of_rules | {"istio_exact": True}), None, addresses)
-    name = f"the rules of {peer} and the converted options"
-    return to_object(on_common_host(name, replace(theirs, notes=(STRICTER,)), ours, None if read else theirs))
+    ours = plan_here(take_rule_options(found.options), None, addresses)
+    return to_object(compare_conversion(found, ours, theirs, is_live=read is None))
 
 
 def _read_rules(named: str) -> RuleSource | None:

@@ -8,10 +8,12 @@ import click
 
 from netinit.base.net import FAMILIES
 from netinit.base.sanitize import Lines, lines, split_message
-from netinit.cli.console import answer_either, color_option, format_table
-from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option, read_value
+from netinit.base.tables import format_table
+from netinit.cli.console import answer_either, color_option
+from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.values import takes
 from netinit.options import Options
+from netinit.options.command_line import read_value
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
 from netinit.pods.doctor.findings import ERROR, WARNING

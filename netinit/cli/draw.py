@@ -11,20 +11,15 @@ from netinit.base.net import IPV4, IPV6
 from netinit.base.output import show_artefact
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.explain import answer_question
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_sources import (
-    PLAN,
-    Question,
-    RuleChoice,
-    ask_about_a_connection,
-    find_rule_source,
-    make_packet,
-    rule_source_options,
-)
+from netinit.cli.rule_options import ask_about_a_connection, rule_source_options
 from netinit.cli.values import OneOf
 from netinit.kernel import run
+from netinit.library.rule_reading import RuleChoice, find_rule_source
 from netinit.options import Options
+from netinit.questions.answers import answer_question
+from netinit.questions.connections import Question, make_packet
+from netinit.questions.rule_sources import PLAN
 from netinit.rules.model import TABLES
 from netinit.simulate.draw import Picture, make_picture, render_dot, render_mermaid, render_text
 

@@ -1,77 +1,33 @@
-"""Findings of `lint` and `audit` with their stable codes: which are accepted, and their formats for pipelines.
-
-docs/findings.md is generated from netinit/data/findings.json. The formats are JSON, SARIF 2.1.0, JUnit XML, and GitHub
-workflow commands.
-"""
+"""Options that accept findings of `lint` and `audit`, and formats for pipelines: JSON, SARIF, JUnit XML, GitHub's commands."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.sax.saxutils import escape as escape_xml
 from xml.sax.saxutils import quoteattr
 
 import click
 
-from netinit.base.data import read_data
 from netinit.base.errors import OptionError
-from netinit.base.output import to_json, with_version
+from netinit.base.json_answers import to_json, with_version
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.config import load_file
 from netinit.cli.flags import Decorator, add_value, json_option
 from netinit.cli.values import OneOf, takes
 from netinit.options.kinds import quote_value
-
-PAGE = "docs/findings.md"
-ERROR, WARNING, NOTE = "error", "warning", "note"
-
-# Title -> kind -> its code, and what it means and what to do.
-GROUPS: dict[str, dict[str, list[str]]] = json.loads(read_data("findings.json"))
-CODES = {kind: code for group in GROUPS.values() for kind, (code, _) in group.items()}
-MEANINGS = {code: meaning for group in GROUPS.values() for code, meaning in group.values()}
-
-
-def read_code(text: str, label: str) -> str:
-    """Validate a code. Raises OptionError naming `label`."""
-    code = text.strip().upper()
-    if code not in MEANINGS:
-        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; {PAGE} lists them")
-    return code
-
-
-def link(code: str) -> str:
-    """The URL that explains a code."""
-    return f"{PAGE}#{code.lower()}"
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
-
-    `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
-    """
-
-    kind: str
-    severity: str
-    subject: str
-    message: str
-    pod: str = ""
-    file: str = ""
-    accepted: str = ""
-
-    @property
-    def code(self) -> str:
-        """The stable code."""
-        return CODES[self.kind]
-
-    @property
-    def text(self) -> str:
-        """The subject and the message."""
-        return ": ".join([part for part in (self.subject, self.message) if part])
-
+from netinit.questions.findings import (
+    ERROR,
+    MEANINGS,
+    NOTE,
+    WARNING,
+    Issue,
+    link,
+    read_accepted_codes,
+    read_code,
+    to_object,
+)
 
 LABEL, FILE = "--ignore", "--ignore-file"
 
@@ -84,17 +40,7 @@ def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
     tree = load_file(file, FILE)
     if not isinstance(tree, dict):
         raise OptionError(f"{FILE}: {quote_value(file)} is not a mapping; write `CODE: reason`, a line each")
-    for code, reason in tree.items():
-        if not isinstance(reason, str) or not reason.strip():
-            raise OptionError(f"{FILE}: {quote_value(str(code))} has no reason; write `{code}: reason`")
-        found[read_code(str(code), FILE)] = reason.strip()
-    return found
-
-
-def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod: Mapping[str, str]) -> list[Issue]:
-    """Attach the reason to accepted issues; `of_pod` holds the codes of the pod's annotation."""
-    reasons = {**of_pod, **ignored}
-    return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]
+    return found | read_accepted_codes(tree, FILE)
 
 
 ignore_options = add_value(
@@ -134,14 +80,6 @@ def format_options(schema: str, *others: str) -> Decorator:
     forms = OneOf((TEXT, *others, *FORMATS))
     choice = click.option("--format", "form", type=forms, default=TEXT, show_default=True, help="The format.")
     return add_value("form", choose_format, choice, json_option(schema))
-
-
-def to_object(one: Issue) -> dict[str, Any]:
-    """An issue in the form of netinit/data/findings.schema.json."""
-    return {
-        "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
-        "pod": one.pod or None, "file": one.file or None, "accepted": one.accepted or None, "page": link(one.code),
-    }  # fmt: skip
 
 
 def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError
+from netinit.base.errors import NetinitError
 from netinit.base.sanitize import MAX_TEXT_LENGTH, shorten, split_message
 from netinit.cli.values import OneOf, ValueType
 from netinit.options import Interception, Options
@@ -39,7 +38,6 @@ from netinit.options.kinds import (
     suggest,
 )
 
-Value = TypeVar("Value")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 RULES, OUTPUT = "Rules", "Output"
@@ -190,16 +188,14 @@ def environment() -> Mapping[str, str]:
     return os.environ if context is None or context.obj is None else context.obj
 
 
-def write_command(options: Options, always: Sequence[str] = ()) -> str:
-    """The options as a command line of apply, with those in `always`, after variables for those without a flag."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in options.to_environ().items()]
-    return " ".join([*variables, "netinit apply", *map(shlex.quote, options.to_argv(always))])
+def pass_given(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass `given` to the function: the flags on its command line, by field, as written; without variables and files."""
 
+    @wraps(function)
+    def with_given(*args: Any, **values: Any) -> Any:
+        return function(*args, given=click.get_current_context().meta[GIVEN], **values)
 
-def given_flags() -> Mapping[str, str]:
-    """The flags on the current command line, by field, as written; without variables and files."""
-    context = click.get_current_context(silent=True)
-    return context.meta.get(GIVEN, {}) if context else {}
+    return with_given
 
 
 def add_options(*decorators: Decorator) -> Decorator:
@@ -306,11 +302,3 @@ def optional_packages(what: str, remedy: str = "pip install 'netinit[kubernetes]
         yield
     except ImportError as error:
         raise NetinitError(f"{what} not installed ({error.name}): {remedy}") from error
-
-
-def read_value(text: str, read: Callable[[str], Value], label: str) -> Value:
-    """Parse the value of a command's own option with `read`. OptionError names option, value and problem."""
-    try:
-        return read(text)
-    except ValueError as error:
-        raise OptionError(f"{label}: {quote_value(text)} {error}") from None

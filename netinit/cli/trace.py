@@ -16,16 +16,18 @@ from netinit.base.sanitize import Lines, escape, lines
 from netinit.base.snapshot import Snapshot
 from netinit.cli.console import answer as show_answer
 from netinit.cli.console import color_option, note, warn
-from netinit.cli.explain import PathRow, answer_question, format_path, format_rule
 from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, json_option, until_input_option
-from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packet, question_options
+from netinit.cli.rule_options import question_options
 from netinit.cli.values import SECONDS, numbers, takes
 from netinit.kernel.netlink import read_nft_generation
 from netinit.kernel.run import Signals, await_input
 from netinit.kernel.trace_messages import require_admin
+from netinit.library.rule_reading import LIVE, find_rule_source
 from netinit.live.verdict_counters import Place, count_rules
 from netinit.options import Options
 from netinit.pods.pod_trace import SLICE, Follower, inside, number_rules, open_tracer
+from netinit.questions.answers import PathRow, answer_question, format_path, format_rule
+from netinit.questions.connections import Question, make_packet
 from netinit.questions.explain import Explanation
 from netinit.questions.pod_rules import PodRules
 from netinit.simulate.endpoints import format_packet, stand_in

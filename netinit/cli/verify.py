@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,31 +13,21 @@ from netinit.base.net import join_host
 from netinit.base.output import show_object
 from netinit.base.sanitize import Lines, escape, lines
 from netinit.base.snapshot import Snapshot
-from netinit.cli.console import answer, color_option, count, format_table, note, warn
+from netinit.base.tables import format_table
+from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_sources import (
-    complete_servers,
-    find_known,
-    format_options,
-    list_conditions,
-    pod_options,
-    read_manifest,
-)
+from netinit.cli.rule_options import pod_options
 from netinit.cli.watch import MAX_FAILURES
+from netinit.library.rule_reading import PodChoice
+from netinit.library.verify import find_target
 from netinit.options import Options
+from netinit.options.command_line import names_rules
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe.rows import Probes, probe
-from netinit.pods.verify import Report
 from netinit.pods.verify import verify as compare
-from netinit.rules.iptables.write import write_plan
-from netinit.rules.model import BYPASSING, MISSING, Difference
-from netinit.rules.render import hash_plan
+from netinit.questions.verify import NOTHING, Report, render_text, to_object
+from netinit.rules.model import BYPASSING
 
-if TYPE_CHECKING:
-    from netinit.inject.deciding.podfile import PodFacts
-
-NOTHING = "no rules of netinit here"
-DOUBT = "doubt"  # kind of a difference, counted with --strict
 MARKS = {True: "✔", False: "✘", None: "?"}
 
 
@@ -51,7 +40,7 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, pod: tuple[str, ...], select: str, as_json: bool, strict: bool, live: bool, connections: bool, watching: bool
+    options: Options, pods: PodChoice, as_json: bool, strict: bool, live: bool, connections: bool, watching: bool
 ) -> int:
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
@@ -70,31 +59,28 @@ def command(  # noqa: PLR0917 - click's
     """
     if live and watching:
         raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
-    facts = complete_servers(read_manifest(pod, select), options) if pod or select else None
-    target, notes, snapshot = _find_options(options, facts)
-    note(notes)
-    conditions = tuple([f"this holds unless {condition}" for condition in list_conditions(facts)])
+    found = find_target(options, pods, is_given=names_rules(options))
+    note(found.notes)
+    target = found.options
     if target is None:
         _show(None, None, None, as_json=as_json)
         return DriftError.exit_code
 
     def look(read: Snapshot | None = None) -> Report:
-        report = compare(target, connections=connections, snapshot=read)
-        doubts = tuple(Difference(kind=DOUBT, where="kernel", rule=text) for text in report.doubts) if strict else ()
-        return report.replace(differences=report.differences + doubts, warnings=report.warnings + conditions)
+        return found.complete(compare(target, connections=connections, snapshot=read), strict=strict)
 
     if watching:
         return watch(target, look, as_json=as_json, connections=connections)
     report = probes = None
     try:
-        report = look(snapshot)
+        report = look(found.snapshot)
     except BackendUnavailableError as error:
         if not live:
             raise
         warn([str(error)])  # the packets can be sent nevertheless
     if live:
         probes = probe(target)
-    warn([*(report.warnings if report else conditions), *(probes.notes if probes else ())])
+    warn([*(report.warnings if report else found.conditions), *(probes.notes if probes else ())])
     _show(report, probes, target, as_json=as_json)
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
@@ -113,31 +99,6 @@ def _show(report: Report | None, probes: Probes | None, target: Options | None, 
         answer(render_text(report))
     if probes:
         answer(conclude(report, probes))
-
-
-def _find_options(options: Options, facts: PodFacts | None) -> tuple[Options | None, tuple[str, ...], Snapshot | None]:
-    """The options to compare with (None if none are given and no rules show them), notes, and what was read to infer them."""
-    if options.cleanup_only:
-        raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
-    kept = {name: getattr(options, name) for name in (*ANY_NAMESPACE, "debug")}
-    if facts:
-        if facts.host_network:
-            raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
-        return facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",), None
-    known, _ = find_known(options)
-    if known is options:
-        return options, (), None
-    if known:
-        text = f"no options were given; those with which the node's agent programmed the pod: {format_options(known)}"
-        return known.replace(**kept), (text,), None
-    from netinit.pods.live import infer_run
-
-    if shown := infer_run(options):
-        target, source, inferred, snapshot = shown
-        origin = "the nft table's comment records" if inferred.recorded else "the rules show"
-        unread = () if inferred.recorded else [f"{source}: not shown by the rules: {text}" for text in inferred.unread]
-        return target, (f"no options were given; those that {origin}: {format_options(target)}", *unread), snapshot
-    return None, (), None
 
 
 def render_probes(probes: Probes) -> Lines:
@@ -169,47 +130,27 @@ def conclude(report: Report | None, probes: Probes) -> Lines:
     return lines([f"as planned: {judged} packets went as expected; the rules {rules}"])
 
 
-def render_text(report: Report) -> Lines:
-    """Format a line per difference, and a summary."""
-    written = [write_plan(report.plan, family) for family in report.plan.families]
-    number = sum(len(chain.rules) for tables in written for chains in tables.values() for chain in chains.values())
-    if not report.ours and {difference.kind for difference in report.differences} == {MISSING}:
-        return lines([f"{NOTHING}: all {number} rules of the plan are missing ({report.backend})"])
-    printed = [difference.describe() for difference in report.differences]
-    if printed:
-        printed.append(f"{count(len(printed), 'difference')} from the plan of {number} rules ({report.backend})")
-    else:
-        families = " and ".join([family.name for family in report.plan.families])
-        printed.append(f"as planned: {number} rules for {families} ({report.backend})")
-    return lines(printed)
-
-
 def to_plain(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> dict[str, object]:
-    """The object of netinit/data/verify.schema.json; the comparison's fields are null if it failed.
+    """The object of netinit/data/verify.schema.json, with what `--live` saw.
 
     Without report and probes there was nothing to compare, which is not ok.
     """
-    differs = (report and report.differences) or (probes and probes.wrong)
-    found: dict[str, object] = {
-        "ok": bool(report or probes) and not differs,
-        "backend": report.backend if report else None,
-        "hash": hash_plan(report.plan) if report else None,
-        "differences": [difference.__getstate__() for difference in report.differences] if report else None,
-        "warnings": list(report.warnings) if report else [],
-    }
-    if probes:
-        found |= {
-            "probes": [
-                {
-                    "ok": row.right, "direction": row.ask.direction, "family": row.ask.family.name,
-                    **{key: getattr(row.ask, key) for key in ("protocol", "who", "uid", "gid", "target", "destination", "port")},
-                    **{key: getattr(row, key) for key in ("expected", "observed", "because")},
-                }
-                for row in probes.rows
-            ],
-            "wrong": len(probes.wrong), "notes": list(probes.notes),
-        }  # fmt: skip
-    return found | {"options": format_options(options) if options else None}
+    found = to_object(report, options)
+    if not probes:
+        return found
+    named = found.pop("options")
+    found["ok"] = not (report and report.differences) and not probes.wrong
+    return found | {
+        "probes": [
+            {
+                "ok": row.right, "direction": row.ask.direction, "family": row.ask.family.name,
+                **{key: getattr(row.ask, key) for key in ("protocol", "who", "uid", "gid", "target", "destination", "port")},
+                **{key: getattr(row, key) for key in ("expected", "observed", "because")},
+            }
+            for row in probes.rows
+        ],
+        "wrong": len(probes.wrong), "notes": list(probes.notes), "options": named,
+    }  # fmt: skip
 
 
 def _show_change(report: Report, before: Report | None, options: Options, *, seconds: float, as_json: bool) -> None:

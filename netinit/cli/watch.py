@@ -15,11 +15,12 @@ from netinit.base.sanitize import escape, lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer, answer_again, color_option, fit, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, STDIN, FlagCommand, until_input_option
-from netinit.cli.rule_sources import LIVE, find_rule_source, name_namespace
 from netinit.cli.values import SECONDS, OneOf, numbers, takes
 from netinit.kernel.run import Signals, await_input
+from netinit.library.rule_reading import LIVE, find_rule_source
 from netinit.live.verdict_counters import CounterSnapshot, Fate, FateRate, RateCounter, count_rules, find_fates
 from netinit.options import BACKENDS, Options
+from netinit.questions.rule_sources import name_namespace
 from netinit.simulate.trace import CAPTURED
 
 AUTO, TABLE, LINES, JSON = "auto", "table", "lines", "json"

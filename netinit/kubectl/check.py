@@ -8,18 +8,19 @@ import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
 from netinit.base.sanitize import Lines, escape, lines, shorten
+from netinit.base.tables import format_table
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.cli.audit.report import examine, to_object
-from netinit.cli.console import answer_either, format_table
-from netinit.cli.rule_sources import find_planned
+from netinit.cli.console import answer_either
 from netinit.cli.values import OneOf
 from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL
 from netinit.kubectl.common_options import cluster_options
 from netinit.kubectl.objects import ClusterPod, read_pods
 from netinit.kubectl.program import Kubectl
-from netinit.kubectl.sources import AgentSource, PodQuestion
+from netinit.kubectl.sources import AgentSource, PodQuestion, ask_child
 from netinit.questions.audit import kinds
+from netinit.questions.audit.report import examine, to_object
+from netinit.questions.rule_sources import find_planned
 
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
@@ -132,8 +133,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
     key = (facts.options, tuple(":" in address for address in facts.addresses))
     if key not in seen:
         try:
-            audited = examine(find_planned(facts=facts), ())
-            seen[key] = _summarize(to_object(audited, full=False))
+            seen[key] = ask_child(lambda: _summarize(to_object(examine(find_planned(facts=facts), ()), full=False)))
         except NetinitError as error:
             seen[key] = {"bypasses": None, "auditError": str(error)}
     return seen[key]

@@ -10,8 +10,9 @@ import click
 
 from netinit.base.errors import DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
+from netinit.base.tables import count
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.console import answer, count, note
+from netinit.cli.console import answer, note
 from netinit.inject.deciding.podfile import read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.kubectl.objects import ClusterPod

@@ -14,13 +14,13 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.base.version import __version__
-from netinit.cli.rule_sources import format_options
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, object_options
 from netinit.kubectl.objects import ClusterPod
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import EphemeralSource, PodQuestion, PodSource, ask_first
+from netinit.options.command_line import format_options
 
 OF_THE_NODE = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 OF_THE_MESH = ("istio-proxy", "istio-init", "istio-validation", "agent", "netinit")

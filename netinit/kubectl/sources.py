@@ -12,7 +12,8 @@ from typing import TypeVar
 from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
 from netinit.base.sanitize import quote, shorten, split_message
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.cli.reexec import run_netinit
+from netinit.cli.captured_run import run_captured
+from netinit.kernel import children
 from netinit.kubectl.objects import RUNNING, ClusterPod, read_pods
 from netinit.kubectl.program import Kubectl, StreamingProgram, describe_failure, read_json
 from netinit.node.settings import AgentSettings
@@ -25,6 +26,8 @@ _SENT = (*[flag.field for flag in Interception.flags], "backend", "native_nftabl
 SECONDS_OF_A_QUESTION = 2.0  # added per pod to the default timeout
 MAX_LINES, MAX_ANSWER = 2000, 1 << 20  # of an answer that is shown; the second in characters
 _PULL_SECONDS, _PAUSE = 90.0, 1.0
+ANSWER_SECONDS = 60.0  # of a child that answers by the manifest, as of an agent's
+Found = TypeVar("Found")
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
 
@@ -240,8 +243,13 @@ class EphemeralSource:
             time.sleep(self.pause)
 
 
+def ask_child(action: Callable[[], Found]) -> Found:
+    """What `action` returns in a child of this process with a deadline: manifests may be hostile."""
+    return children.ask(action, seconds=ANSWER_SECONDS, what="the answer by the manifest", kept=None)
+
+
 class ManifestSource:
-    """The pod's manifest: the intended rules, not the live ones."""
+    """The pod's manifest: the intended rules, not the live ones. A child of this process answers, within bounds."""
 
     name = "only the pod's manifest: what the rules should be; the live ones were not read"
 
@@ -249,14 +257,14 @@ class ManifestSource:
         """Answer a question. Raises ClusterError if the command requires live rules."""
         if question.verb not in FROM_MANIFEST:
             raise ClusterError(f"{question.verb} needs the live state, which a manifest does not show")
-        done = run_netinit((question.verb, "--pod", "-", *question.words), stdin=json.dumps(pod.tree))
-        return PodAnswer(done.status, done.output, _notes(done.errors), self.name)
+        words, manifest = (question.verb, "--pod", "-", *question.words), json.dumps(pod.tree)
+        done = ask_child(lambda: run_captured(words, {}, manifest))
+        return PodAnswer(done.code, done.output, _notes(done.errors), self.name)
 
 
 LiveSource = AgentSource | EphemeralSource
 PodSource = LiveSource | ManifestSource
 Source = TypeVar("Source", bound=PodSource)
-Found = TypeVar("Found")
 
 
 def find_first(sources: Sequence[Source], pod: ClusterPod, ask: Callable[[Source], Found]) -> tuple[Found, tuple[str, ...]]:

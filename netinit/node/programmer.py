@@ -34,7 +34,8 @@ from netinit.node import jobs
 from netinit.node.jobs import Job, JobResult
 from netinit.pods import child_jobs
 from netinit.pods.probe import host_probe_rules
-from netinit.pods.verify import Judgement, find_bypassing
+from netinit.pods.verify import find_bypassing
+from netinit.questions.verify import Judgement
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096

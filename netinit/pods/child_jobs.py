@@ -10,7 +10,8 @@ from netinit.kernel import notifications
 from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.apply import Outcome, apply, remove
-from netinit.pods.verify import Judgement, Report, verify
+from netinit.pods.verify import verify
+from netinit.questions.verify import Judgement, Report
 from netinit.rules.model import EMPTY_PLAN
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from netinit import backends
@@ -33,7 +33,7 @@ from netinit.options import (
     read_record,
 )
 from netinit.pods.host import read_or_refuse
-from netinit.questions.pod_rules import PodRules
+from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
@@ -50,20 +50,6 @@ MANY_WAYS = (
     "policy rules, or several ways to one destination, decide by more than the destination where packets leave: every interface"
     " counts as possible"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRules:
-    """The rules of a namespace, of the backends whose tables may hold any, and what else was read.
-
-    `inferred`: what created each backend's rules, as far as they show it. `listening`: TCP ports with a listener and its
-    user; None if unknown.
-    """
-
-    rules: PodRules
-    inferred: dict[str, InferredOptions]
-    warnings: tuple[str, ...]
-    listening: frozenset[tuple[int, int]] | None
 
 
 def read_live(options: Options, *, given: bool = False) -> LiveRules:

@@ -18,7 +18,6 @@ from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
-from netinit.base.records import Record
 from netinit.base.snapshot import Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
@@ -26,6 +25,7 @@ from netinit.live.in_force import find_deviations
 from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
+from netinit.questions.verify import Judgement, Report
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.rule_builder import settle
@@ -34,26 +34,6 @@ from netinit.rules.xtables.decoded_tables import clear_counters
 Differences = tuple[Difference, ...]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings
 LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit.kernel.snapshot.legacy_tables
-
-
-class Judgement(Record):
-    """Differences from the plan and warnings, and the digest of all that they follow from."""
-
-    digest: str
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-
-
-class Report(Record):
-    """The backend whose rules were compared, the plan, and every difference."""
-
-    backend: str
-    plan: Plan
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...] = ()
-    ours: bool = True  # False: there is no rule of ours at all
-    doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
-    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
 
 
 def verify(

@@ -10,6 +10,7 @@ from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
 from netinit.questions.explain import Explanation, explain
+from netinit.rules.infer_options import InferredOptions
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
@@ -106,3 +107,17 @@ class PodRules:
         """The same rules on another host."""
         other = self.ipv4_first and self.ipv4_first.on_host(surroundings, routes_known=routes_known)
         return replace(self, surroundings=surroundings, routes_known=routes_known, ipv4_first=other)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRules:
+    """The rules of a namespace, of the backends whose tables may hold any, and what else was read.
+
+    `inferred`: what created each backend's rules, as far as they show it. `listening`: TCP ports with a listener and its
+    user; None if unknown.
+    """
+
+    rules: PodRules
+    inferred: dict[str, InferredOptions]
+    warnings: tuple[str, ...]
+    listening: frozenset[tuple[int, int]] | None

@@ -18,7 +18,7 @@ import pytest
 
 from laboratory import NetworkNamespace, Pod, start_servers
 from netinit.base.net import IPV4
-from netinit.cli.rule_sources import LIVE, find_known, find_rule_source
+from netinit.library.rule_reading import LIVE, find_known, find_rule_source
 from netinit.node.decision import decide, read_pod
 from netinit.node.unix_server import open_socket
 from netinit.options import Options

@@ -22,9 +22,10 @@ import peers
 from audit_rows import CAPTURED, find_row
 from conversations import make_socket, track
 from laboratory import Pod
-from netinit.cli.explain import answer_question
-from netinit.cli.rule_sources import LIVE, Question, find_rule_source, make_packets
+from netinit.library.rule_reading import LIVE, find_rule_source
 from netinit.options import Options
+from netinit.questions.answers import answer_question
+from netinit.questions.connections import Question, make_packets
 from peer_probes import ALL_OUTSIDE, POD, asked, fates, start
 from programming import run_tool
 

@@ -22,17 +22,13 @@ from hypothesis import strategies as st
 from core import family_rules, owned_rules, plan, settled
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base.errors import NetinitError, ParseError
+from netinit.base.json_answers import to_json
 from netinit.base.net import IPV4, number_of
-from netinit.base.output import to_json
 from netinit.base.sanitize import Lines, escape
 from netinit.base.snapshot import NftChain, NftRule, NftTable, Snapshot
-from netinit.cli import doctor, findings, lint, start
-from netinit.cli import explain as explain_command
+from netinit.cli import doctor, findings, start
 from netinit.cli import verify as verify_command
-from netinit.cli.explain import Answered
-from netinit.cli.findings import Issue
 from netinit.cli.inject import check as check_inject
-from netinit.cli.rule_sources import RuleSource
 from netinit.inject.adding.injection_report import StepResult, Verdict
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import IPTABLES_NFT, Options
@@ -41,9 +37,14 @@ from netinit.pods.doctor.feature_checks import FeatureChecks
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
 from netinit.pods.probe.matrix import OUTBOUND, Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
-from netinit.pods.verify import Report
+from netinit.questions import answers, verify
+from netinit.questions.answers import Answered
 from netinit.questions.explain import explain
+from netinit.questions.findings import Issue
+from netinit.questions.lint import report as lint
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import RuleSource
+from netinit.questions.verify import Report
 from netinit.rules.expressions.compat import encode_rule
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan
@@ -144,9 +145,9 @@ def outputs(text, where="RETURN"):
     report = Report(backend="iptables-nft", plan=PLAN, differences=differences, warnings=(text,))
     picture = make_picture(ruleset, title="live", trace=simulate(PACKET, ruleset, AROUND), caption=answer.sentence)
     return {
-        "explain": explain_command.render_text(answer, everything=True),
-        "explain --json": to_json(explain_command.to_object(RuleSource(text, PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
-        "verify": verify_command.render_text(report),
+        "explain": answers.render_text(answer, everything=True),
+        "explain --json": to_json(answers.to_object(RuleSource(text, PodRules({}, {}, {"iptables-nft": OPTIONS}), warnings=(text,)), Answered((text,), "iptables-nft", answer, (text,)), everything=True)),
+        "verify": verify.render_text(report),
         "verify --json": to_json(verify_command.to_plain(report)),
         "draw": render_text(picture),
         "draw --format dot": render_dot(picture),

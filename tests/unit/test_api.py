@@ -17,6 +17,7 @@ def test_what_is_recorded_has_every_part_of_the_surface():
     recorded = set(api.FILE.read_text("utf-8").splitlines())
     assert {
         "name netinit.apply(options)", "flag @ --envoy-port", "flag @ -p", "value lint --format sarif", "variable ISTIO_SERVICE_CIDR",
+        *[f"name netinit.{name}()" for name in ("explain", "audit", "diff", "lint", "verify")],
         "annotation netinit.io/reject-quic", "command explain", "flag kubectl fix --dry-run", "name netinit.Options(inbound_ports=)",
     } <= recorded  # fmt: skip
     assert any(one.startswith("json audit.schema.json pods") for one in recorded)

@@ -44,7 +44,7 @@ FORKING, STARTING = {"netinit/kernel/children.py"}, {"netinit/kernel/run.py"}
 OF_THE_LAB = {"netinit/lab/pod.py"}  # the pause process of a pod
 DOORS = {  # to stdout and stderr
     "netinit/base/logs.py", "netinit/base/output.py",  # both escape what others have written
-    "netinit/cli/inject/safe_files.py",  # `inject -o /dev/stdout`: an artefact, written to the letter
+    "netinit/library/safe_files.py",  # `inject -o /dev/stdout`: an artefact, written to the letter
     "netinit/data/chart/tests/capture.py",  # a program of its own in the pod of `helm test`; it prints its own words alone
 }  # fmt: skip
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}

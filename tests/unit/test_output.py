@@ -13,6 +13,7 @@ from hypothesis import given
 from hostile_texts import ATTACKS, commands, texts
 from netinit.base import output
 from netinit.base.errors import NetinitError
+from netinit.base.json_answers import to_json
 from netinit.base.sanitize import lines
 
 
@@ -44,7 +45,7 @@ def test_a_terminal_gets_an_artefact_without_what_it_obeys(terminal):
 
 @given(texts)
 def test_json_is_ascii_and_means_the_text(text):
-    document = output.to_json({text: [text]})
+    document = to_json({text: [text]})
     assert not commands(document)
     assert document.isascii()
     meant = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # two halves are one character there

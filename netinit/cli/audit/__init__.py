@@ -1,1 +1,1 @@
-"""`netinit audit`: `command` runs it, `report` collects the results, `formats` writes them."""
+"""`netinit audit`: `command` runs it, `formats` writes Markdown and a page."""

@@ -1,4 +1,4 @@
-"""Formats an audit for the terminal, as Markdown, and as a self-contained HTML page in light and dark mode."""
+"""Formats an audit as Markdown, and as a self-contained HTML page in light and dark mode."""
 
 from __future__ import annotations
 
@@ -7,52 +7,11 @@ from html import escape as escape_html
 from typing import Any
 
 from netinit.base.data import read_data
-from netinit.base.sanitize import Lines, escape, lines
+from netinit.base.sanitize import escape
 from netinit.base.version import __version__
-from netinit.cli.audit.report import summarise
+from netinit.questions.audit.report import heading, summarise
 
-SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
-RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
 _MARKUP = str.maketrans({one: f"\\{one}" for one in "\\`*_{}[]<>()#+-.!|~"})
-
-
-def render_text(pods: list[dict[str, Any]]) -> Lines:
-    """Format each pod's bypasses and assertions."""
-    printed: list[str] = []
-    for number, pod in enumerate(pods):
-        printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
-        printed += [line for row in pod["traffic"] for line in _describe_row(row)]
-        printed += [line for ruling in pod["assertions"] for line in _describe_ruling(ruling)]
-    return lines(printed)
-
-
-def heading(row: dict[str, Any]) -> str:
-    """The cause, the kind and, if captured, the proxy's port."""
-    return f"{row['title']} {row['port']}" if row["port"] else str(row["title"])
-
-
-def _describe_row(row: dict[str, Any]) -> Iterator[str]:
-    by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
-    yield f"{SIGNS[row['by']]} {heading(row)}{by}"
-    yield from [f"    {who}" for who in row["who"]]
-    yield from [f"    because: {reason}" for reason in row["because"]]
-    if row["closes"]:
-        yield f"    to close it: {row['closes']}"
-        yield f"    example: {row['example']}"
-
-
-def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
-    name = f"{ruling['name']}: " if ruling["name"] else ""
-    yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
-    if ruling["result"] == "proved" and ruling["about"] == "0":
-        yield "    no packet is concerned: this pod has none of these"
-    yield from [f"    unless {condition}" for condition in ruling["unless"]]
-    shown = ruling["counterexample"]
-    if shown:
-        yield f"    counterexample: {shown['packet']}"
-        yield f"    {shown['sentence']}"
-        yield from [f"      {step}" for step in shown["path"]]
-    yield from [f"    what would change it: {cure['change']}: {cure['verdict']}" for cure in ruling["cures"]]
 
 
 def _md(text: str) -> str:

@@ -11,8 +11,9 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
+from netinit.base.tables import format_table
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.cli.console import answer_either, color_option, format_table
+from netinit.cli.console import answer_either, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
@@ -22,6 +23,7 @@ from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
 from netinit.questions.lint import lint
@@ -68,7 +70,7 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
         try:
             verdicts += [judge_one(workload) for workload in workloads(tree) if selection.takes(workload)]
         except ParseError as error:
-            raise ParseError(inject_inputs.in_file(name, error)) from error
+            raise ParseError(in_file(name, error)) from error
     selection.check("the input")
     found = {"objects": [dataclasses.asdict(one) for one in verdicts]}
     answer_either(found, _table(verdicts, webhooks=not manually), as_json=flags.as_json)

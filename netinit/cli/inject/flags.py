@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import os
 
+from netinit.library.safe_files import STDIN, is_folder
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import AUTO, REVISION, SWITCH, YES_NO_AUTO, Kind
 
-STDIN = "-"
 _IMAGE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@-")
-_TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
-
-
-def is_folder(name: str) -> bool:
-    """Whether the path is a directory. Raises OSError, or ValueError for a NUL in the name."""
-    return os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms to import
 
 
 def _read_file(text: str) -> str:

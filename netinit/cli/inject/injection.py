@@ -9,9 +9,10 @@ from netinit.base.errors import InjectionError, NetinitError
 from netinit.base.output import show_progress, shows_on_a_terminal
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import InjectFlags
-from netinit.cli.inject.safe_files import Spool
 from netinit.inject.adding.stream import inject_into
 from netinit.inject.deciding.manifests import Selection, StreamWriter
+from netinit.library.manifest_files import in_file, read_manifests
+from netinit.library.safe_files import Spool
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds
@@ -34,7 +35,7 @@ def run(flags: InjectFlags) -> int:
     changed = 0
     settings = inject_inputs.settings_of(flags)
     selection = Selection(flags.select)
-    for name, text in inject_inputs.read_manifests(flags.filenames, recursive=flags.recursive):
+    for name, text in read_manifests(flags.filenames, recursive=flags.recursive):
         joined.begin()
         try:
             notices, count = inject_into(
@@ -42,7 +43,7 @@ def run(flags: InjectFlags) -> int:
                 progress=_progress(name),
             )  # fmt: skip
         except NetinitError as error:
-            problems.append(inject_inputs.in_file(name, error))
+            problems.append(in_file(name, error))
             continue
         inject_inputs.warn(notices)
         changed += count

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -17,6 +15,7 @@ from netinit.base.errors import NamespaceError, NetinitError, OptionError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import shorten
 from netinit.base.tree import explain_json_error, mapping, sequence, string, strings
+from netinit.cli.captured_run import MAX_BYTES, run_captured
 from netinit.cli.reexec import become_netinit, run_netinit
 from netinit.cli.values import takes
 from netinit.kernel import children, preload
@@ -32,7 +31,6 @@ FOLLOWING = ("watch", "trace")  # these run until they are stopped
 CHANGING = "apply"  # of kubectl netinit fix; with --reconcile alone
 MORE_THAN_A_REPAIR = ("cleanup_only", "netns", "pid", "host_network", "skip_rule_apply", "run_validation", "config")
 ENDLESS = "--watch"  # of a reading command: its answer would never come
-MAX_BYTES = 1 << 20  # bytes of an answer
 MAX_ASKED_BYTES = 16 << 20  # bytes of all questions
 SECONDS = 60.0  # per answer
 
@@ -126,8 +124,6 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
     wanted = {uid for one in questions for uid in one.uids}
     found, groups = find(wanted), find_cgroups(wanted, cgroup_folder)
     preload.load_all(str(Path(__file__).parents[2]))
-    from netinit.cli import start  # imported here, so that children do not import it again
-
     def ask(question: _Question) -> dict[str, Any]:
         path = _choose(found, question.uids)
         if question.words[0] == CHANGING:  # a separate program with its own locks, signals and exit
@@ -135,12 +131,10 @@ def _answer_all(questions: list[_Question], find: Callable[[set[str]], dict[str,
             return {"code": done.status, "answer": shorten(done.output, MAX_BYTES), "notes": shorten(done.errors, MAX_BYTES)}
         for group in [groups[uid] for uid in question.uids if uid in groups]:
             bpf.remember(bpf.of_folder(cgroup_folder, group))
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            environ = {"PATH": os.environ.get("PATH", ""), **question.environ}
-            code = start.run(["netinit", *question.words, "--netns", path], environ)
-        texts = [shorten(text.getvalue(), MAX_BYTES).replace(path, question.title or path) for text in (out, err)]
-        return {"code": code, "answer": texts[0], "notes": texts[1]}
+        environ = {"PATH": os.environ.get("PATH", ""), **question.environ}
+        code, *texts = run_captured((*question.words, "--netns", path), environ)
+        answer, notes = [text.replace(path, question.title or path) for text in texts]
+        return {"code": code, "answer": answer, "notes": notes}
 
     for answer in _in_children(questions, ask):
         show_artefact(json.dumps(answer) + "\n", now=True)

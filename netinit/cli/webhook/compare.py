@@ -19,6 +19,7 @@ from netinit.cli.values import takes
 from netinit.inject.deciding.manifests import Selection
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION
 from netinit.installation.comparison import PodComparison, Review, ReviewOutcome, make_reviews, read_outcome
+from netinit.library import manifest_files
 from netinit.webhook.configuration import Served
 from netinit.webhook.review import MAX_REVIEW_BYTES, answer
 
@@ -105,7 +106,7 @@ def _remote(url: str, authority: str, name: str, connections: ExitStack) -> Ask:
         import httpx2
 
         from netinit.kube.access import Access, make_context
-    pem = inputs.read_text(authority) if authority else ""
+    pem = manifest_files.read_text(authority) if authority else ""
     context = make_context(Access(server=url, certificate_authority=pem, origin=f"--ca {authority}"))
     client = connections.enter_context(httpx2.Client(verify=context, timeout=_SECONDS, trust_env=False))
     extensions = {"sni_hostname": name} if name else {}
@@ -152,7 +153,7 @@ def _reviews(flags: CompareFlags) -> Iterator[Review]:
         try:
             yield from make_reviews(tree, flags.namespace or "default", selection.takes)
         except ParseError as error:
-            raise ParseError(inputs.in_file(name, error)) from error
+            raise ParseError(manifest_files.in_file(name, error)) from error
     selection.check("the input")
 
 

@@ -13,11 +13,11 @@ from netinit.base.sanitize import lines
 from netinit.base.tree import Tree
 from netinit.cli.console import answer_either
 from netinit.cli.flags import json_option, optional_packages
-from netinit.cli.inject.inputs import in_file, read_text
 from netinit.cli.values import takes
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import objects
 from netinit.installation.linting import ERROR, InstallationFinding, lint
+from netinit.library.manifest_files import in_file, read_text
 
 
 @click.command("lint")

@@ -13,12 +13,12 @@ from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
-from netinit.cli.inject.inputs import read_text
 from netinit.cli.values import takes
 from netinit.golang import goyaml
 from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding import yaml_texts
 from netinit.installation.chart import find_problems, render, set_value
+from netinit.library.manifest_files import read_text
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 

@@ -11,9 +11,9 @@ import pytest
 from allpackets import around
 from core import parse_listing
 from netinit.base.net import IPV4
-from netinit.cli.audit.report import examine, to_object
-from netinit.cli.rule_sources import RuleSource
+from netinit.questions.audit.report import examine, to_object
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import RuleSource
 from netinit.simulate.ruleset import load_listing
 from schemas import check_schema
 from sweeps import choose

@@ -1,89 +1,10 @@
-"""The formats of an audit: the whole text, Markdown and page of results that have every field."""
+"""The formats of an audit: the whole Markdown and page of results that have every field."""
 
 from __future__ import annotations
 
+from audits import DB, FOREIGN, QUIET, REFUTED, WEB
 from netinit.base.version import __version__
-from netinit.cli.audit.formats import render_markdown, render_page, render_text
-
-FOREIGN = {
-    "kind": "foreign", "by": "foreign", "title": "what rules of others decide", "port": None, "who": ["TCP in", "TCP <out>"],
-    "because": ["rule 1 of nat OUTPUT", "rule 2"], "closes": "delete the rule", "example": "TCP to 192.0.2.1:80",
-}  # fmt: skip
-DESIGN = {
-    "kind": "proxy", "by": "design", "title": "what the proxy sends", "port": None, "who": ["by uid 1337"], "because": ["no loops"],
-    "closes": "", "example": "TCP to 192.0.2.2:80",
-}  # fmt: skip
-COVERED = {
-    "kind": "captured", "by": "covered", "title": "goes to the proxy on", "port": 15001, "who": ["TCP out"], "because": ["all TCP"],
-    "closes": "", "example": "TCP to 192.0.2.3:80",
-}  # fmt: skip
-COUNTEREXAMPLE = {"packet": "TCP to 192.0.2.4:80", "sentence": "direct: no rule", "path": ["OUTPUT nat OUTPUT 1: -j X", "direct"]}
-CURES = [{"change": "without -x", "verdict": "captured"}, {"change": "--ipv6 on", "verdict": "refused"}]
-REFUTED = {
-    "name": "no way out", "assertion": "tcp is captured", "result": "refuted", "about": "9", "unless": [], "counterexample": COUNTEREXAMPLE,
-    "cures": CURES,
-}  # fmt: skip
-CONDITIONS = ['container "app" changes the rules: <it> is privileged']
-PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about": "9", "unless": CONDITIONS, "counterexample": None, "cures": []}
-EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "unless": [], "counterexample": None, "cures": []}
-UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "unless": [], "counterexample": None, "cures": []}
-WEB = {
-    "name": 'Pod "web"', "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
-    "assertions": [REFUTED, PROVED, EMPTY, UNKNOWN], "warnings": ["not all is known"],
-}  # fmt: skip
-DB = {"name": "Pod db", "options": None, "traffic": [DESIGN], "assertions": [], "warnings": []}
-QUIET = {"name": "Pod quiet", "options": None, "traffic": [COVERED], "assertions": [], "warnings": []}
-
-
-def test_text_has_a_block_for_each_pod_with_its_bypasses_and_assertions():
-    assert render_text([WEB, DB, QUIET]) == """\
-Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design
-✘ what rules of others decide (foreign, foreign)
-    TCP in
-    TCP <out>
-    because: rule 1 of nat OUTPUT
-    because: rule 2
-    to close it: delete the rule
-    example: TCP to 192.0.2.1:80
-· what the proxy sends (design, proxy)
-    by uid 1337
-    because: no loops
-✔ goes to the proxy on 15001
-    TCP out
-    because: all TCP
-✘ refuted: no way out: tcp is captured
-    counterexample: TCP to 192.0.2.4:80
-    direct: no rule
-      OUTPUT nat OUTPUT 1: -j X
-      direct
-    what would change it: without -x: captured
-    what would change it: --ipv6 on: refused
-✔ proved: udp is direct
-    unless container "app" changes the rules: <it> is privileged
-✔ proved: ipv6 is refused
-    no packet is concerned: this pod has none of these
-? unknown: sctp is direct
-
-Pod db: 1 kind of traffic bypasses the proxy: 1 by design
-· what the proxy sends (design, proxy)
-    by uid 1337
-    because: no loops
-
-Pod quiet: all traffic goes through the proxy
-✔ goes to the proxy on 15001
-    TCP out
-    because: all TCP
-"""
-
-
-def test_the_symbol_and_the_summary_show_the_cause_of_a_bypass():
-    rows = [FOREIGN | {"by": by} for by in ("design", "configuration", "unknown", "foreign", "foreign")]
-    printed = render_text([DB | {"traffic": rows}]).splitlines()
-    assert printed[0] == (
-        "Pod db: 5 kinds of traffic bypass the proxy: 2 because of foreign rules, 1 that cannot be evaluated, "
-        "1 because of the configuration, 1 by design"
-    )
-    assert [line[0] for line in printed[1:] if line[0] != " "] == ["·", "!", "?", "✘", "✘"]
+from netinit.cli.audit.formats import render_markdown, render_page
 
 
 def test_markdown_has_a_section_with_both_tables_for_each_pod():

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 
 import netinit
 from netinit.base.data import read_data
-from netinit.cli.findings import CODES, GROUPS
 from netinit.questions.audit.kinds import BYPASSES, DESIGN
+from netinit.questions.findings import CODES, GROUPS
 from netinit.questions.lint.options import NO_EFFECT, REDUNDANT, SHADOWED
 
 PACKAGE = Path(netinit.__file__).parent

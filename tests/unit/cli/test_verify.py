@@ -14,14 +14,15 @@ import pytest
 import netinit
 from core import plan
 from netinit.base.errors import BackendUnavailableError, NamespaceError
+from netinit.base.json_answers import with_version
 from netinit.base.net import IPV4, IPV6
-from netinit.base.output import with_version
 from netinit.cli import verify as command
-from netinit.cli.verify import conclude, render_probes, render_text, to_plain
+from netinit.cli.verify import conclude, render_probes, to_plain
 from netinit.options import Options
-from netinit.pods import verify
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
+from netinit.questions import verify
+from netinit.questions.verify import render_text
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
 from netinit.rules.render import hash_plan
@@ -45,27 +46,6 @@ AS_PLANNED = f"as planned: {RULES} rules for IPv4 and IPv6 (iptables-nft)"
 ONE = f"1 difference from the plan of {RULES} rules (iptables-nft)"
 OUT = Ask("outbound", IPV4, "TCP", "the application", "an address", "192.0.2.1", 80, uid=1000, gid=1001, source="10.0.0.1")
 IN = Ask("inbound", IPV6, "TCP", "a \x1bneighbour", "the pod", "fd00::1", 8080)
-
-
-def test_differences_are_a_line_each_and_one_that_sums_up():
-    found = render_text(DIFFERENT)
-    assert found == f"{MISSING.describe()}\n1 difference from the plan of {RULES} rules (iptables-nft)\n"
-    found = render_text(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING, MISSING)))
-    assert found == f"{MISSING.describe()}\n{MISSING.describe()}\n2 differences from the plan of {RULES} rules (nftables)\n"
-
-
-def test_no_difference_is_said_in_a_line():
-    assert render_text(EQUAL) == f"as planned: {RULES} rules for IPv4 and IPv6 (iptables-nft)\n"
-    alone = plan(Options(inbound_ports="80", ipv6="off"))
-    assert render_text(EQUAL.replace(plan=alone)) == f"as planned: {number_of_rules(IPV4)} rules for IPv4 (iptables-nft)\n"
-
-
-def test_a_namespace_without_any_rule_of_the_plan_is_a_line():
-    nothing = f"no rules of netinit here: all {RULES} rules of the plan are missing (iptables-nft)\n"
-    assert render_text(DIFFERENT.replace(ours=False)) == nothing
-    assert render_text(DIFFERENT.replace(ours=True)) != nothing
-    others = DIFFERENT.replace(ours=False, differences=(MISSING, MISSING.replace(kind="shadowing")))
-    assert render_text(others).endswith(f"2 differences from the plan of {RULES} rules (iptables-nft)\n")
 
 
 def test_packets_are_a_line_each_with_what_was_expected_where_it_differs():
@@ -217,7 +197,7 @@ class TestCommand:
 
     def test_options_of_the_agents_record_are_named_and_keep_the_namespace(self, run, compared, monkeypatch):
         recorded = Options(inbound_ports=(80,), netns="/gone")
-        monkeypatch.setattr(command, "find_known", lambda options: (recorded, "the agent's record"))
+        monkeypatch.setattr("netinit.library.verify.find_known", lambda options: (recorded, "the agent's record"))
         done = run("netinit verify --netns /run/netns/web")
         told = "note: no options were given; those with which the node's agent programmed the pod: netinit apply -b 80"
         assert done.err.startswith(told)

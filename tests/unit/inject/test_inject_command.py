@@ -14,11 +14,11 @@ from netinit.base.errors import ClusterError, ConfigError, InjectionError, Optio
 from netinit.cli.inject import check
 from netinit.cli.inject import command as inject
 from netinit.cli.inject import injection as inject_run
-from netinit.cli.inject.inputs import read_manifests
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.deciding.pod_options import options_of
 from netinit.kube import access, client
+from netinit.library.manifest_files import read_manifests
 from netinit.options import Options
 from podsecurity import INIT_CONTAINER
 from schemas import check_schema

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from netinit.base.errors import InjectionError, ParseError
 from netinit.cli.inject import command as inject
-from netinit.cli.inject.safe_files import MAX_FILE_BYTES, replace
 from netinit.kernel.files import UnsuitableFileError
+from netinit.library.safe_files import MAX_FILE_BYTES, replace
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")
 
@@ -269,7 +269,7 @@ def test_open_files_and_devices_are_written_to(tmp_path):
     os.close(writing)
     assert os.read(reading, 100) == b"through a pipe"
     os.close(reading)
-    program = "from netinit.cli.inject.safe_files import replace; replace('/dev/stdout', 'to the end')"
+    program = "from netinit.library.safe_files import replace; replace('/dev/stdout', 'to the end')"
     with (tmp_path / "log").open("a") as log:
         log.write("before\n")
         log.flush()
@@ -302,7 +302,7 @@ def test_the_folder_that_cannot_be_read_is_named(shared):
     closed.mkdir(parents=True, mode=0o700)
     (shared / "in" / "a.yaml").write_text(POD)
     (shared / "in").chmod(0o755)
-    program = f"import sys; sys.path[:0] = {sys.path!r}; from netinit.cli.inject.inputs import read_manifests; read_manifests(sys.argv[1:], recursive=True)"
+    program = f"import sys; sys.path[:0] = {sys.path!r}; from netinit.library.manifest_files import read_manifests; read_manifests(sys.argv[1:], recursive=True)"
     words = [sys.executable, "-c", program, str(shared / "in")]
     done = subprocess.run(words, user=STRANGER, group=STRANGER, extra_groups=(), capture_output=True, text=True, check=False)
     assert f"ParseError: {closed}: cannot be read: Permission denied" in done.stderr, done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -16,7 +15,6 @@ from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, ON_AGENT, POD, PODS, 
 from netinit.base.errors import ParseError
 from netinit.cli import start
 from netinit.cli.watch import read_object, to_object
-from netinit.kernel.run import Finished
 from netinit.kubectl.objects import write_selector
 from netinit.kubectl.sources import AgentSource
 from netinit.live.verdict_counters import CounterSnapshot, Fate, FateRate
@@ -27,20 +25,6 @@ SERVICE = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-
-
-@pytest.fixture
-def within(monkeypatch):
-    """What a manifest alone answers is made in this process: started once more, netinit takes an eighth of a second each time."""
-
-    def run_netinit(words, *, stdin="", environ=None):
-        out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = start.run(["netinit", *words], dict(environ or {}))
-        return Finished(program="netinit", status=code, output=out.getvalue(), errors=err.getvalue())
-
-    monkeypatch.setattr("netinit.kubectl.sources.run_netinit", run_netinit)
 
 
 def read(name):
@@ -90,7 +74,6 @@ def test_what_a_manifest_cannot_answer_is_an_error_with_every_reason(kubectl):
     assert "verify needs the live state, which a manifest does not show" in done.err
 
 
-@pytest.mark.usefixtures("within")
 def test_of_a_service_the_cluster_ip_and_each_ready_endpoint_are_answered(kubectl):
     for port in ("5432", "postgres"):
         done = kubectl(f"explain {WEB} -n shop --to db.shop:{port} --source manifest", {"words": POD, "file": "pod-web.json"}, *SERVICE)
@@ -138,7 +121,6 @@ def test_of_a_deployment_the_pod_that_differs_is_told_first_and_equal_ones_once(
     assert "    direct" in done.out.partition("2xk9p")[0]
 
 
-@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("flags", ["-o json", "--output=json", "--json"])
 def test_answers_are_one_object_where_json_is_wanted_as_kubectl_spells_it(kubectl, flags):
     done = kubectl(f"explain deploy/web -n shop --to db.shop:5432 --source manifest {flags}", *DEPLOYMENT, *SERVICE)
@@ -221,7 +203,6 @@ def test_what_a_cluster_says_commands_no_terminal_and_is_cut(kubectl):
     assert len(refused.err) < 1000
 
 
-@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("answer", ["", "[]", "null", "{", "[" * 100000, '{"code": 1e999}', '{"code": [1]}', '{"answer": "x"}'])
 def test_an_agent_that_says_nothing_that_can_be_read_is_passed_over(answer, kubectl):
     answers = [{"words": POD, "file": "pod-web.json"}, *AGENTS, {"words": "exec *", "stdout": answer}]
@@ -243,7 +224,6 @@ def test_names_that_no_cluster_has_never_become_words_of_kubectl(name, kubectl):
     assert [words[:2] for words in kubectl.calls] == [["get", "deployment"], ["get", "pods"]]
 
 
-@pytest.mark.usefixtures("within")
 def test_a_pod_that_only_says_that_it_is_the_agent_is_not_asked(kubectl):
     false = read("agents.json")
     false["items"][0]["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet"
@@ -253,7 +233,6 @@ def test_a_pod_that_only_says_that_it_is_the_agent_is_not_asked(kubectl):
     assert not [words for words in kubectl.calls if words[0] == "exec"]
 
 
-@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize(("field", "value"), [("namespace", "evil"), ("serviceAccountName", "default")])
 def test_an_agent_of_another_namespace_or_account_than_the_charts_roles_name_is_not_asked(field, value, kubectl):
     """Whoever may make a DaemonSet could say that all pods of the mesh are as planned."""
@@ -265,7 +244,6 @@ def test_an_agent_of_another_namespace_or_account_than_the_charts_roles_name_is_
     assert not kubectl.questions
 
 
-@pytest.mark.usefixtures("within")
 def test_without_the_right_to_see_roles_the_agents_namespace_has_to_be_named(kubectl):
     answers = [{"words": POD, "file": "pod-web.json"}, AGENTS[0], {"words": f"{ASKED}explain*", "file": "explain-agent.json"}]
     done = kubectl(f"explain {WEB} -n shop --to 203.0.113.7:443", *answers)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 
 import pytest
 
-from netinit.base.errors import BackendUnavailableError, ClusterError
+from netinit.base.errors import BackendUnavailableError, ChildLostError, ClusterError
+from netinit.cli.captured_run import CapturedRun
+from netinit.kernel import children, run
 from netinit.kernel.run import Finished
 from netinit.kubectl import sources
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources
@@ -248,15 +252,32 @@ class TestManifest:
     def test_the_manifest_is_the_input_of_the_command(self, monkeypatch):
         asked = []
 
-        def run_netinit(words, *, stdin):
-            asked.append((words, json.loads(stdin)))
-            return finished("captured\n", "note: planned\n", 4)
+        def run_captured(words, environ, stdin):
+            asked.append((words, environ, json.loads(stdin)))
+            return CapturedRun(4, "captured\n", "note: planned\n")
 
-        monkeypatch.setattr(sources, "run_netinit", run_netinit)
+        monkeypatch.setattr(sources, "run_captured", run_captured)
+        monkeypatch.setattr(children, "ask", lambda action, **_: action())
         found = ManifestSource().ask(WEB, PodQuestion("explain", ("--to", "192.0.2.1:80")))
         what = "only the pod's manifest: what the rules should be; the live ones were not read"
         assert found == PodAnswer(4, "captured\n", ("planned",), what)
-        assert asked == [(("explain", "--pod", "-", "--to", "192.0.2.1:80"), WEB.tree)]
+        assert asked == [(("explain", "--pod", "-", "--to", "192.0.2.1:80"), {}, WEB.tree)]
+
+    def test_a_child_answers_what_the_command_prints_and_this_process_starts_no_program(self, monkeypatch):
+        monkeypatch.setattr(run, "start", lambda *_, **__: pytest.fail("a program was started"))
+        before = sys.stdin
+        web = read_pod({"kind": "Pod", **WEB.tree})
+        found = ManifestSource().ask(web, PodQuestion("explain", ("--to", "192.0.2.1:80", "--json")))
+        assert (found.code, found.tree["verdict"], sys.stdin) == (0, "direct", before)
+        refused = ManifestSource().ask(web, PodQuestion("explain", ("--to", "192.0.2.1")))
+        assert (refused.code, refused.output) == (2, "")
+        assert refused.notes[-1].startswith("netinit: --to-port: the port is missing")
+
+    def test_a_child_that_does_not_answer_in_time_is_stopped(self, monkeypatch):
+        monkeypatch.setattr(sources, "ANSWER_SECONDS", 0.1)
+        monkeypatch.setattr(sources, "run_captured", lambda *_: time.sleep(60))
+        with pytest.raises(ChildLostError, match="did not finish within 0 s"):
+            ManifestSource().ask(WEB, PodQuestion("explain"))
 
     @pytest.mark.parametrize("verb", ["verify", "doctor", "watch", "trace", "apply"])
     def test_what_needs_live_rules_is_refused(self, verb):

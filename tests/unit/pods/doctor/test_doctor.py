@@ -22,8 +22,8 @@ from netinit.base.errors import (
     ParseError,
     ValidationLateError,
 )
+from netinit.base.json_answers import with_version
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.base.output import with_version
 from netinit.base.snapshot import AttachedProgram
 from netinit.cli.doctor import render_text, to_object
 from netinit.cli.start import run as run_program

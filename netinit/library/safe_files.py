@@ -1,4 +1,4 @@
-"""File access of `inject` and `check-inject` that is safe in directories of other users.
+"""File access for manifests that is safe in directories of other users.
 
 An owner can plant a symlink, pipe or device, and swap files between check and use. So each file is opened once, with
 openat2(2), and the descriptor is checked. Symlinks are followed within the folder of -f, as in a mounted ConfigMap, and on
@@ -16,17 +16,23 @@ from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import IO
 
-from netinit.cli.inject.flags import STDIN
 from netinit.kernel.files import BENEATH, NO_LINKS, UnsuitableFileError, open_path
 
+STDIN = "-"
 MAX_FILE_BYTES = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
 _MAX_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
+_TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOWHERE = -100  # AT_FDCWD: the path is absolute
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _MANY = "too many symbolic links; name the file itself"
 _REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file itself with -f", errno.ELOOP: _MANY}
+
+
+def is_folder(name: str) -> bool:
+    """Whether the path is a directory. Raises OSError, or ValueError for a NUL in the name."""
+    return os.stat(name).st_mode & _TYPE_OF_FILE == _FOLDER  # noqa: PTH116 - pathlib takes 6 ms to import
 
 
 def read(name: str) -> bytes:

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from audits import DB, FOREIGN, QUIET, WEB
 from netinit.base.errors import OptionError
-from netinit.cli.audit.report import Audited, fails, list_issues, read_fail_on, summarise, to_object
-from netinit.cli.findings import CODES, Issue
-from netinit.cli.rule_sources import RuleSource
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling
 from netinit.questions.audit.bypasses import Traffic
+from netinit.questions.audit.report import Audited, fails, list_issues, read_fail_on, render_text, summarise, to_object
+from netinit.questions.findings import CODES, Issue
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import RuleSource
 
 CONFIGURED = {kind.name for kind in kinds.BYPASSES if kind.intent == kinds.CONFIGURATION}
 CLASSES = ", ".join(sorted({kind.name for kind in kinds.BYPASSES} | {"foreign", "unknown", "configuration", "design"}))
@@ -116,3 +117,54 @@ def test_a_ruling_is_an_object_with_its_line_and_how_many_packets_it_is_about():
 )  # fmt: skip
 def test_the_summary_counts_bypasses_by_cause(causes, text):
     assert summarise({"traffic": [{"by": by} for by in causes]}) == text
+
+
+def test_text_has_a_block_for_each_pod_with_its_bypasses_and_assertions():
+    assert render_text([WEB, DB, QUIET]) == """\
+Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design
+✘ what rules of others decide (foreign, foreign)
+    TCP in
+    TCP <out>
+    because: rule 1 of nat OUTPUT
+    because: rule 2
+    to close it: delete the rule
+    example: TCP to 192.0.2.1:80
+· what the proxy sends (design, proxy)
+    by uid 1337
+    because: no loops
+✔ goes to the proxy on 15001
+    TCP out
+    because: all TCP
+✘ refuted: no way out: tcp is captured
+    counterexample: TCP to 192.0.2.4:80
+    direct: no rule
+      OUTPUT nat OUTPUT 1: -j X
+      direct
+    what would change it: without -x: captured
+    what would change it: --ipv6 on: refused
+✔ proved: udp is direct
+    unless container "app" changes the rules: <it> is privileged
+✔ proved: ipv6 is refused
+    no packet is concerned: this pod has none of these
+? unknown: sctp is direct
+
+Pod db: 1 kind of traffic bypasses the proxy: 1 by design
+· what the proxy sends (design, proxy)
+    by uid 1337
+    because: no loops
+
+Pod quiet: all traffic goes through the proxy
+✔ goes to the proxy on 15001
+    TCP out
+    because: all TCP
+"""
+
+
+def test_the_symbol_and_the_summary_show_the_cause_of_a_bypass():
+    rows = [FOREIGN | {"by": by} for by in ("design", "configuration", "unknown", "foreign", "foreign")]
+    printed = render_text([DB | {"traffic": rows}]).splitlines()
+    assert printed[0] == (
+        "Pod db: 5 kinds of traffic bypass the proxy: 2 because of foreign rules, 1 that cannot be evaluated, "
+        "1 because of the configuration, 1 by design"
+    )
+    assert [line[0] for line in printed[1:] if line[0] != " "] == ["·", "!", "?", "✘", "✘"]

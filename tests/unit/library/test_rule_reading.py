@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from netinit.cli.rule_sources import find_known
 from netinit.inject.deciding.podfile import read_pods
+from netinit.library.rule_reading import find_known
 from netinit.options import Options
 
 

@@ -1,20 +1,23 @@
-"""The results of an audit as values shared by all output formats; JSON is these values."""
+"""The results of an audit as values shared by all output formats; JSON is these values. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.cli.explain import shown_steps
-from netinit.cli.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
-from netinit.cli.rule_sources import RuleSource, format_options, list_conditions
+from netinit.base.json_answers import with_version
+from netinit.base.sanitize import Lines, lines
+from netinit.options.command_line import format_options
 from netinit.options.kinds import quote_value
+from netinit.questions.answers import shown_steps
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
 from netinit.questions.audit.bypasses import Traffic, audit
 from netinit.questions.audit.words import format_box
+from netinit.questions.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
+from netinit.questions.rule_sources import RuleSource, list_conditions
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.examples import example_of
 
@@ -25,6 +28,8 @@ CAUSES = {  # an intent -> the cause in a sentence
 }  # fmt: skip
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
+SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
+RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
@@ -144,3 +149,79 @@ def summarise(found: dict[str, Any]) -> str:
     counts = [f"{number} {CAUSES[word]}" for word in CAUSES if (number := sum(row["by"] == word for row in rows))]
     kinds_of = "1 kind of traffic bypasses" if len(rows) == 1 else f"{len(rows)} kinds of traffic bypass"
     return f"{kinds_of} the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
+
+
+def render_text(pods: list[dict[str, Any]]) -> Lines:
+    """Format each pod's bypasses and assertions."""
+    printed: list[str] = []
+    for number, pod in enumerate(pods):
+        printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
+        printed += [line for row in pod["traffic"] for line in _describe_row(row)]
+        printed += [line for ruling in pod["assertions"] for line in _describe_ruling(ruling)]
+    return lines(printed)
+
+
+def heading(row: dict[str, Any]) -> str:
+    """The cause, the kind and, if captured, the proxy's port."""
+    return f"{row['title']} {row['port']}" if row["port"] else str(row["title"])
+
+
+def _describe_row(row: dict[str, Any]) -> Iterator[str]:
+    by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
+    yield f"{SIGNS[row['by']]} {heading(row)}{by}"
+    yield from [f"    {who}" for who in row["who"]]
+    yield from [f"    because: {reason}" for reason in row["because"]]
+    if row["closes"]:
+        yield f"    to close it: {row['closes']}"
+        yield f"    example: {row['example']}"
+
+
+def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
+    name = f"{ruling['name']}: " if ruling["name"] else ""
+    yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
+    if ruling["result"] == "proved" and ruling["about"] == "0":
+        yield "    no packet is concerned: this pod has none of these"
+    yield from [f"    unless {condition}" for condition in ruling["unless"]]
+    shown = ruling["counterexample"]
+    if shown:
+        yield f"    counterexample: {shown['packet']}"
+        yield f"    {shown['sentence']}"
+        yield from [f"      {step}" for step in shown["path"]]
+    yield from [f"    what would change it: {cure['change']}: {cure['verdict']}" for cure in ruling["cures"]]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy."""
+
+    pods: tuple[Audited, ...]
+    full: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the rules come from."""
+        return tuple([text for one in self.pods for text in one.source.notes])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the rules."""
+        return tuple([text for one in self.pods for text in one.source.warnings])
+
+    @property
+    def objects(self) -> list[Row]:
+        """The pods in the form of JSON, from which all other formats are made."""
+        return [to_object(one, full=self.full) for one in self.pods]
+
+    @property
+    def text(self) -> Lines:
+        """What `netinit audit` prints."""
+        return render_text(self.objects)
+
+    def to_object(self) -> Row:
+        """What `netinit audit --json` prints: netinit/data/audit.schema.json describes it."""
+        return with_version({"pods": self.objects})
+
+
+def examine_all(sources: Sequence[RuleSource], assertions: Sequence[Assertion] = (), *, full: bool = False) -> AuditReport:
+    """Audit each pod. Raises TooManyPartsError."""
+    return AuditReport(tuple([examine(one, assertions) for one in sources]), full)

@@ -1,0 +1,57 @@
+"""The options that name a connection, pods of manifests, and which rules are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from netinit.cli.flags import Decorator, add_value, pass_given
+from netinit.cli.values import OneOf, takes
+from netinit.library.rule_reading import PodChoice, RuleChoice
+from netinit.options.kinds import ANY_MARK
+from netinit.questions.connections import APPLICATION, DIRECTIONS, Question
+from netinit.questions.rule_sources import name_manifests
+
+
+def question_options(uid: str, gid: str, *more: Decorator) -> Decorator:
+    """Add the options that name a connection, with the help of --uid and --gid; the function gets `question`."""
+    return add_value(
+        "question", Question, click.argument("direction", type=OneOf(DIRECTIONS), required=False),
+        click.option("--to", default="", **takes("ADDRESS[:PORT]"), help="Where the connection goes."),
+        click.option("--from", "source", default="", **takes("ADDRESS"), help="Where it comes from (inbound, unless --uid is given)."),
+        click.option("--to-port", default="", **takes("PORT"), help="The port, where --to has none."),
+        click.option("--udp", is_flag=True, help="UDP instead of TCP."),
+        click.option("--uid", default="", **takes("USER"), help=uid),
+        click.option("--gid", default="", **takes("GROUP"), help=gid), *more,
+    )  # fmt: skip
+
+
+ask_about_a_connection = question_options(
+    f"Who connects: a user (default: those of --pod, else {APPLICATION}).",
+    "The group that connects (default: the number of --uid).",
+    click.option("--interface", default="", **takes("NAME"), help="Inbound: the interface (default: that of the default route)."),
+    click.option("--mark", default=0, **takes(ANY_MARK), help="The firewall mark of the socket."),
+)
+
+
+def pod_options(text: str) -> Decorator:
+    """Add --pod, with `text` as its help, and --select; the function gets `pods`, with the manifests of its argument FILE, if any."""
+
+    def choose(pod: tuple[str, ...], select: str, given: Mapping[str, str], files: tuple[str, ...] = ()) -> PodChoice:
+        return PodChoice((*pod, *files), select, name_manifests(pod, files), given)
+
+    return add_value(
+        "pods", choose,
+        click.option("--pod", multiple=True, **takes("FILE|FOLDER|PATTERN|-"), help=f"{text} Repeatable."),
+        click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+        pass_given,
+    )  # fmt: skip
+
+
+rule_source_options = add_value(
+    "choice", RuleChoice,
+    pod_options("Use the rules of this pod's init container; --pid compares."),
+    click.option("--pod-ip", multiple=True, **takes("ADDRESS"), help="The pod's address (default: that of --pod, or an example)."),
+    click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
+)  # fmt: skip

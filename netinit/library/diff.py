@@ -1,0 +1,127 @@
+"""`netinit.diff`, and the two sides that it compares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from netinit.base.errors import OptionError
+from netinit.library.manifest_files import is_file, read_file
+from netinit.library.parameters import Pods, list_manifests, name_place
+from netinit.library.rule_reading import LIVE, Manifest, PodChoice, RuleChoice, find_rule_source, plan_here
+from netinit.library.safe_files import STDIN
+from netinit.options import Options
+from netinit.options.command_line import names_rules, write_command
+from netinit.questions.comparison import (
+    Compared,
+    DiffReport,
+    compare_all,
+    compare_with_plan,
+    is_listing,
+    on_common_host,
+    pair_pods,
+    plan_by_name,
+    read_listings,
+    read_written_options,
+)
+from netinit.questions.rule_sources import RuleSource
+
+LIVE_SIDE = "live"
+NOTHING = "/dev/null"  # git's name for a missing file
+BOTH = 2
+Side = Options | str | os.PathLike[str]
+"""Options, or a file of pods or of rules, options as a command line (`apply -b 8080`), or `live`."""
+
+
+def diff(
+    before: Side | None = None, after: Side | None = None, *, pod: Pods = (), select: str = "", pid: int | None = None,
+    netns: str | None = None, live: bool = False, full: bool = False,
+) -> DiffReport:  # fmt: skip
+    """Say which packets two sets of rules treat differently; all packets are compared, not a sample.
+
+    Two sides are compared with each other. Options alone, a `pod`, or nothing, are compared with the live rules of `pid`,
+    `netns` or (`live`) this process's network namespace; `pod` with two manifests compares their pods. `full`: its text shows
+    every kind of packet. Raises OptionError, ParseError, NamespaceError, BackendUnavailableError, TooManyPartsError.
+    """
+    manifests = list_manifests(pod)
+    if after is not None:
+        if before is None or manifests or select:
+            raise OptionError("diff: give two things to compare, before and after, or pod, or pid; not several of them")
+        if LIVE_SIDE not in {before, after} and (live or pid is not None or netns is not None):
+            raise OptionError("pid, netns, live: neither side is 'live'; leave the namespace out, or name the side")
+        if any(isinstance(one, Options) and (one.pid or one.netns) for one in (before, after)):
+            raise OptionError("pid, netns: a side is rules; give the namespace whose rules are live as pid or netns of the call")
+        options = name_place(None, pid, netns)
+        old, new = (one if isinstance(one, Options) else os.fspath(one) for one in (before, after))
+        return compare_all(read_sides(options, old, new, {}, {}), full=full)
+    if before is not None and not isinstance(before, Options):
+        raise OptionError("diff: after is missing; to compare a manifest with live rules, give it as pod")
+    options = name_place(before, pid, netns)
+    inside = live or bool(options.pid or options.netns)
+    if len(manifests) == BOTH and not inside:
+        return compare_all(pair_manifests(manifests[0], manifests[1], select, given={}), full=full)
+    if not inside or len(manifests) >= BOTH:
+        raise OptionError("diff: nothing to compare: give before and after, or pod with two manifests, or pid")
+    return compare_all(read_live_pair(options, PodChoice(manifests, select)), full=full)
+
+
+def pair_manifests(old: Manifest, new: Manifest, select: str = "", *, given: Mapping[str, str]) -> list[Compared]:
+    """The pods of two manifests, paired by name. Raises OptionError, ParseError."""
+    before, after = (_plan_pods(one, select, given) for one in (old, new))
+    return pair_pods(before, after)
+
+
+def _plan_pods(manifest: Manifest, select: str, given: Mapping[str, str]) -> dict[str, RuleSource]:
+    if manifest == NOTHING:
+        return {}
+    return plan_by_name(PodChoice((manifest,), select, given=given).read(), manifest if isinstance(manifest, str) else "pod")
+
+
+def read_sides(
+    options: Options, old: Options | str, new: Options | str, environ: Mapping[str, str], given: Mapping[str, str]
+) -> list[Compared]:
+    """Read two sides: options, a file of pods or of rules, or the live rules of the namespace that `options` name.
+
+    `environ`: variables for options that are written as a command line. Raises OptionError, ParseError.
+    """
+    listings = {side: found for side in (old, new) if isinstance(side, str) and (found := _read_listings(side))}
+    if not listings and isinstance(old, str) and isinstance(new, str) and _names_file(old) and _names_file(new):
+        return pair_manifests(old, new, given=given)
+    live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
+    before, after = (
+        (isinstance(side, str) and listings.get(side)) or _read_side(side, live, environ, given) for side in (old, new)
+    )
+    names = [write_command(one) if isinstance(one, Options) else one for one in (old, new)]
+    return [on_common_host(" and ".join(names), before, after, live)]
+
+
+def _names_file(side: str) -> bool:
+    return side == STDIN or is_file(side)
+
+
+def _read_listings(side: str) -> RuleSource | None:
+    """The rules in a file or on stdin, or None if it holds none; manifests are read only from named files."""
+    if not _names_file(side):
+        return None
+    text = read_file(side, "diff")
+    if is_listing(text):
+        return read_listings(text, side)
+    if side == STDIN:
+        raise OptionError("-: stdin holds no rules as iptables-save prints them; name a file of pods by its path")
+    return None
+
+
+def _read_side(side: Options | str, live: RuleSource | None, environ: Mapping[str, str], given: Mapping[str, str]) -> RuleSource:
+    if side == LIVE_SIDE and live:
+        return live
+    if isinstance(side, Options):
+        return plan_here(side)
+    if _names_file(side):
+        return find_rule_source(Options(), RuleChoice(PodChoice((side,), given=given)))
+    return plan_here(read_written_options(side, environ))
+
+
+def read_live_pair(options: Options, pods: PodChoice) -> list[Compared]:
+    """The plan (from options, a manifest, or options inferred from the rules) and the live rules."""
+    rule_source = find_rule_source(options, RuleChoice(pods, live=True))
+    return [compare_with_plan(rule_source, known=names_rules(options) or bool(pods.pod))]

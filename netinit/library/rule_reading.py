@@ -1,0 +1,130 @@
+"""Reads the rules that a question is about: manifests from files, live rules from a namespace, options from the agent's record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from netinit.base.errors import OptionError
+from netinit.inject.deciding.podfile import PodFacts, read_object, read_pods
+from netinit.kernel.detect import read_name_servers
+from netinit.library.manifest_files import read_manifests
+from netinit.options import Options
+from netinit.options.command_line import names_rules
+from netinit.questions.rule_sources import (
+    POD,
+    RuleSource,
+    choose_one,
+    complete_servers,
+    describe_live,
+    find_planned,
+    name_namespace,
+    refuse_given,
+)
+
+Manifest = str | Mapping[str, Any]
+"""A file, a folder, a pattern or `-` for stdin; or a pod, or what makes pods, as an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodChoice:
+    """Which pods of manifests are meant, if any.
+
+    `label`: how messages name the manifests. `given`: the rule options that were given beside them, by field, as written: a
+    pod has its own.
+    """
+
+    pod: tuple[Manifest, ...] = ()
+    select: str = ""
+    label: str = POD
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names_any(self) -> bool:
+        """Whether a pod is meant."""
+        return bool(self.pod or self.select)
+
+    def read(self) -> tuple[PodFacts, ...]:
+        """Every pod that is meant. Raises OptionError, ParseError."""
+        if not self.pod:
+            raise OptionError("--select: names a pod of --pod; give --pod FILE")
+        refuse_given(self.given, self.label)
+        objects = [read_object(dict(one)) for one in self.pod if isinstance(one, Mapping)]
+        files = [one for one in self.pod if not isinstance(one, Mapping)]
+        of_files = read_pods(read_manifests(files, self.label, recursive=True), self.select, self.label) if files else ()
+        return (*objects, *of_files)
+
+    def read_one(self) -> PodFacts:
+        """The single pod that is meant. Raises OptionError, ParseError."""
+        return choose_one(self.read(), ", ".join([one for one in self.pod if isinstance(one, str)]), self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChoice:
+    """Which rules are asked for: those of pods in manifests, live ones, or else those planned from the options."""
+
+    pods: PodChoice = field(default_factory=PodChoice)
+    pod_ip: tuple[str, ...] = ()
+    live: bool = False
+
+
+LIVE = RuleChoice(live=True)
+
+
+def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
+    """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
+    facts = choice.pods.read_one() if choice.pods.names_any else None
+    if choice.live or options.pid or options.netns:
+        if choice.pod_ip:
+            raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
+        return _find_live(options, facts)
+    return plan_here(options, facts, choice.pod_ip)
+
+
+def find_rule_sources(options: Options, choice: RuleChoice) -> list[RuleSource]:
+    """The rules for every pod of a manifest."""
+    if choice.pods.pod and not (choice.live or options.pid or options.netns):
+        return [plan_here(options, facts, choice.pod_ip) for facts in choice.pods.read()]
+    return [find_rule_source(options, choice)]
+
+
+def plan_here(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:
+    """The rules that a pod, or the options with the name servers of this machine if they need any, would have."""
+    return find_planned(options, facts, pod_ip, read_name_servers)
+
+
+def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
+    from netinit.pods.live import read_live
+
+    facts = facts and complete_servers(facts, options)
+    known, by = (facts.options, "the manifest") if facts else find_known(options)
+    target = known.replace(pid=options.pid, netns=options.netns) if known else options
+    return describe_live(name_namespace(options), read_live(target, given=known is not None), by if known else "", facts)
+
+
+def find_known(options: Options) -> tuple[Options | None, str]:
+    """The options that live rules should have, those given or those of the agent's record, and which; None without either."""
+    return (options, "the options given") if names_rules(options) else (_find_attached(options), "the agent's record")
+
+
+def _find_attached(options: Options) -> Options | None:
+    """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
+    path = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else "")
+    if not path:
+        return None
+    try:
+        from netinit.node.pod_records import Attachments
+        from netinit.node.settings import ATTACHMENTS, SOCKET
+    except ModuleNotFoundError:  # the init container's image has no agent's modules
+        return None
+    folder = Path(SOCKET).parent / ATTACHMENTS
+    try:
+        status = Path(path).stat() if any(folder.iterdir()) else None
+    except OSError:  # most machines have no agent; what names no namespace is reported where it is entered
+        return None
+    if status is None:
+        return None
+    identity = status.st_dev, status.st_ino
+    return next((one.options for one in Attachments(folder) if (one.device, one.inode) == identity), None)

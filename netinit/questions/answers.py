@@ -1,0 +1,270 @@
+"""Answers the question of explain for every container of a pod: the sentence, the path, caveats, and what would change it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from netinit.base.json_answers import with_version
+from netinit.base.net import IPV6, Network
+from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.live.host import LOST, find_devices
+from netinit.options import TPROXY
+from netinit.options.command_line import format_options
+from netinit.questions.connections import Question, make_packets
+from netinit.questions.explain import CONVERT, Explanation
+from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import RuleSource
+from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate.endpoints import format_endpoint, format_packet
+from netinit.simulate.ruleset import LoadedRule
+from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
+
+SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
+PathRow = tuple[tuple[str, ...], str, str, str]
+"""A rule on a path: its place (hook, table, backend) and the place's title, its sign and number, its text; or a text alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer for some containers; `containers` is empty if it is for none in particular.
+
+    `source`: the place whose rule or policy decided, or ours if none did.
+    """
+
+    containers: tuple[str, ...]
+    source: str
+    answer: Explanation
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodExplanation:
+    """The answers for a pod, or for the options: one, or one for each group of containers that get different ones."""
+
+    source: RuleSource
+    answers: tuple[Answered, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the rules, and what the path of the first packet does not show."""
+        return tuple(dict.fromkeys([*self.source.warnings, *[text for one in self.answers for text in one.warnings]]))
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainReport:
+    """The answers for all pods that were asked about. `everything`: also show the rules that do not match."""
+
+    pods: tuple[PodExplanation, ...]
+    everything: bool = False
+
+    @property
+    def answers(self) -> tuple[Answered, ...]:
+        """The answers of all pods."""
+        return tuple([one for pod in self.pods for one in pod.answers])
+
+    @property
+    def verdict(self) -> str:
+        """The first answer's: captured, direct, dropped or unknown."""
+        return self.answers[0].answer.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The first answer's verdict, where the packet goes, and why."""
+        return self.answers[0].answer.sentence
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the rules come from."""
+        return tuple([text for pod in self.pods for text in pod.source.notes])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful, of all pods."""
+        return tuple(dict.fromkeys([text for pod in self.pods for text in pod.warnings]))
+
+    @property
+    def text(self) -> str:
+        """What `netinit explain` prints."""
+        return "".join(self.texts)
+
+    @property
+    def texts(self) -> tuple[Lines, ...]:
+        """The part of each pod."""
+        return tuple([self._render(number, pod) for number, pod in enumerate(self.pods)])
+
+    def _render(self, number: int, pod: PodExplanation) -> Lines:
+        printed: list[str] = []
+        if len(self.pods) > 1 and pod.source.facts:
+            printed += [*[""][:number], f"{pod.source.facts.name}:"]
+        for place, one in enumerate(pod.answers):
+            if len(pod.answers) > 1:
+                plural = "s" if len(one.containers) > 1 else ""
+                printed += [*[""][:place], f"container{plural} {', '.join(map(quote, one.containers))}:"]
+            printed += _list_lines(one.answer, everything=self.everything)
+        return lines(printed)
+
+    def to_object(self) -> dict[str, Any]:
+        """What `netinit explain --json` prints: netinit/data/explain.schema.json describes it."""
+        first, *others = [to_object(pod.source, one, everything=self.everything) for pod in self.pods for one in pod.answers]
+        return with_version({**first, "others": others})
+
+
+def explain_connection(sources: Sequence[RuleSource], question: Question, *, everything: bool = False) -> ExplainReport:
+    """Say what happens to a connection under each of these rules, and why. Raises OptionError."""
+    return ExplainReport(tuple([PodExplanation(one, tuple(answer_each(one, question))) for one in sources]), everything)
+
+
+def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
+    """One answer for all containers of a manifest, or several where their users get different ones."""
+    found: dict[tuple[object, ...], Answered] = {}
+    for containers, packet in make_packets(question, rule_source):
+        one = answer_question(rule_source.rules, packet)
+        key = (one.answer.verdict, one.answer.trace.redirect_port, one.answer.sentence)
+        closing = "netinit apply --reconcile, without --istio-exact" if rule_source.rules.options else CONVERT
+        old = (ON_OLD_ENTRIES.format(closing=closing),) if one.answer.passes_on_old_entries else ()
+        before = found.get(key) or replace(one, warnings=(*one.warnings, *old))
+        found[key] = replace(before, containers=before.containers + containers)
+    return list(found.values())
+
+
+def answer_question(rules: PodRules, packet: Packet) -> Answered:
+    """The answer for no container in particular.
+
+    If several places hold rules (iptables-nft and iptables-legacy), the kernel runs all of them in an order that it does not
+    expose: an answer that depends on it is unknown.
+    """
+    around = rules.surroundings[packet.family]
+    answer = rules.explain(packet, around)
+    leaves = not packet.in_interface and not around.is_local(packet.destination)
+    if leaves and rules.snapshot and not rules.routes_known:
+        usual = around.primary_address(around.leaving_interface(packet.destination, 0))
+        sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
+        answer = _explain_each_way(rules, packet, around, find_devices(rules.snapshot, sent)) or answer
+    last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
+    deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
+    source = next(iter(deciding), rules.place)
+    return Answered((), source, answer, tuple(_find_caveats(rules, answer)))
+
+
+def _explain_each_way(rules: PodRules, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
+    """The answer if policy rules or several routes decide: unknown if they differ, None if one drops the packet."""
+    if LOST in ways:
+        return None
+    host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
+    found = {name: rules.explain(packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
+    if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) == 1:
+        return next(iter(found.values()))
+    described = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
+    return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {described}")
+
+
+def _find_caveats(rules: PodRules, answer: Explanation) -> Iterator[str]:
+    """Facts that the path of the first packet does not show."""
+    trace = answer.trace
+    if trace.disputed:
+        yield f"{trace.reason}: remove one of them (netinit remove)"
+    if trace.first.protocol != "tcp":
+        return
+    link_local = trace.first.family is IPV6 and LINK_LOCAL.first <= (trace.first.destination or 0) <= LINK_LOCAL.last
+    if link_local and not trace.first.in_interface and answer.verdict == CAPTURED:
+        yield TO_A_NEIGHBOUR
+    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in rules.options.values()):
+        yield ANSWERS_DIVERTED
+
+
+LINK_LOCAL = Network.parse("fe80::/10")
+TO_A_NEIGHBOUR = (
+    "the proxy does not answer this connection: the kernel drops what comes from a link-local address through lo; exclude fe80::/10"
+    " (--istio-service-exclude-cidr)"
+)
+ANSWERS_DIVERTED = (
+    "the answers to this connection do not arrive: with TPROXY the kernel delivers packets of known connections to this pod"
+    " instead of forwarding them"
+)
+ON_OLD_ENTRIES = (
+    "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
+    " {closing}"
+)
+
+
+def render_text(answer: Explanation, *, everything: bool) -> Lines:
+    """Format the sentence, the packet, its path, and changes of options."""
+    return lines(_list_lines(answer, everything=everything))
+
+
+def _list_lines(answer: Explanation, *, everything: bool) -> list[str]:
+    printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
+    printed += format_path([_path_row(answer, step) for step in shown_steps(answer, everything=everything)])
+    if answer.changes:
+        printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
+    return [line.rstrip() for line in printed]
+
+
+def format_path(rows: list[PathRow]) -> list[str]:
+    """Align the rules of a path, and print the title of a place where another one begins."""
+    width = max([len(head) for _, _, head, _ in rows], default=0)
+    printed: list[str] = []
+    at: tuple[str, ...] = ()
+    for place, title, head, text in rows:
+        if title and place != at:
+            printed.append(f"  {title}")
+            at = place
+        printed.append(f"    {head:<{width}}  {text}" if head else text)
+    return printed
+
+
+def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
+    rule = step.rule
+    if rule is None:
+        return (), "", "", f"    {step.chain}: {step.outcome}" if step.chain else f"  * {step.outcome}"
+    title = f"{step.hook}, table {step.table}{f' of {step.source}' if step.source else ''}" if step.table else ""
+    head = f"{SIGNS[step.holds]} " + escape(f"{step.chain} {rule.number}")
+    count = f"  [{rule.packets} packets]" if rule.packets is not None else ""
+    return (step.hook, step.table, step.source), title, head, f"{format_rule(rule, answer.option_of(step))}{count}"
+
+
+def format_rule(rule: LoadedRule, option: str) -> str:
+    """A rule on a path: its text, a foreign comment, its purpose and the option behind it."""
+    why = rule.purpose + (f" ({option})" if option else "")
+    comment = f"  with comment {quote(rule.comment)}" if rule.comment else ""
+    return f"{rule.bare_text}{comment}{f'  # {why}' if why else ''}"
+
+
+def shown_steps(answer: Explanation, *, everything: bool) -> list[TraceStep]:
+    """The steps to show: matching or possibly matching rules and kernel actions; with `everything` all steps."""
+    if everything:
+        return list(answer.trace.steps)
+    ends = ("the chain ends", "the policy is ACCEPT", "NAT is skipped")
+    return [step for step in answer.trace.steps if step.holds is not False and not step.outcome.startswith(ends)]
+
+
+def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> dict[str, Any]:
+    """An answer in the form of netinit/data/explain.schema.json, without `others`."""
+    answer, source, made = one.answer, one.source, rule_source.rules.options.get(one.source)
+    trace = answer.trace
+    packet = trace.first
+    return {
+        "pod": rule_source.facts.name if rule_source.facts else "", "containers": list(one.containers), "verdict": answer.verdict,
+        "redirect_port": trace.redirect_port or None, "original_destination": answer.original_destination,
+        "sentence": answer.sentence, "transparent": trace.transparent,
+        "packet": {
+            "family": packet.family.name, "direction": "inbound" if packet.in_interface else "outbound", "protocol": packet.protocol,
+            "source": format_endpoint(packet.family, packet.source, None), "destination": answer.original_destination,
+            "interface": packet.in_interface, "uid": packet.uid, "gid": packet.gid, "mark": packet.mark,
+        },
+        "reason": trace.reason, "zone": trace.zone, "source": source, "options": format_options(made.given) if made else None,
+        "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
+        "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
+        "warnings": [*rule_source.warnings, *one.warnings],
+    }  # fmt: skip
+
+
+def _step_object(answer: Explanation, step: TraceStep) -> dict[str, Any]:
+    rule = step.rule
+    return {
+        "hook": step.hook, "table": step.table, "place": step.source, "chain": step.chain, "number": rule.number if rule else None,
+        "rule": rule.text if rule else "", "purpose": rule.purpose if rule else "", "comment": rule.comment if rule else "",
+        "origin": answer.origin_of(step), "outcome": step.outcome, "holds": step.holds, "packets": rule.packets if rule else None,
+    }  # fmt: skip

@@ -1,0 +1,94 @@
+"""The connection in question, and its first packet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netinit.base.errors import OptionError
+from netinit.base.net import IPV4, Family, family_of, parse_address
+from netinit.options.command_line import read_value
+from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
+from netinit.questions.rule_sources import RuleSource
+from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate.endpoints import make_inbound, make_outbound, parse_endpoint
+
+DIRECTIONS = ("outbound", "inbound")
+APPLICATION = 1000  # the user who connects, if nobody is named
+MAX_MARK = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A connection as it is asked about; its texts are validated when the packet is built."""
+
+    direction: str | None = None
+    to: str = ""
+    source: str = ""
+    to_port: str = ""
+    udp: bool = False
+    uid: str = ""
+    gid: str = ""
+    interface: str = ""
+    mark: int = 0
+
+    @property
+    def names_an_end(self) -> bool:
+        """Whether it names where the connection goes or comes from."""
+        return bool(self.to or self.source)
+
+
+def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
+    """The first packet of the connection in question. Raises OptionError for missing or invalid values."""
+    inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
+    _refuse_options_of_other_direction(question, inbound=inbound)
+    host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
+    source = read_value(question.source, parse_address, "--from") if question.source else ""
+    named = read_value(question.to_port, PORT.read, "--to-port") if question.to_port else 0
+    if port and named and port != named:
+        raise OptionError(
+            f"--to-port: {quote_value(question.to_port)} contradicts --to {quote_value(question.to)}; give one port"
+        )
+    port = port or named
+    if not host and not inbound:
+        raise OptionError("--to: the destination is missing; give --to ADDRESS:PORT, or --from for an inbound connection")
+    if not port:
+        start, _, end = host.rpartition(":")
+        unclear = f"; is {end} the port? write [{start}]:{end}" if start else ""
+        raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
+    family = family_of(host or source) if host or source else IPV4
+    if host and source and family_of(source) is not family:
+        raise OptionError(f"--from: {quote_value(source)} is not of the address family of {quote_value(host)}")
+    around = surroundings.get(family)
+    if around is None:
+        raise OptionError(f"--to: {family.name} is off in this namespace")
+    protocol = "udp" if question.udp else "tcp"
+    if inbound:
+        interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
+        packet = make_inbound(around, source, host, port, protocol=protocol, interface=interface)
+        if packet.destination is None:
+            raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
+        return packet.replace(mark=question.mark)
+    uid = read_value(question.uid, read_uid, "--uid") if question.uid else APPLICATION
+    gid = read_value(question.gid, read_gid, "--gid") if question.gid else uid
+    return make_outbound(around, host, port, protocol=protocol, uid=uid, gid=gid, source=source, mark=question.mark)
+
+
+def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
+    owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
+    if inbound and owner:
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or give outbound")
+    if not inbound and question.interface:
+        raise OptionError("--interface: is where a connection comes in; leave it out, or give inbound")
+
+
+def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
+    """The packets in question with their containers: one for each user of --pod unless --uid or --gid is given."""
+    packet = make_packet(question, rule_source.rules.surroundings)
+    if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
+        return [((), packet)]
+    senders: dict[tuple[int, int], list[str]] = {}
+    for user in rule_source.facts.users:
+        uid = APPLICATION if user.uid is None else user.uid
+        senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
+    return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]

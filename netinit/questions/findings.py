@@ -1,0 +1,86 @@
+"""Findings of lint and audit with their stable codes, and which of them are accepted. Pure.
+
+docs/findings.md is generated from netinit/data/findings.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from netinit.base.data import read_data
+from netinit.base.errors import OptionError
+from netinit.options.kinds import quote_value
+
+PAGE = "docs/findings.md"
+ERROR, WARNING, NOTE = "error", "warning", "note"
+
+# Title -> kind -> its code, and what it means and what to do.
+GROUPS: dict[str, dict[str, list[str]]] = json.loads(read_data("findings.json"))
+CODES = {kind: code for group in GROUPS.values() for kind, (code, _) in group.items()}
+MEANINGS = {code: meaning for group in GROUPS.values() for code, meaning in group.values()}
+
+
+def read_code(text: str, label: str) -> str:
+    """Validate a code. Raises OptionError naming `label`."""
+    code = text.strip().upper()
+    if code not in MEANINGS:
+        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; {PAGE} lists them")
+    return code
+
+
+def read_accepted_codes(reasons: Mapping[str, object], label: str) -> dict[str, str]:
+    """Validate accepted codes and their reasons. Raises OptionError naming `label`."""
+    found = {}
+    for code, reason in reasons.items():
+        if not isinstance(reason, str) or not reason.strip():
+            raise OptionError(f"{label}: {quote_value(str(code))} has no reason; write `{code}: reason`")
+        found[read_code(str(code), label)] = reason.strip()
+    return found
+
+
+def link(code: str) -> str:
+    """The URL that explains a code."""
+    return f"{PAGE}#{code.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
+
+    `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
+    """
+
+    kind: str
+    severity: str
+    subject: str
+    message: str
+    pod: str = ""
+    file: str = ""
+    accepted: str = ""
+
+    @property
+    def code(self) -> str:
+        """The stable code."""
+        return CODES[self.kind]
+
+    @property
+    def text(self) -> str:
+        """The subject and the message."""
+        return ": ".join([part for part in (self.subject, self.message) if part])
+
+
+def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod: Mapping[str, str]) -> list[Issue]:
+    """Attach the reason to accepted issues; `of_pod` holds the codes of the pod's annotation."""
+    reasons = {**of_pod, **ignored}
+    return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]
+
+
+def to_object(one: Issue) -> dict[str, Any]:
+    """An issue in the form of netinit/data/findings.schema.json."""
+    return {
+        "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
+        "pod": one.pod or None, "file": one.file or None, "accepted": one.accepted or None, "page": link(one.code),
+    }  # fmt: skip

@@ -1,0 +1,111 @@
+"""What lint says of options, and of the pods of manifests: findings with their codes, and the fewest options of equal effect. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from netinit.base.json_answers import with_version
+from netinit.base.sanitize import Lines, lines
+from netinit.base.tables import count
+from netinit.inject.deciding.podfile import PodFacts
+from netinit.options import Options, SettledOptions, offline
+from netinit.options.command_line import write_command
+from netinit.questions.findings import ERROR, NOTE, PAGE, WARNING, Issue, to_object, without_ignored
+from netinit.questions.lint import NO_EFFECT, Finding, lint
+from netinit.questions.rule_sources import ReadServers, complete_servers
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """The findings of each pod, or of options alone, accepted ones included.
+
+    `pods`: the names of all pods; empty for options. `linted`: for `minimal`, the options that program rules, by pod.
+    """
+
+    issues: tuple[Issue, ...]
+    pods: tuple[str, ...] = ()
+    linted: tuple[tuple[str, SettledOptions], ...] = field(default=(), repr=False)
+
+    @property
+    def errors(self) -> tuple[Issue, ...]:
+        """The findings that are errors and not accepted."""
+        return tuple([one for one in self.issues if one.severity == ERROR and not one.accepted])
+
+    @property
+    def text(self) -> Lines:
+        """What `netinit lint` prints."""
+        return render_text(self.issues, self.pods or [""])
+
+    @property
+    def minimal(self) -> Lines:
+        """What `netinit lint --minimal` prints: the fewest options under which no packet is treated differently, proved."""
+        return lines([line for one in self.linted for line in _format_minimal(*one)])
+
+    def to_object(self) -> dict[str, Any]:
+        """What `netinit lint --json` prints: netinit/data/findings.schema.json describes it."""
+        return with_version({"findings": [to_object(one) for one in self.issues]})
+
+
+def examine_options(options: Options, accepted: Mapping[str, str], read_servers: ReadServers = tuple) -> LintReport:
+    """Check options alone, with the name servers of `read_servers` if they need any; `accepted` has codes with reasons."""
+    issues = without_ignored(_to_issues(lint_options(options, read_servers=read_servers)), accepted, {})
+    return LintReport(tuple(issues), linted=(("", options.settle(offline(read_servers=read_servers))),))
+
+
+def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[str, str]) -> LintReport:
+    """Check pods of manifests; of the options, they take the name servers they need. `accepted` has codes with reasons."""
+    issues = [one for facts in pods for one in lint_pod(options, facts, accepted)]
+    linted = [(facts.name, complete_servers(facts, options).options.settle(offline())) for facts in pods if facts.programs]
+    return LintReport(tuple(issues), tuple([facts.name for facts in pods]), tuple(linted))
+
+
+def lint_options(
+    options: Options, has_tunnel: bool | None = None, addresses: Sequence[str] = (), read_servers: ReadServers = tuple
+) -> tuple[Finding, ...]:
+    """Check options without a pod; known are at most its addresses and name servers and whether its proxy has a tunnel."""
+    settled = options.settle(offline(addresses, read_servers))
+    uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
+    return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
+
+
+def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> list[Issue]:
+    """Check a pod of a manifest, together with its init container's options; `accepted` has codes with reasons."""
+    own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
+    complete = complete_servers(facts, options)
+    needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
+    if complete.notes != facts.notes:  # not all of its servers were named
+        needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
+        kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
+        needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
+    findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
+    return without_ignored(_to_issues(findings, facts.name, facts.file), accepted, facts.accepted)
+
+
+def _format_minimal(name: str, options: SettledOptions) -> list[str]:
+    """The shortest equivalent command line, below the pod's name."""
+    from netinit.questions.lint.effect_proof import minimise  # imports the symbolic engine
+
+    return [*([f"# {name}"] if name else []), write_command(minimise(options).given)]
+
+
+def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:
+    return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
+
+
+def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
+    """Format a line per finding that counts, grouped by pod, and a summary."""
+    counted = [one for one in issues if not one.accepted]
+    printed: list[str] = []
+    place = ("", "")
+    for one in counted:
+        printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
+        place = (one.pod, one.file)
+        printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
+    errors, warnings, notes = (sum(one.severity == severity for one in counted) for severity in (ERROR, WARNING, NOTE))
+    where = f" in {count(len(pods), 'pod')}" if any(pods) else ""
+    found = [count(errors, "error"), count(warnings, "warning"), *([count(notes, "note")] if notes else [])]
+    summary = ", ".join(found) if counted else "no problems found"
+    accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
+    return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])

@@ -1,0 +1,173 @@
+"""Which rules are meant: those of options or of a manifest's pod, as they would be planned, or live ones. Pure.
+
+Manifests are handed in as texts, live rules as what was read of a namespace, the options of the node's agent as those of its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netinit.base.errors import OptionError
+from netinit.base.net import FAMILIES, IPV6, parse_address
+from netinit.base.sanitize import quote
+from netinit.inject.deciding.podfile import PodFacts
+from netinit.options import Interception, Options, SettledOptions, offline
+from netinit.options.command_line import format_options, read_value
+from netinit.options.kinds import quote_value
+from netinit.questions.pod_rules import LiveRules, PodRules
+from netinit.rules.infer_options import find_other_values
+from netinit.rules.layouts import plan
+from netinit.rules.model import EMPTY_PLAN
+from netinit.simulate.endpoints import EXAMPLE_POD, stand_in
+from netinit.simulate.ruleset import load_plan
+
+POD, FILE = "--pod", "FILE"
+PLAN = "plan"  # the place of rules that are not live
+MAX_NAMED = 5  # pods in a message
+ReadServers = Callable[[], Sequence[str]]
+"""Returns the name servers of a machine; called only if they are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSource:
+    """The rules that a question is about.
+
+    `name`: of the pod or namespace; `notes`: where they come from; `warnings`: what is doubtful about them; `facts`: of the
+    manifest, if there is one.
+    """
+
+    name: str
+    rules: PodRules
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    facts: PodFacts | None = None
+
+
+def name_manifests(pod: Sequence[object], files: Sequence[object]) -> str:
+    """What messages call manifests that stand after --pod and as arguments."""
+    return " or ".join([POD] * bool(pod) + [FILE] * bool(files)) or POD
+
+
+def name_namespace(options: Options) -> str:
+    """The namespace that the options name, for messages."""
+    return f"pid {options.pid}" if options.pid else options.netns or "this namespace"
+
+
+def find_planned(
+    options: Options | None = None, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = (), read_servers: ReadServers = tuple
+) -> RuleSource:
+    """The rules that a pod, or the options (None: defaults), would have.
+
+    Of the options, a pod takes the name servers that it needs; options alone have those of `read_servers`.
+    """
+    options = options or Options()
+    facts = facts and complete_servers(facts, options)
+    addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
+    given, read_servers = (facts.options, tuple) if facts else (options, read_servers)
+    notes, warnings = _add_pod_notes(facts)
+    settled = given.settle(offline(addresses, read_servers))
+    rules, more = _plan(settled, facts, addresses)
+    second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values()), read_servers))
+    if second.ipv6 != settled.ipv6:
+        rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
+    return RuleSource(facts.name if facts else "the options", rules, notes, warnings + settled.warnings + more, facts)
+
+
+def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
+    """The rules of options, none for a pod that is not intercepted, and the warnings of their plan."""
+    made = plan(options) if not facts or facts.intercepted else EMPTY_PLAN
+    rulesets = {PLAN: {family: load_plan(made, family) for family in FAMILIES}}
+    around = {family: stand_in(family, addresses) for family in FAMILIES}
+    rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
+    return _with_facts(rules, facts), made.warnings
+
+
+def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
+    """The rules with what a manifest knows of their pod."""
+    if not facts:
+        return rules
+    return replace(rules, origins=facts.origins, has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners)
+
+
+def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) -> RuleSource:
+    """Live rules, with what they show of their options and where these are not the known ones.
+
+    `by`: whose options are known, which the rules should have been created by; empty if none are.
+    """
+    notes, warnings = _add_pod_notes(facts)
+    warnings += found.warnings
+    for source, inferred in found.inferred.items():
+        warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
+        if inferred.options is None:
+            continue
+        notes += (f"{source}: rules of {format_options(inferred.options.given)}",)
+        notes += _describe_tunnel_listener(inferred.options, found.listening)
+        wanted = found.rules.wanted if by else inferred.recorded
+        others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
+        if others:
+            texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]
+            words = [f"{label} is {is_live} and not {is_wanted}" for label, is_live, is_wanted in texts]
+            whose = by or "the options recorded in the nft table's comment"
+            warnings += (f"{source}: the rules are not those that {whose} would make: {'; '.join(words)}",)
+    return RuleSource(name, _with_facts(found.rules, facts), notes, warnings, facts)
+
+
+def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+    """A note on who listens on the HBONE port if the rules exempt it."""
+    port = options.sidecar_tunnel
+    if not (port and options.inbound_ports):
+        return ()
+    users = sorted(user for number, user in listening or () if number == port)
+    if listening is None:
+        who = "the kernel does not report who listens there"
+    else:
+        who = f"user {', '.join(map(str, users))} listens there" if users else "no process listens there now"
+    return (f"port {port} is left to the proxy's tunnel (HBONE): {who}",)
+
+
+def _add_pod_notes(facts: PodFacts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Notes and warnings about the manifest's pod, if there is one."""
+    if not facts:
+        return (), ()
+    by_design = [f"{facts.name}: {finding}" for finding in facts.findings if finding.is_note]
+    problems = [f"{facts.name}: {finding}" for finding in facts.findings if not finding.is_note]
+    return (f"{facts.name}: {'; '.join(facts.notes)}", *by_design), tuple(problems)
+
+
+def list_conditions(facts: PodFacts | None) -> tuple[str, ...]:
+    """What would make a proof about a manifest's pod void, each as a clause that follows `unless`."""
+    changers = facts.rule_changers if facts else ()
+    found = [f"container {quote(one.container)} changes the rules: {one.right}" for one in changers[:MAX_NAMED]]
+    if len(changers) > MAX_NAMED:
+        found.append(f"one of {len(changers) - MAX_NAMED} more containers changes the rules")
+    return tuple(found)
+
+
+def refuse_given(given: Mapping[str, str], label: str = POD) -> None:
+    """Refuse options of rules beside a pod, which has its own. `given`: fields, with the flags as written. Raises OptionError."""
+    rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # manifests do not contain name servers
+    if ignored := [name for field, name in given.items() if field in rules]:
+        raise OptionError(*[f"{name}: the pod of {label} has its own options; give one of the two" for name in ignored])
+
+
+def choose_one(found: Sequence[PodFacts], named: str, label: str = POD) -> PodFacts:
+    """The single pod of those that were found where `named` says. Raises OptionError if there are several."""
+    if len(found) > 1:
+        names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
+        raise OptionError(f"{label}: {len(found)} pods are in {quote_value(named)}: choose one with --select ({names})")
+    return found[0]
+
+
+def complete_servers(facts: PodFacts, options: Options) -> PodFacts:
+    """Add the name servers that a pod needs, from the options or its dnsConfig; note if some are missing."""
+    if not facts.options.wants_servers:
+        return facts
+    if options.dns_servers:
+        return replace(facts, options=facts.options.replace(dns_servers=options.dns_servers))
+    if facts.name_servers:
+        named = replace(facts, options=facts.options.replace(dns_servers=facts.name_servers))
+        note = "the cluster's name servers, which its pods ask first, are not in the manifest: name all with --dns-servers"
+        return named if facts.only_these else replace(named, notes=(*facts.notes, note))
+    note = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
+    return replace(facts, notes=(*facts.notes, note))

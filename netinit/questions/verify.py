@@ -1,0 +1,119 @@
+"""What verify found: how live rules differ from their plan, as text and as an object. Pure.
+
+netinit.pods.verify reads the namespace and compares; it gives a `Report`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netinit.base.json_answers import with_version
+from netinit.base.records import Record
+from netinit.base.sanitize import Lines, lines
+from netinit.base.tables import count
+from netinit.options import Options
+from netinit.options.command_line import format_options
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.model import MISSING, Difference, Plan
+from netinit.rules.render import hash_plan
+
+NOTHING = "no rules of netinit here"
+DOUBT = "doubt"  # kind of a difference, counted where `strict`
+
+
+class Judgement(Record):
+    """Differences from the plan and warnings, and the digest of all that they follow from."""
+
+    digest: str
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+
+
+class Report(Record):
+    """The backend whose rules were compared, the plan, and every difference."""
+
+    backend: str
+    plan: Plan
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...] = ()
+    ours: bool = True  # False: there is no rule of ours at all
+    doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
+    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
+
+    def with_doubts(self) -> Report:
+        """Return the report with its doubts as differences."""
+        doubts = tuple([Difference(kind=DOUBT, where="kernel", rule=text) for text in self.doubts])
+        return self.replace(differences=self.differences + doubts)
+
+
+class VerifyReport(Record):
+    """A namespace's rules compared with the plan of `options`.
+
+    `report` and `options` are None where no options were named and there are no rules that show any. `notes`: whose the options
+    are.
+    """
+
+    report: Report | None
+    options: Options | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the rules are there and as planned."""
+        return self.report is not None and not self.report.differences
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All differences from the plan."""
+        return self.report.differences if self.report else ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful."""
+        return self.report.warnings if self.report else ()
+
+    @property
+    def backend(self) -> str:
+        """The backend whose rules were compared; empty without any."""
+        return self.report.backend if self.report else ""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that the rules were compared with."""
+        return self.report.plan if self.report else None
+
+    @property
+    def text(self) -> Lines:
+        """What `netinit verify` prints."""
+        return render_text(self.report) if self.report else lines([NOTHING])
+
+    def to_object(self) -> dict[str, Any]:
+        """What `netinit verify --json` prints: netinit/data/verify.schema.json describes it."""
+        return with_version(to_object(self.report, self.options))
+
+
+def render_text(report: Report) -> Lines:
+    """Format a line per difference, and a summary."""
+    written = [write_plan(report.plan, family) for family in report.plan.families]
+    number = sum(len(chain.rules) for tables in written for chains in tables.values() for chain in chains.values())
+    if not report.ours and {difference.kind for difference in report.differences} == {MISSING}:
+        return lines([f"{NOTHING}: all {number} rules of the plan are missing ({report.backend})"])
+    printed = [difference.describe() for difference in report.differences]
+    if printed:
+        printed.append(f"{count(len(printed), 'difference')} from the plan of {number} rules ({report.backend})")
+    else:
+        families = " and ".join([family.name for family in report.plan.families])
+        printed.append(f"as planned: {number} rules for {families} ({report.backend})")
+    return lines(printed)
+
+
+def to_object(report: Report | None, options: Options | None = None) -> dict[str, Any]:
+    """The object of netinit/data/verify.schema.json; the comparison's fields are null without a report, which is not ok."""
+    return {
+        "ok": report is not None and not report.differences,
+        "backend": report.backend if report else None,
+        "hash": hash_plan(report.plan) if report else None,
+        "differences": [difference.__getstate__() for difference in report.differences] if report else None,
+        "warnings": list(report.warnings) if report else [],
+        "options": format_options(options) if options else None,
+    }

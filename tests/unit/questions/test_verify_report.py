@@ -1,0 +1,60 @@
+"""How a comparison with the plan is said: a line for each difference, one that sums up, and what counts as right."""
+
+from __future__ import annotations
+
+from core import plan
+from netinit.base.net import IPV4, IPV6
+from netinit.options import Options
+from netinit.questions import verify
+from netinit.questions.verify import VerifyReport, render_text
+from netinit.rules.iptables.write import write_plan
+from netinit.rules.model import Difference
+
+PLAN = plan(Options(inbound_ports="80", ipv6="on"))
+MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
+
+
+def number_of_rules(family):
+    return sum(len(chain.rules) for chains in write_plan(PLAN, family).values() for chain in chains.values())
+
+
+RULES = number_of_rules(IPV4) + number_of_rules(IPV6)
+EQUAL = verify.Report(backend="iptables-nft", plan=PLAN, differences=())
+DIFFERENT = EQUAL.replace(differences=(MISSING,))
+
+
+def test_differences_are_a_line_each_and_one_that_sums_up():
+    found = render_text(DIFFERENT)
+    assert found == f"{MISSING.describe()}\n1 difference from the plan of {RULES} rules (iptables-nft)\n"
+    found = render_text(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING, MISSING)))
+    assert found == f"{MISSING.describe()}\n{MISSING.describe()}\n2 differences from the plan of {RULES} rules (nftables)\n"
+
+
+def test_no_difference_is_said_in_a_line():
+    assert render_text(EQUAL) == f"as planned: {RULES} rules for IPv4 and IPv6 (iptables-nft)\n"
+    alone = plan(Options(inbound_ports="80", ipv6="off"))
+    assert render_text(EQUAL.replace(plan=alone)) == f"as planned: {number_of_rules(IPV4)} rules for IPv4 (iptables-nft)\n"
+
+
+def test_a_namespace_without_any_rule_of_the_plan_is_a_line():
+    nothing = f"no rules of netinit here: all {RULES} rules of the plan are missing (iptables-nft)\n"
+    assert render_text(DIFFERENT.replace(ours=False)) == nothing
+    assert render_text(DIFFERENT.replace(ours=True)) != nothing
+    others = DIFFERENT.replace(ours=False, differences=(MISSING, MISSING.replace(kind="shadowing")))
+    assert render_text(others).endswith(f"2 differences from the plan of {RULES} rules (iptables-nft)\n")
+
+
+def test_without_rules_and_options_nothing_was_compared_which_is_not_right():
+    nothing = VerifyReport(report=None, options=None)
+    assert (nothing.ok, nothing.differences, nothing.warnings, nothing.backend, nothing.plan) == (False, (), (), "", None)
+    assert nothing.text == "no rules of netinit here\n"
+    assert nothing.to_object() == {
+        "version": 1, "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None,
+    }  # fmt: skip
+
+
+def test_a_doubt_counts_where_it_is_asked_for():
+    doubtful = EQUAL.replace(doubts=("a foreign rule drops captured packets",))
+    assert VerifyReport(report=doubtful, options=None).ok
+    strict = VerifyReport(report=doubtful.with_doubts(), options=None)
+    assert (strict.ok, [one.kind for one in strict.differences]) == (False, ["doubt"])
