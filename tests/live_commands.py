@@ -27,8 +27,9 @@ from netinit.questions.audit.assertions import rule_on
 from netinit.questions.comparison import EQUAL, compare
 from netinit.questions.comparison import to_object as to_diff
 from netinit.questions.connections import Question
+from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import RuleSource
-from netinit.questions.verify import Report, to_object
+from netinit.questions.verify import to_object
 from netinit.simulate.trace import CAPTURED
 
 

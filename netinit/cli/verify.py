@@ -25,7 +25,8 @@ from netinit.options.command_line import names_rules
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe.rows import Probes, probe
 from netinit.pods.verify import verify as compare
-from netinit.questions.verify import NOTHING, Report, render_text, to_object
+from netinit.questions.plan_comparison import Report
+from netinit.questions.verify import NOTHING, render_text, to_object
 from netinit.rules.model import BYPASSING
 
 MARKS = {True: "✔", False: "✘", None: "?"}

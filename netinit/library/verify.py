@@ -10,8 +10,9 @@ from netinit.library.parameters import Pods, choose_pods, name_place
 from netinit.library.rule_reading import PodChoice, find_known
 from netinit.options import Options
 from netinit.options.command_line import format_options
+from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
-from netinit.questions.verify import Report, VerifyReport
+from netinit.questions.verify import VerifyReport
 
 KEPT = ("netns", "pid", "debug")  # options of the run, not of the rules
 

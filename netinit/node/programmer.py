@@ -35,7 +35,7 @@ from netinit.node.jobs import Job, JobResult
 from netinit.pods import child_jobs
 from netinit.pods.probe import host_probe_rules
 from netinit.pods.verify import find_bypassing
-from netinit.questions.verify import Judgement
+from netinit.questions.plan_comparison import Judgement
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096

@@ -11,7 +11,7 @@ from netinit.kernel.run import Signals
 from netinit.options import Options
 from netinit.pods.apply import Outcome, apply, remove
 from netinit.pods.verify import verify
-from netinit.questions.verify import Judgement, Report
+from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.model import EMPTY_PLAN
 
 

@@ -25,7 +25,7 @@ from netinit.live.in_force import find_deviations
 from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
-from netinit.questions.verify import Judgement, Report
+from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.rule_builder import settle

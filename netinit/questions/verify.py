@@ -13,37 +13,12 @@ from netinit.base.sanitize import Lines, lines
 from netinit.base.tables import count
 from netinit.options import Options
 from netinit.options.command_line import format_options
+from netinit.questions.plan_comparison import Report
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import MISSING, Difference, Plan
 from netinit.rules.render import hash_plan
 
 NOTHING = "no rules of netinit here"
-DOUBT = "doubt"  # kind of a difference, counted where `strict`
-
-
-class Judgement(Record):
-    """Differences from the plan and warnings, and the digest of all that they follow from."""
-
-    digest: str
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-
-
-class Report(Record):
-    """The backend whose rules were compared, the plan, and every difference."""
-
-    backend: str
-    plan: Plan
-    differences: tuple[Difference, ...]
-    warnings: tuple[str, ...] = ()
-    ours: bool = True  # False: there is no rule of ours at all
-    doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
-    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
-
-    def with_doubts(self) -> Report:
-        """Return the report with its doubts as differences."""
-        doubts = tuple([Difference(kind=DOUBT, where="kernel", rule=text) for text in self.doubts])
-        return self.replace(differences=self.differences + doubts)
 
 
 class VerifyReport(Record):

@@ -42,9 +42,9 @@ from netinit.questions.answers import Answered
 from netinit.questions.explain import explain
 from netinit.questions.findings import Issue
 from netinit.questions.lint import report as lint
+from netinit.questions.plan_comparison import Report
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
-from netinit.questions.verify import Report
 from netinit.rules.expressions.compat import encode_rule
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import ListedTable, write_plan

@@ -21,7 +21,7 @@ from netinit.cli.verify import conclude, render_probes, to_plain
 from netinit.options import Options
 from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
-from netinit.questions import verify
+from netinit.questions.plan_comparison import Report
 from netinit.questions.verify import render_text
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
@@ -40,7 +40,7 @@ def number_of_rules(family):
 
 
 RULES = number_of_rules(IPV4) + number_of_rules(IPV6)
-EQUAL = verify.Report(backend="iptables-nft", plan=PLAN, differences=())
+EQUAL = Report(backend="iptables-nft", plan=PLAN, differences=())
 DIFFERENT = EQUAL.replace(differences=(MISSING,))
 AS_PLANNED = f"as planned: {RULES} rules for IPv4 and IPv6 (iptables-nft)"
 ONE = f"1 difference from the plan of {RULES} rules (iptables-nft)"
@@ -81,12 +81,12 @@ def test_packets_are_a_line_each_with_what_was_expected_where_it_differs():
 def test_the_last_line_of_a_live_comparison_is_its_own_verdict(outcomes, differences, verdict):
     ask = Ask.__new__(Ask)  # its fields do not matter here
     rows = tuple(ProbeResult(ask, "captured", "direct", outcome) for outcome in outcomes)
-    report = None if differences is None else verify.Report(backend="iptables-nft", plan=PLAN, differences=differences)
+    report = None if differences is None else Report(backend="iptables-nft", plan=PLAN, differences=differences)
     assert conclude(report, Probes(rows)) == verdict
 
 
 def test_json_has_every_field_of_a_difference():
-    found = with_version(to_plain(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
+    found = with_version(to_plain(Report(backend="nftables", plan=PLAN, differences=(MISSING,), warnings=("mind",))))
     check_schema(found, "verify")
     assert found.pop("version") == 1
     assert found == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core import plan
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
-from netinit.questions import verify
+from netinit.questions.plan_comparison import Report
 from netinit.questions.verify import VerifyReport, render_text
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
@@ -19,14 +19,14 @@ def number_of_rules(family):
 
 
 RULES = number_of_rules(IPV4) + number_of_rules(IPV6)
-EQUAL = verify.Report(backend="iptables-nft", plan=PLAN, differences=())
+EQUAL = Report(backend="iptables-nft", plan=PLAN, differences=())
 DIFFERENT = EQUAL.replace(differences=(MISSING,))
 
 
 def test_differences_are_a_line_each_and_one_that_sums_up():
     found = render_text(DIFFERENT)
     assert found == f"{MISSING.describe()}\n1 difference from the plan of {RULES} rules (iptables-nft)\n"
-    found = render_text(verify.Report(backend="nftables", plan=PLAN, differences=(MISSING, MISSING)))
+    found = render_text(Report(backend="nftables", plan=PLAN, differences=(MISSING, MISSING)))
     assert found == f"{MISSING.describe()}\n{MISSING.describe()}\n2 differences from the plan of {RULES} rules (nftables)\n"
 
 

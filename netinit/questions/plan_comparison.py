@@ -1,0 +1,33 @@
+"""What a comparison of live rules with their plan found, as a value: all that the agent keeps of one. Pure."""
+
+from __future__ import annotations
+
+from netinit.base.records import Record
+from netinit.rules.model import Difference, Plan
+
+DOUBT = "doubt"  # kind of a difference, counted where `strict`
+
+
+class Judgement(Record):
+    """Differences from the plan and warnings, and the digest of all that they follow from."""
+
+    digest: str
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+
+
+class Report(Record):
+    """The backend whose rules were compared, the plan, and every difference."""
+
+    backend: str
+    plan: Plan
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...] = ()
+    ours: bool = True  # False: there is no rule of ours at all
+    doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
+    judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
+
+    def with_doubts(self) -> Report:
+        """Return the report with its doubts as differences."""
+        doubts = tuple([Difference(kind=DOUBT, where="kernel", rule=text) for text in self.doubts])
+        return self.replace(differences=self.differences + doubts)
