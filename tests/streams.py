@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.stream import inject_into
+from netinit.questions.injection_advice import advise
 
 
 class Injected(NamedTuple):
@@ -19,5 +20,5 @@ class Injected(NamedTuple):
 def inject_stream(text: str, config: InjectionConfig, **more: Any) -> Injected:
     """The stream with every workload injected that is to be."""
     parts: list[str] = []
-    notices, changed = inject_into(parts.append, text, config, **more)
+    notices, changed = inject_into(parts.append, text, config, advise=advise, **more)
     return Injected("".join(parts), notices, changed)

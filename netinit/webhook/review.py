@@ -16,12 +16,12 @@ from urllib.parse import unquote
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
-from netinit.inject.adding.advice import advise
 from netinit.inject.adding.patch import json_patch
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import decide
 from netinit.inject.deciding.manifests import PodOwner
+from netinit.questions.injection_advice import advise
 from netinit.webhook.configuration import Served
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")

@@ -13,6 +13,7 @@ from netinit.inject.adding.stream import inject_into
 from netinit.inject.deciding.manifests import Selection, StreamWriter
 from netinit.library.manifest_files import in_file, read_manifests
 from netinit.library.safe_files import Spool
+from netinit.questions.injection_advice import advise
 
 _LONG = 200  # documents
 _EVERY = 0.2  # seconds
@@ -39,7 +40,7 @@ def run(flags: InjectFlags) -> int:
         joined.begin()
         try:
             notices, count = inject_into(
-                joined.write, text, config, settings=settings, namespace=flags.namespace, selection=selection,
+                joined.write, text, config, advise=advise, settings=settings, namespace=flags.namespace, selection=selection,
                 progress=_progress(name),
             )  # fmt: skip
         except NetinitError as error:

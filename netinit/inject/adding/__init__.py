@@ -1,1 +1,1 @@
-"""What is added to a pod: configuration, templates, mesh settings, rendering, patches, and advice for the pod's author. Pure."""
+"""What is added to a pod: configuration, templates, mesh settings, rendering, patches. Pure."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, same, sequence, string, strings
-from netinit.inject.adding.advice import injection_warnings
 from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.ignored_settings import injection_warnings
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.containers import (

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, same
 from netinit.golang import goyaml
-from netinit.inject.adding.advice import advise
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.deciding.manifests import Document, Selection, Workload, split, workloads
 from netinit.inject.deciding.warnings import ERROR, pod_findings
+
+Advise = Callable[[Tree, Tree, InjectionConfig, Workload], Iterable[str]]
+"""Returns warnings for the author of a pod, which is given before and after its injection."""
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
@@ -27,6 +29,7 @@ def inject_into(
     text: str,
     config: InjectionConfig,
     *,
+    advise: Advise,
     settings: Settings | None = None,
     namespace: str = "",
     selection: Selection | None = None,
@@ -34,11 +37,12 @@ def inject_into(
 ) -> tuple[tuple[str, ...], int]:
     """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
-    `namespace`: the default for objects without one. Workloads that `selection` does not select are written unchanged.
+    `advise`: see `netinit.questions.injection_advice`. `namespace`: the default for objects without one. Workloads that
+    `selection` does not select are written unchanged.
     Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
-    run = _Run(config, settings or Settings(), namespace, selection or Selection())
+    run = _Run(config, advise, settings or Settings(), namespace, selection or Selection())
     problems: list[str] = []
     changed = 0
     for number, document in enumerate(documents, 1):
@@ -60,8 +64,8 @@ def inject_into(
 
 
 class _Run:
-    def __init__(self, config: InjectionConfig, settings: Settings, namespace: str, selection: Selection) -> None:
-        self.config, self.settings, self.namespace, self.selection = config, settings, namespace, selection
+    def __init__(self, config: InjectionConfig, advise: Advise, settings: Settings, namespace: str, selection: Selection) -> None:
+        self.config, self.advise, self.settings, self.namespace, self.selection = config, advise, settings, namespace, selection
         self.notices: list[str] = []
 
     def document(self, document: Document) -> tuple[str, int]:
@@ -103,7 +107,7 @@ class _Run:
             return None
         namespace = Namespace(name=where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
-        self.notices += [f"warning: {workload.title}: {warning}" for warning in advise(pod, result, self.config, workload)]
+        self.notices += [f"warning: {workload.title}: {warning}" for warning in self.advise(pod, result, self.config, workload)]
         return None if same(pod, result) else result
 
 

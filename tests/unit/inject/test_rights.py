@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from netinit.inject import load_config
-from netinit.inject.adding.advice import advise
 from netinit.inject.deciding.podfile import read_object
 from netinit.inject.deciding.rights import can_use_capabilities, has_capability
 from netinit.inject.deciding.warnings import NOTE, WARNING, find_rule_changers, pod_findings
+from netinit.questions.injection_advice import advise
 
 CORE_DUMP = {"name": "enable-core-dump", "securityContext": {"privileged": True}}
 PROXY = {"name": "istio-proxy", "securityContext": {"runAsUser": 1337, "capabilities": {"add": ["NET_ADMIN"]}}}

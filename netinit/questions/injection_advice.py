@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import find_common_ports
-from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.config import InjectionConfig
-from netinit.inject.adding.status_port import scrape_target_warnings
+from netinit.inject.adding.ignored_settings import injection_warnings
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import find_init
 from netinit.inject.deciding.warnings import (
@@ -29,15 +28,6 @@ def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workloa
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
     return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
-
-
-def injection_warnings(pod: Tree) -> tuple[str, ...]:
-    """Return warnings about settings of a pod that its injection ignores, or that break the proxy."""
-    policy = string(mapping(pod.get("spec")).get("dnsPolicy"))
-    found = list(scrape_target_warnings(strings(mapping(pod.get("metadata")).get("annotations"))))
-    if policy not in {"", "ClusterFirst"}:
-        found.append(f"dnsPolicy {quote(policy)} is not ClusterFirst: the proxy may not find its control plane by name")
-    return tuple(found)
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:
