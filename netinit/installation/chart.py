@@ -20,8 +20,8 @@ from netinit.golang.template import Struct, Template
 from netinit.inject.adding.config import with_floats
 
 _ORDER = (  # webhooks last, after their server
-    "rbac.yaml", "certificate.yaml", "service.yaml", "availability.yaml", "dashboard.yaml", "injection.yaml", "deployment.yaml",
-    "node.yaml", "webhooks.yaml",
+    "quota.yaml", "rbac.yaml", "certificate.yaml", "service.yaml", "availability.yaml", "dashboard.yaml", "injection.yaml",
+    "deployment.yaml", "node.yaml", "webhooks.yaml",
 )  # fmt: skip
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from netinit.base.errors import ClusterError
+from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.cli.console import note
 from netinit.cli.values import OneOf
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
+from netinit.installation.dry_run_pods import CREATE, NOT_TRIED, DryRunPod, judge, make_dry_run_pods
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, WARNING, InstallationFinding, finding, sort_findings
 from netinit.installation.preflight import detect_platforms, name_resource, preflight
 from netinit.kubectl.common_options import kubectl_options
 from netinit.kubectl.program import Kubectl, describe_failure, read_json
 
 JSON, TEXT = "json", "text"
+MAX_REFUSAL = 8192  # characters that are read of the API server's reason, with kubectl's warnings before it
 READ = {  # kind -> kubectl resource
     "Namespace": ("namespaces",),
     "Node": ("nodes",),
@@ -35,7 +40,8 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
 
     Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
     PodSecurity levels, other injectors, images without a registry, the control plane's ConfigMap, the nodes' kernels and CNI
-    folders, and your permissions. What you may not read is a warning.
+    folders, and your permissions. One pod of each workload is created as a server dry run, so that quota, LimitRange, PodSecurity
+    and policies answer themselves. What you may not read or try is a warning.
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
@@ -45,12 +51,15 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)
     by_kind, unread = _read(kubectl)
+    tried, notes = _try_pods(kubectl, planned, namespace)
     found = sort_findings([
         *preflight(planned, by_kind, namespace, version=version),
         *_compare_platforms(planned, by_kind.get("Node", []), render),
         *_ask_rights(kubectl, planned, namespace),
+        *tried,
         *unread,
     ])  # fmt: skip
+    note(notes)
     return show_findings(found, as_json=form == JSON)
 
 
@@ -103,3 +112,18 @@ def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> It
         yield finding("no-right", "RBAC", resources=", ".join(refused))
     if failed:
         yield InstallationFinding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")
+
+
+def _try_pods(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> tuple[list[InstallationFinding], list[str]]:
+    """What refuses a pod of each workload, and notes on what a dry run does not find."""
+    found: list[InstallationFinding] = []
+    notes: list[str] = []
+    pods = make_dry_run_pods(planned, namespace)
+    while pods:
+        asked = [((*CREATE, "-n", namespace), json.dumps(one.tree)) for one in pods]
+        answers = list(zip(pods, kubectl.ask_all(asked), strict=True))
+        verdicts = [judge(pod, shorten(done.errors or done.output, MAX_REFUSAL), planned) for pod, done in answers if done.status]
+        notes += [text for pod, done in answers if not done.status for text in (*pod.notes, NOT_TRIED)]
+        found += [one for one in verdicts if isinstance(one, InstallationFinding)]
+        pods = [one for one in verdicts if isinstance(one, DryRunPod)]
+    return found, list(dict.fromkeys(notes))

@@ -93,8 +93,9 @@ REDIRECTION = "ambient.istio.io/redirection"
 """The annotation that an ambient agent sets to `enabled` on pods that it has programmed."""
 _AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"
 
-_ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
-PREFIXES = tuple({f"{name.partition('/')[0]}/": None for name in (*_ANNOTATIONS, REDIRECTION)})  # of annotations that are read
+ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
+"""The annotations whose values are options of rules."""
+PREFIXES = tuple({f"{name.partition('/')[0]}/": None for name in (*ANNOTATIONS, REDIRECTION)})  # of annotations that are read
 VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod_variable})  # variables of the proxy's container
 
 
@@ -111,7 +112,7 @@ def is_ambient(pod: Tree) -> bool:
 
 def find_invalid_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the annotations with invalid values, each with the reason."""
-    found = [(name, CHECKS[name](annotations[name])) for name in _ANNOTATIONS if name in annotations]
+    found = [(name, CHECKS[name](annotations[name])) for name in ANNOTATIONS if name in annotations]
     return [(name, problem) for name, problem in found if problem]
 
 

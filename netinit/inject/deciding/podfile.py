@@ -38,7 +38,7 @@ from netinit.inject.deciding.warnings import (
 from netinit.options import Options
 from netinit.options.kinds import TRUE_WORDS
 
-_TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
+TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -202,7 +202,7 @@ def has_tunnel(pod: Tree) -> bool | None:
     if proxy is None:
         return True if _by_annotation(pod) else None
     variables = named(proxy.get("env"))
-    found = [item for item in variables if item.get("name") == _TUNNEL_VARIABLE]
+    found = [item for item in variables if item.get("name") == TUNNEL_VARIABLE]
     if found and "valueFrom" not in found[-1]:  # the last one takes effect
         return string(found[-1].get("value")) in TRUE_WORDS
     if found or proxy.get("envFrom") or any(string(item.get("name")).startswith(_JSON_VARIABLE) for item in variables):
@@ -217,4 +217,4 @@ def _by_annotation(pod: Tree) -> bool:
     except ParseError:  # the injector rejects the annotation
         return False
     metadata = mapping(mapping(config).get("proxyMetadata"))
-    return string(metadata.get(_TUNNEL_VARIABLE)) in TRUE_WORDS
+    return string(metadata.get(TUNNEL_VARIABLE)) in TRUE_WORDS

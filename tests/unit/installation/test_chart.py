@@ -41,7 +41,7 @@ VALUES = (
     ("autoscaling.enabled=true", "dashboard.enabled=true", "networkPolicy.monitoringFrom=[{podSelector: {}}]"),
     ("injection.proxyConfigs=false", "injection.nativeSidecars=auto"),
     ("injection.proxyConfigs=false", "certificate.mode=certManager", "certificate.issuer={name: mesh, kind: ClusterIssuer}"),
-    ("disruptionBudget.enabled=false", "networkPolicy.enabled=false", "logAsJson=false", "extraArgs=[--maxReviews=64]"),
+    ("resourceQuotas.enabled=false", "disruptionBudget.enabled=false", "networkPolicy.enabled=false", "logAsJson=false", "extraArgs=[--maxReviews=64]"),
 )
 WITH_NODE = ("node.enabled=true", "injection.values={istio_cni: {enabled: false}, global: {meshID: \"a'b\"}}")
 
@@ -474,3 +474,36 @@ def test_a_compiled_file_beside_the_chart_s_test_is_no_file_of_the_chart(tmp_pat
     before = read_chart()
     monkeypatch.setattr("netinit.cli.webhook.manifests.CHART", tmp_path / "chart")
     assert read_chart() == before
+
+
+@pytest.mark.parametrize("given", [(), WITH_NODE, ("node.enabled=true", "node.platform=gke"), ("priorityClassName=", "resourceQuotas.pods=7")])
+def test_a_quota_admits_pods_of_every_critical_class_that_the_chart_uses(given):
+    quota = one("ResourceQuota", *given)
+    assert quota["metadata"]["namespace"] == "mesh"
+    assert quota["spec"]["hard"] == {"pods": "7" if "resourceQuotas.pods=7" in given else "5000"}
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    pods = [tree["spec"]["template"]["spec"] for tree in made(*given) if tree["kind"] in {"Deployment", "DaemonSet"}]
+    used = {pod["priorityClassName"] for pod in pods if "priorityClassName" in pod}
+    assert used <= {*scope["values"]} == {"system-node-critical", "system-cluster-critical"}
+
+
+def test_without_the_quota_there_is_none_and_a_bad_limit_is_refused():
+    assert "ResourceQuota" not in {tree["kind"] for tree in made("resourceQuotas.enabled=false")}
+    for text, problem in (("pods=0", "0 must be from 1 to any"), ("pods=x", "must be a whole number"), ("enabled=1", "must be true or false")):
+        with pytest.raises(ConfigError, match=problem):
+            made(f"resourceQuotas.{text}")
+
+
+@needs_helm
+def test_notes_name_the_consequence_of_leaving_the_quota_out(tmp_path):
+    """Helm shows notes only of an installation; as a template of the chart they can be rendered without a cluster."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    (chart / "templates" / "told.yaml").write_text('told: |\n{{ tpl (.Files.Get "NOTES.txt") . | indent 2 }}\n')
+    shutil.copy(CHART / "templates" / "NOTES.txt", chart / "NOTES.txt")
+    told = {}
+    for enabled in ("true", "false"):
+        words = [HELM, "template", "n", chart, "-n", "mesh", "--show-only", "templates/told.yaml", "--set", f"resourceQuotas.enabled={enabled}"]
+        told[enabled] = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "No ResourceQuota is installed" not in told["true"]
+    assert "pods with system-cluster-critical are refused" in told["false"]

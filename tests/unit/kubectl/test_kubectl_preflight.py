@@ -36,8 +36,8 @@ SHOP = space("shop", **{"istio-injection": "enabled"})
 SOUND = {"nodes": [node()], "namespaces": [SHOP, space("plain", "restricted")], "mutatingwebhookconfigurations": [], "configmaps": ["shop"]}
 
 
-def replay(version="v1.31.2", refused=(), unread=(), **changed):
-    """The answers of a cluster that is sound but for what is `changed`."""
+def replay(version="v1.31.2", refused=(), unread=(), refusals=(), **changed):
+    """The answers of a cluster that is sound but for what is `changed`; `refusals`: a pattern of a pod and why it is refused."""
     cluster = SOUND | changed
     cluster["configmaps"] = [{"metadata": {"name": "istio-ca-root-cert", "namespace": name}} for name in cluster["configmaps"]]
     listed = [
@@ -46,7 +46,9 @@ def replay(version="v1.31.2", refused=(), unread=(), **changed):
     ]  # fmt: skip
     version = {"words": "version *", "stdout": json.dumps({"serverVersion": {"gitVersion": version}})}
     rights = [{"words": f"auth can-i create {one}*", "stdout": "no\n", "status": 1} for one in refused]
-    return [version, *listed, *rights, {"words": "auth can-i create *", "stdout": "yes\n"}]
+    pods = [{"words": f"created {pod}", "stderr": why, "status": 1} for pod, why in refusals]
+    allowed = [{"words": "auth can-i create *", "stdout": "yes\n"}, {"words": "created *", "stdout": "pod/x\n"}]
+    return [version, *listed, *rights, *pods, *allowed]
 
 
 @pytest.mark.parametrize("given", [SET, AGENT])
@@ -118,8 +120,96 @@ def test_a_right_that_cannot_be_asked_for_is_not_taken_for_granted(kubectl):
 
 
 def test_nothing_is_changed_and_flags_of_the_cluster_go_along(kubectl):
-    kubectl(f"preflight {SET} --context prod -n mesh", *replay())
+    kubectl(f"preflight {AGENT} --context prod -n mesh", *replay())
     verbs = {(words[0], *[word for word in words[2:3] if words[0] == "auth"]) for words in kubectl.calls}
-    assert verbs <= {("version",), ("get",), ("auth", "can-i")}
-    assert all("--context=prod" in words for words in kubectl.calls)
+    assert verbs <= {("version",), ("get",), ("auth", "can-i"), ("create",), ("created",)}
+    assert all("--context=prod" in words for words in kubectl.calls if words[0] != "created")
+    dry = [words for words in kubectl.calls if words[0] == "create"]
+    assert len(dry) == 2
+    assert all({"--dry-run=server", "-f", "-"} < set(words) and words[words.index("-n") + 1] == "mesh" for words in dry)
     assert any(words[-2:] == ["-n", "mesh"] for words in kubectl.calls if words[0] == "auth")
+
+
+# ---- one pod of each workload as a dry run ---------------------------------------------------------------------------------
+
+DENIED = 'Error from server (Forbidden): error when creating "STDIN": '
+GKE = DENIED + "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]\n"
+NO_ACCOUNT = DENIED + 'pods "x" is forbidden: error looking up service account netinit-system/x: serviceaccount "x" not found\n'
+CRITICAL = '*"priorityClassName": "system-*'
+
+
+def created(kubectl):
+    return [json.loads(words[1]) for words in kubectl.calls if words[0] == "created"]
+
+
+def test_a_pod_of_the_webhook_and_one_of_the_agent_are_tried_as_they_will_be(kubectl):
+    done = kubectl(f"preflight {AGENT} -n mesh --name r", *replay())
+    webhook, agent = sorted(created(kubectl), key=lambda pod: pod["spec"]["priorityClassName"])
+    assert (webhook["kind"], webhook["metadata"]["namespace"], webhook["metadata"]["generateName"]) == ("Pod", "mesh", "r-webhook-")
+    assert (agent["spec"]["hostNetwork"], agent["spec"]["serviceAccountName"]) == (True, "r-node")
+    assert webhook["metadata"]["labels"]["app.kubernetes.io/name"] == "netinit-webhook"
+    assert webhook["spec"]["containers"][0]["image"].startswith("registry.example/mesh/netinit-webhook:")
+    assert "note: a dry run does not tell whether images can be pulled" in done.err
+
+
+def test_a_quota_for_critical_classes_is_met_by_the_chart_s_own(kubectl):
+    done = kubectl(f"preflight {AGENT}", *replay(refusals=[(CRITICAL, GKE)]))
+    assert (done.code, done.out) == (0, "nothing found\n"), done
+    assert "tried without the priority class system-node-critical, which the chart's own ResourceQuota will admit" in done.err
+    assert [("priorityClassName" in pod["spec"]) for pod in created(kubectl)] == [True, True, False, False]
+
+
+def test_without_the_chart_s_quota_the_refusal_is_found_for_each_workload(kubectl):
+    done = kubectl(f"preflight {AGENT} --set resourceQuotas.enabled=false", *replay(refusals=[(CRITICAL, GKE)]))
+    assert done.code == 1
+    for workload in ("Deployment netinit-system/netinit-webhook", "DaemonSet netinit-system/netinit-node"):
+        assert f"✘ {workload}: its pods are refused: {GKE.strip()}\n    remedy: set resourceQuotas.enabled=true" in done.out
+    free = kubectl(f"preflight {SET} --set resourceQuotas.enabled=false --set priorityClassName=", *replay(refusals=[(CRITICAL, GKE)]))
+    assert (free.code, free.out) == (0, "nothing found\n")
+
+
+def test_before_the_installation_the_pods_are_tried_with_the_default_account(kubectl):
+    limit = DENIED + 'pods "x" is forbidden: maximum memory usage per Container is 128Mi, but limit is 256Mi\n'
+    refusals = [("*serviceAccountName*", NO_ACCOUNT), (CRITICAL, GKE), ('*"name": "webhook"*', limit)]
+    done = kubectl(f"preflight {SET}", *replay(refusals=refusals))
+    assert done.code == 1
+    assert "its pods are refused: " + limit.strip() in done.out
+    assert "LimitRange" in done.out
+    done = kubectl(f"preflight {SET}", *replay(refusals=refusals[:2]))
+    assert (done.code, done.out) == (0, "nothing found\n")
+    assert "the account netinit-webhook does not exist yet: tried with default; what applies to netinit-webhook alone is not known" in done.err
+
+
+@pytest.mark.parametrize(
+    ("why", "kind", "remedy"),
+    [
+        (DENIED + 'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)', "pod-refused", "enforce=privileged"),
+        (DENIED + "exceeded quota: team, requested: pods=1, used: pods=5, limited: pods=5", "pod-refused", "raise the quota"),
+        (DENIED + "no PriorityClass with name system-cluster-critical was found", "pod-refused", "priorityClassName"),
+        ('Error from server: error when creating "STDIN": admission webhook "validate.kyverno.svc-fail" denied the request: no', "pod-refused", "policy"),
+        ('Error from server (InternalError): Internal error occurred: failed calling webhook "a.b"', "pod-refused", "policy"),
+        ('Warning: unknown field "spec.x"\nThe Pod "netinit" is invalid: spec.containers[0]: Required value', "pod-refused", "change what refuses it"),
+        ('Error from server (NotFound): error when creating "STDIN": namespaces "netinit-system" not found', "no-namespace", "kubectl create namespace netinit-system"),
+        (DENIED + 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "netinit-system"', "pod-not-tried", "netinit-system"),
+        ('Error from server (BadRequest): error when creating "STDIN": admission webhook "a.b" does not support dry run', "pod-not-tried", "may create"),
+        ("Error from server (ServiceUnavailable): the server is currently unable to handle the request", "pod-not-tried", "may create"),
+        ("Unable to connect to the server: dial tcp: i/o timeout", "pod-not-tried", "may create"),
+        ("error: unknown flag: --dry-run", "pod-not-tried", "may create"),
+        ("", "pod-not-tried", "may create"),
+    ],
+)  # fmt: skip
+def test_what_refuses_a_pod_is_an_error_and_what_could_not_be_tried_is_not_taken_for_granted(kubectl, why, kind, remedy):
+    done = kubectl(f"preflight {SET} -o json", *replay(refusals=[("*", why)]))
+    tree = json.loads(done.out)
+    check_schema(tree, "installation")
+    (found,) = tree["findings"]
+    assert (found["kind"], found["severity"], done.code) == (kind, "error" if kind == "pod-refused" else "warning", kind == "pod-refused")
+    assert remedy in found["remedy"]
+    assert "a dry run does not tell" not in done.err
+
+
+def test_a_refusal_is_shown_on_one_line_and_cut(kubectl):
+    done = kubectl(f"preflight {SET}", *replay(refusals=[("*", DENIED + "\x1b[2J" + "a" * 9000)]))
+    (line,) = [line for line in done.out.splitlines() if "refused" in line]
+    assert "\x1b" not in line
+    assert len(line) < 600

@@ -1,0 +1,105 @@
+"""Pods of an installation, to create as a server dry run: the API server itself says what would refuse them. Pure.
+
+ReplicaSets and DaemonSets are accepted whatever their pods are; quota, PodSecurity, LimitRange and admission webhooks refuse
+only the pods, after the installation and in events of the owner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from netinit.base.sanitize import shorten
+from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.installation.linting import InstallationFinding, finding, metadata_of, name_of, subject_of, template_of
+
+CREATE = ("create", "--dry-run=server", "-o", "name", "-f", "-")
+"""kubectl's words for a pod on its standard input, without the namespace."""
+NOT_TRIED = (
+    "a dry run does not tell whether images can be pulled, whether a node has room for the pods, what NetworkPolicies and the nodes' "
+    "runtimes allow, and what the objects beside the pods meet"
+)
+_MAX_REASON = 400  # characters of a refusal that are shown
+_SCOPE = "PriorityClass"
+_WITHOUT_ACCOUNT = re.compile("error looking up service account")  # Kubernetes' admission plugin ServiceAccount
+_WITHOUT_QUOTA = re.compile("insufficient quota to match these scopes")  # its admission plugin ResourceQuota, with limitedResources
+_WITHOUT_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
+_WITHOUT_ANSWER = re.compile(
+    r'User "[^"]*" cannot |does not support dry run|'
+    r"Error from server \((?:Unauthorized|Timeout|ServiceUnavailable|TooManyRequests|ServerTimeout)\)"
+)
+_REFUSED = re.compile(r"Error from server[ :]|^The Pod .* is invalid", re.MULTILINE)
+_REMEDIES = (  # a part of the refusal, and what to do; the first that fits
+    (_WITHOUT_QUOTA.pattern, "set resourceQuotas.enabled=true, or a priorityClassName and node.priorityClassName that is not limited"),
+    ("exceeded quota|failed quota", "raise the quota, or lower what the chart asks for: replicas, resources, node.resources"),
+    ("violates PodSecurity", "kubectl label --overwrite namespace {namespace} pod-security.kubernetes.io/enforce=privileged"),
+    ("security context constraint", "set openshift=true; of the agent's account: oc adm policy add-scc-to-user privileged"),
+    ("(?:minimum|maximum) .* usage per", "set resources and node.resources within the namespace's LimitRange, or change it"),
+    ("no PriorityClass with name", "create the PriorityClass, or set priorityClassName and node.priorityClassName to one that exists"),
+    ("admission webhook|ValidatingAdmissionPolicy|failed calling webhook", "exempt {namespace} from the policy, or change it"),
+    ("", "change what refuses it"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunPod:
+    """A pod as a workload of the installation would create it; `notes`: what had to be changed for the pod."""
+
+    workload: str
+    tree: Tree
+    notes: tuple[str, ...] = ()
+
+    def without(self, field: str, note: str) -> DryRunPod:
+        """Return the pod without a field of its spec."""
+        spec = {key: value for key, value in mapping(self.tree["spec"]).items() if key != field}
+        return replace(self, tree={**self.tree, "spec": spec}, notes=(*self.notes, f"{self.workload}: {note}"))
+
+
+def make_dry_run_pods(planned: Sequence[Tree], namespace: str) -> list[DryRunPod]:
+    """Return a pod of each workload among the planned objects."""
+    return list(_make_dry_run_pods(planned, namespace))
+
+
+def _make_dry_run_pods(planned: Sequence[Tree], namespace: str) -> Iterator[DryRunPod]:
+    for tree in planned:
+        template = template_of(tree)
+        if not template.get("spec"):
+            continue
+        metadata = {**metadata_of(template), "generateName": f"{name_of(tree)}-", "namespace": namespace}
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        yield DryRunPod(subject_of(string(tree.get("kind")), tree), made)
+
+
+def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | InstallationFinding:
+    """Return the pod to try instead where the installation itself removes what refuses this one, else what is wrong.
+
+    `refusal`: the whole error of kubectl. `planned`: the objects that the installation creates before its pods.
+    """
+    spec, namespace = mapping(pod.tree["spec"]), string(metadata_of(pod.tree).get("namespace"))
+    account, priority = string(spec.get("serviceAccountName")), string(spec.get("priorityClassName"))
+    if account and _WITHOUT_ACCOUNT.search(refusal):
+        note = f"the account {account} does not exist yet: tried with default; what applies to {account} alone is not known"
+        return pod.without("serviceAccountName", note)
+    if priority and _WITHOUT_QUOTA.search(refusal) and priority in _find_classes_with_quota(planned):
+        note = f"tried without the priority class {priority}, which the chart's own ResourceQuota will admit"
+        return pod.without("priorityClassName", note)
+    if _WITHOUT_NAMESPACE.search(refusal):
+        return finding("no-namespace", f"Namespace {namespace}", namespace=namespace)
+    if _WITHOUT_ANSWER.search(refusal) or not _REFUSED.search(refusal):
+        return finding("pod-not-tried", pod.workload, problem=_first_line(refusal), namespace=namespace)
+    remedy = next(remedy for pattern, remedy in _REMEDIES if re.search(pattern, refusal))
+    return finding("pod-refused", pod.workload, problem=_first_line(refusal), remedy=remedy.format(namespace=namespace))
+
+
+def _find_classes_with_quota(planned: Sequence[Tree]) -> set[str]:
+    """Return the priority classes whose pods the planned ResourceQuotas admit."""
+    specs = [mapping(tree.get("spec")) for tree in planned if tree.get("kind") == "ResourceQuota"]
+    scopes = [mapping(one) for spec in specs for one in sequence(mapping(spec.get("scopeSelector")).get("matchExpressions"))]
+    return {string(value) for one in scopes if one.get("scopeName") == _SCOPE for value in sequence(one.get("values"))}
+
+
+def _first_line(refusal: str) -> str:
+    """The refusal without kubectl's warnings before it."""
+    lines = [line for line in refusal.splitlines() if line.strip() and not line.startswith("Warning:")]
+    return shorten(lines[0].strip(), _MAX_REASON) if lines else "kubectl gave no reason"
