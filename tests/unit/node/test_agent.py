@@ -542,3 +542,15 @@ def test_whatever_lies_in_the_runtime_s_folder_is_passed_over(tmp_path, make):
     make(tmp_path / "results" / "bad")
     found = find_namespaces(["u", "v"], attachments=Attachments(tmp_path / "none"), records=tmp_path / "results", folder=tmp_path / "netns")
     assert found == {"u": str(tmp_path / "netns" / "cni-1")}
+
+
+def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_start(agent):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        server = AgentServer(SETTINGS, ours, ours, programmer)
+    server.agent = agent
+    server.installation = SimpleNamespace(problem="")
+    server.sweeper = SimpleNamespace(problem=lambda: "the last complete sweep ended 999 s ago")
+    assert server._report(verbose=False) == (True, "ok\n")
+    is_ready, text = server._report(verbose=True)
+    assert (is_ready, text.splitlines()[-1]) == (True, "[!]sweep: the last complete sweep ended 999 s ago")
