@@ -58,6 +58,7 @@ class LateError(ApplyError):
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}  # signals that ask a process to end, see signal(7)
 AS_BEFORE = "everything is as it was before"
 NOT_PROVED = "whether foreign rules divert captured traffic is not known"
+DORMANT_BYPASS = "a dormant table would divert captured traffic as soon as its flag is cleared"
 
 
 def ended_by(number: int, words: str) -> BaseException:

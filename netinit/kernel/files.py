@@ -60,7 +60,7 @@ def read_own(path: str) -> str:
         descriptor = posix.open(path, _READING)
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    return _read_text(descriptor)
+    return _read(descriptor, MAX_FILE_BYTES).decode("utf-8", "replace")
 
 
 def read_in_root(root: int, path: str) -> str:
@@ -75,17 +75,29 @@ def read_in_root(root: int, path: str) -> str:
         if error.errno in (_MISSING, _NOT_A_FOLDER):
             return ""
         raise
-    return _read_text(_reopen(seen))
+    return _read(_reopen(seen), MAX_FILE_BYTES).decode("utf-8", "replace")
 
 
-def _read_text(opened: int) -> str:
-    """Read a descriptor, and close it."""
-    with Closing(opened) as descriptor:
+def read_regular(path: str, most: int, *, follows: bool = False) -> bytes:
+    """Read a regular file of at most `most` bytes that another program owns; never waits for a writer or a device.
+
+    `follows`: a symbolic link at the end of the path may lead to it. Raises UnsuitableFileError if it is not regular or too
+    long; OSError.
+    """
+    return _read(_reopen(posix.open(path, posix.O_PATH | posix.O_CLOEXEC | (0 if follows else posix.O_NOFOLLOW))), most)
+
+
+def _read(descriptor: int, most: int) -> bytes:
+    """Read a regular file to its end, and close its descriptor."""
+    parts, left = [], most + 1
+    with Closing(descriptor):
         _check_kind(posix.fstat(descriptor))
-        data = posix.read(descriptor, MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise UnsuitableFileError(f"it is longer than {MAX_FILE_BYTES} bytes")
-    return data.decode("utf-8", "replace")
+        while left and (part := posix.read(descriptor, left)):
+            parts.append(part)
+            left -= len(part)
+    if not left:
+        raise UnsuitableFileError(f"it is longer than {most} bytes")
+    return b"".join(parts)
 
 
 def _reopen(seen: int, accepted: int = -1) -> int:

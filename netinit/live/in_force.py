@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from netinit.base.errors import DORMANT_BYPASS
 from netinit.base.net import FULL_MASK, Family, Network, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, IP, Snapshot, TableRoute
@@ -57,6 +58,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 NETKIT = "netkit"  # kind of a device
 FOREIGN = "a foreign rule"
 DEVICES, ROUTING = "devices", "routing"  # places of differences
+MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
 
 
 Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
@@ -67,6 +69,27 @@ def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequen
     """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
     source = SOURCES.get(backend)
     return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
+
+
+def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: Sequence[Difference]) -> tuple[str, ...]:
+    """Describe the foreign dormant tables through which captured packets would escape if one message woke them.
+
+    `found`: the differences as it is. The first MAX_DORMANT tables are judged, each alone; others are only named.
+    """
+    if not any(one.flags & DORMANT for one in snapshot.tables):
+        return ()
+    own = _list_own_tables(plan, backend)
+    dormant = [one for one in snapshot.tables if one.flags & DORMANT and (one.family, one.name) not in own]
+    usual = {one.describe() for one in found}
+    lines = []
+    for table in dormant[:MAX_DORMANT]:
+        woken = table.replace(flags=table.flags & ~DORMANT)
+        awake = snapshot.replace(tables=tuple([woken if one is table else one for one in snapshot.tables]))
+        more = [one for one in find_deviations(awake, plan, backend, found)[0] if one.describe() not in usual]
+        lines += [f"{DORMANT_BYPASS}: {more[0].describe()}"] if more else []
+    if len(dormant) > MAX_DORMANT:
+        lines.append(f"{DORMANT_BYPASS}, perhaps: {len(dormant)} tables are dormant, and {MAX_DORMANT} were judged")
+    return tuple(lines)
 
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
@@ -130,12 +153,7 @@ class _ForceCheck:
 
     def _inactive(self) -> Iterator[Difference]:
         """Tables whose chains the kernel skips, and built-in chains of iptables-nft at another hook or priority."""
-        own: dict[tuple[int, str], Collection[str]] = {}  # the chains of each table
-        if self._tables == NF_TABLES:
-            for family in self._plan.families:
-                own |= {(family.number, table): chains for table, chains in write_plan(self._plan, family).items()}
-        elif self._tables == TABLES_OF_OUR_OWN:
-            own = {(INET, f"{self._plan.nft_prefix}{table.name}"): () for table in self._plan.tables}
+        own = _list_own_tables(self._plan, self._source)
         for table in self._snapshot.tables:
             if table.flags & DORMANT and (table.family, table.name) in own:
                 yield Difference(
@@ -315,6 +333,17 @@ class _ForceCheck:
                     purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
                     origin="a foreign route",
                 )  # fmt: skip
+
+
+def _list_own_tables(plan: Plan, backend: str) -> dict[tuple[int, str], Collection[str]]:
+    """Return the chains of each nf_tables table of the plan, by family and name."""
+    tables = BACKENDS[backend].tables
+    if tables == TABLES_OF_OUR_OWN:
+        return {(INET, f"{plan.nft_prefix}{table.name}"): () for table in plan.tables}
+    found: dict[tuple[int, str], Collection[str]] = {}
+    for family in plan.families if tables == NF_TABLES else ():
+        found |= {(family.number, table): chains for table, chains in write_plan(plan, family).items()}
+    return found
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 from netinit.base.errors import CniError, OptionError
 from netinit.base.sanitize import quote, shorten
@@ -39,6 +43,9 @@ class Agent:
     watchers: Sequence[PodWatcher] = ()
     last_errors: list[str] = field(default_factory=list)
     in_progress: Counter[str] = field(default_factory=Counter)
+    # By container and interface: a lock, so that requests are answered in their order; and the ADD that does not program yet
+    _turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _deciding: dict[tuple[str, str], asyncio.Task[Any]] = field(default_factory=dict)
 
     def obstacle(self) -> str:
         """Why pods cannot be programmed now; empty if they can."""
@@ -53,7 +60,8 @@ class Agent:
         outcome = FAILED
         verbs = {"ADD": self._add, "CHECK": self._check, "DEL": self._delete, "GC": self._collect}
         try:
-            outcome = await verbs[request.verb](request, namespace, deadline)
+            async with self._turn(request, deadline):
+                outcome = await verbs[request.verb](request, namespace, deadline)
             answer = encode_answer(result(request) if request.verb == "ADD" else None)
         except CniError as error:
             answer = encode_error(error, request.version)
@@ -68,6 +76,26 @@ class Agent:
         self.metrics.seconds.labels(request.verb).observe(seconds)
         return answer
 
+    @asynccontextmanager
+    async def _turn(self, request: Request, deadline: float) -> AsyncIterator[None]:
+        """Wait for earlier requests of the same container and interface: a runtime that has killed an ADD sends DEL at once.
+
+        A DEL ends an ADD that only waits for the API. Raises CniError after the deadline.
+        """
+        key = request.container, request.interface
+        if request.verb == "DEL" and key in self._deciding:
+            self._deciding[key].cancel()
+        lock = self._turns.setdefault(key, asyncio.Lock())
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await lock.acquire()
+        except TimeoutError:
+            raise CniError("an earlier request of this container is still being answered", CniCode.LATER) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _note(self, request: Request, error: Exception) -> None:
         pod = "/".join(request.pod)
         text = str(error) if isinstance(error, CniError) else f"internal error: {type(error).__name__}: {error}"
@@ -78,20 +106,26 @@ class Agent:
 
     async def _add(self, request: Request, namespace: int, deadline: float) -> str:
         started = time.monotonic()
-        decision, pod = await self._decide(request, deadline)
+        key, task = (request.container, request.interface), asyncio.current_task()
+        if task:
+            self._deciding[key] = task
+        try:
+            decision, pod = await self._decide(request, deadline)
+        finally:
+            self._deciding.pop(key, None)
         if decision.options is None:
             self.log.event("debug", f"left alone: {decision.reason}", pod="/".join(request.pod))
             return LEFT_ALONE
         job = Job.of(APPLY, decision.options, seconds=_left(deadline))
         uid = pod.uid if pod else ""
+        if namespace >= 0:  # before programming, so that DEL knows what an agent that is killed meanwhile leaves
+            self._remember(request, namespace, decision.options, pod)
         self.in_progress[uid] += 1
         try:
             done = await self._do(job, request, namespace)
         finally:
             self.in_progress[uid] -= 1
             self.in_progress += Counter()  # drop entries that are done
-        if namespace >= 0:
-            self._remember(request, namespace, decision.options, pod)
         if pod:
             for watcher in self.watchers:
                 watcher.add(pod.uid, request.netns)

@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
 from netinit.kernel import identify_content
+from netinit.kernel.files import UnsuitableFileError, read_regular
 from netinit.node import conflist
 from netinit.node.settings import InstallSettings
 
-_MAX_BYTES = 4 << 20  # bytes of a list
+_MAX_BYTES = 4 << 20  # bytes of a list, or of the executable, which has 25,000
 _ASIDE = ".netinit-aside"
 _REMEDIES = {
     errno.ENOSPC: "the disk is full",
@@ -104,7 +105,7 @@ class Installer:
 
     def _same_executable(self) -> bool:
         try:
-            return self.target.read_bytes() == self.plugin.read_bytes() and os.access(self.target, os.X_OK)
+            return read_regular(str(self.target), _MAX_BYTES) == self.plugin.read_bytes() and os.access(self.target, os.X_OK)
         except OSError:
             return False
 
@@ -192,11 +193,9 @@ class Installer:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise ConfigError(f"it is longer than {_MAX_BYTES >> 20} MiB")
-        return data.decode()
+        return read_regular(str(path), _MAX_BYTES, follows=True).decode()
+    except UnsuitableFileError as error:
+        raise ConfigError(str(error.strerror)) from None
     except OSError as error:
         if path.is_symlink() and not path.exists():
             unseen = f"{path} leads to {path.readlink()}, which this container does not see"
@@ -209,8 +208,7 @@ def _read(path: Path) -> str:
 def _mentions_us(path: Path) -> bool:
     """Whether a file that is not a list contains our name; a network without its plugin would start no pod."""
     try:
-        with path.open("rb") as file:
-            return conflist.TYPE.encode() in file.read(_MAX_BYTES + 1)
+        return conflist.TYPE.encode() in read_regular(str(path), _MAX_BYTES, follows=True)
     except OSError:
         return False
 

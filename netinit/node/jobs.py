@@ -90,6 +90,7 @@ class JobResult:
     differences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     judgement: str = ""
+    generation: int = 0  # of nf_tables, of the rules that a VERIFY job has judged; 0 where the kernel has none
 
     @staticmethod
     def check(answer: object) -> JobResult:

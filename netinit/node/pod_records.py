@@ -14,17 +14,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 from netinit.base.errors import OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kernel import identify, identify_content
+from netinit.kernel.files import read_regular
 from netinit.node.installer import replace_file
 from netinit.options import Options
 
 _MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
+_MAX_RECORDS = 1 << 16  # files of the runtime's folder; a node has some hundred
+_MAX_NAME = 200  # characters of a record's name: file systems take 255 bytes, a temporary name has some more
 _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
 _QUALITY = ("burstable", "besteffort", "guaranteed")
@@ -82,16 +87,26 @@ class Attachments:
     def __iter__(self) -> Iterator[Attachment]:
         return filter(None, map(_read, sorted(self._folder.glob("[!.]*.json"))))
 
+    def drop_gone(self, uids: Collection[str]) -> int:
+        """Delete the records whose namespace is gone and whose pod is not among `uids`, for which no DEL came; return their number."""
+        gone = [one for one in self if one.uid not in uids and not one.is_at(one.netns) and Path(one.netns).parent.is_dir()]
+        for one in gone:
+            self.drop(one.container, one.interface)
+        return len(gone)
+
     def _path(self, container: str, interface: str) -> Path:
-        # The protocol has checked both: neither contains a slash.
-        return self._folder / f"{container}@{interface}.json"
+        # The protocol has checked both: neither contains a slash. CNI limits the length of neither.
+        name = f"{container}@{interface}"
+        if len(name) > _MAX_NAME:
+            name = f"{name[:32]}@{blake2b(name.encode(), digest_size=32).hexdigest()}"
+        return self._folder / f"{name}.json"
 
 
 def _read(path: Path) -> Attachment | None:
     try:
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(read_regular(str(path), _MAX_RECORD_BYTES))
         return Attachment(**{**tree, "argv": tuple(tree["argv"])})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -117,12 +132,12 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
 
 def _read_records(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the pod's uid and the name of the namespace's file from each record, newest first."""
-    modified = {path: identify_content(str(path))[2:3] for path in folder.glob("*")}  # the time, if it is not deleted meanwhile
+    paths = islice(folder.glob("*"), _MAX_RECORDS)
+    modified = {path: identify_content(str(path))[2:3] for path in paths}  # the time, if it is not deleted meanwhile
     for path in sorted(modified, key=lambda path: (modified[path], path), reverse=True):
         try:
-            with path.open("rb") as file:
-                tree = json.loads(file.read(_MAX_RECORD_BYTES))
-        except (OSError, ValueError, RecursionError):  # incomplete, deleted, or of another program
+            tree = json.loads(read_regular(str(path), _MAX_RECORD_BYTES))
+        except (OSError, ValueError, RecursionError):  # incomplete, deleted, or no record of a runtime
             continue
         pairs = [pair for pair in sequence(mapping(tree).get("cniArgs")) if isinstance(pair, list) and len(pair) == 2]  # noqa: PLR2004
         if uid := next((string(value) for key, value in pairs if key == _UID), ""):

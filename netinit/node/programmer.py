@@ -43,7 +43,7 @@ MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with s
 _MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
 _MAX_BYTES = 4 << 20  # of a job or result
 _GRACE = 2.0  # seconds to roll back before SIGKILL
-_WHAT = "programming the pod"
+_PROGRAMMING, _CHECKING = "programming the pod", "checking the pod"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -135,8 +135,9 @@ class Programmer:
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
         known = self.known.get(_subject(accepted.job), "")
+        what = _PROGRAMMING if accepted.job.kind in (jobs.APPLY, jobs.REMOVE) else _CHECKING
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
-        return children.start(work, seconds=left + _GRACE, what=_WHAT, kept=kept)
+        return children.start(work, seconds=left + _GRACE, what=what, kept=kept)
 
     def _finish(self, child: Child, accepted: _AcceptedJob) -> None:
         try:
@@ -220,8 +221,9 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])
             judgement = answers.encode(report.judgement).decode() if report.judgement else ""
             return JobResult(
-                backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement
-            )
+                backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement,
+                generation=report.generation,
+            )  # fmt: skip
         if job.kind == jobs.JUDGE_CONNECTIONS:
             return JobResult(differences=find_bypassing(options)[:jobs.MAX_DIFFERENCES])
         if job.kind in jobs.SUBSCRIPTIONS:

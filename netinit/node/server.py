@@ -152,11 +152,14 @@ class AgentServer:
 
     async def _write_status(self) -> None:
         """Write the status file for `netinit node status`, and update metrics."""
+        told = ""
         while True:
-            checks = self.checks()
+            checks, problems = self.checks(), self._find_problems()
+            if (late := self.sweeper.problem()) and not told:
+                self.log.event("warn", f"sweep: {late}")
+            told = late
             self.metrics.ready.set(0 if any(checks.values()) else 1)
             self.metrics.api_error.set(1 if self.agent.pod_cache.error else 0)
-            problems = {**self.problems, **({"API": self.agent.pod_cache.error} if self.agent.pod_cache.error else {})}
             tree = {
                 "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
                 "pods": sum(1 for _ in self.agent.pod_cache), "lastErrors": self.agent.last_errors,
@@ -164,11 +167,16 @@ class AgentServer:
             replace_file(self.folder / STATUS_FILE, json.dumps(tree).encode(), mode=0o644, durable=False)
             await asyncio.sleep(_STATUS_SECONDS)
 
+    def _find_problems(self) -> dict[str, str]:
+        """Return what does not work although pods start: errors of tasks, and what they wait for."""
+        late = {"API": self.agent.pod_cache.error, "sweep": self.sweeper.problem()}
+        return {**{name: text for name, text in late.items() if text}, **self.problems}
+
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()
         is_ready = not any(checks.values())
         lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
-        lines += [f"[!]{name}: {problem}" for name, problem in sorted(self.problems.items())]
+        lines += [f"[!]{name}: {problem}" for name, problem in sorted(self._find_problems().items())]
         return is_ready, "ok\n" if is_ready and not verbose else "\n".join([*lines, ""])
 
 

@@ -106,6 +106,10 @@ class AgentSettings(InstallSettings):
     repair: str = plain(
         "--repair", choice(NOTHING, REPORT, LABEL, DELETE, PROGRAM), default=REPORT,
         help_text="What happens to a pod that runs without its rules: an event, a label too, deleted, or programmed.")
+    repair_unknown: bool = plain(
+        "--repairUnknown", SWITCH, default=False,
+        help_text="Also repair a pod that cannot be checked, as one without rules; with --repair label, delete or program.",
+    )
     repair_label: str = plain(
         "--repairLabel", NAME, default="cni.istio.io/uninitialized=true", help_text="The label of --repair label, KEY=VALUE.")
     watch: bool = plain(
@@ -148,6 +152,8 @@ class AgentSettings(InstallSettings):
             problems.append("--native-nftables: contradicts --backend; give one of the two")
         if self.dual_stack and self.ipv6 != AUTO:
             problems.append("--dual-stack: counts only with --ipv6 auto; give one of the two")
+        if self.repair_unknown and self.repair in (NOTHING, REPORT):
+            problems.append(f"--repairUnknown: does nothing with --repair {self.repair}; give {LABEL}, {DELETE} or {PROGRAM} there")
         if "=" not in self.repair_label:
             problems.append("--repairLabel: must be KEY=VALUE")
         return problems

@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from netinit.base.errors import ClusterError, CniError, NetinitError
+from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, CniError, NetinitError
 from netinit.base.net import read_addresses
 from netinit.inject.deciding.pod_options import REDIRECTION, make_ambient_options
+from netinit.kernel import identify
 from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
+from netinit.node.file_thread import FileThread
 from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.node_pods import CheckPod, PodCache, PodWatcher
+from netinit.node.node_pods import MAX_WATCHED, CheckPod, PodCache, PodWatcher
+from netinit.node.pod_history import SURE, PodHistory
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
@@ -33,21 +36,29 @@ from netinit.serving.event_log import EventLog
 CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
 _NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
 _COMPONENT = "netinit-node"
+_REPORTS = {  # by state: what is reported, and the event's reason
+    BARE: ("the pod runs without its interception rules", "InterceptionMissing"),
+    DRIFTED: ("the pod has other rules than planned", "InterceptionDrift"),
+    UNKNOWN: ("whether the pod is captured is unknown", "InterceptionUnknown"),
+    CAPTURED: ("the pod's rules are as planned, but", "InterceptionAtRisk"),
+}
 _AT_ONCE = 4
 _JOB_SECONDS = 30.0
 _QUIET = 60.0  # seconds between two reports of a pod's connections
+_STUCK = 300.0  # seconds without a checked pod after which a sweep is given up: the jobs for one, each in time, take 180 at most
 _LOOK = 2.0  # seconds between two checks for pods whose validation failed
 
 
 @dataclass(frozen=True, slots=True)
 class SweptPod:
-    """The result of checking a pod: its state, and the first difference or why it is unknown."""
+    """The result of checking a pod: its state, and the first difference, why it is unknown, or what may end its capture."""
 
     pod: NodePod
     state: str
     detail: str = ""
     path: str = ""
     options: Options | None = None
+    generation: int = 0  # of the rules that were judged
 
 
 @dataclass(slots=True)
@@ -81,24 +92,55 @@ class Sweeper(NodeCheck):
     attachments: Attachments
     is_busy: Callable[[str], bool]
     watchers: Sequence[PodWatcher] = ()
-    # By uid: a lock, so that a pod has one check at a time; the last message; when connections were last reported
+    # By uid: a lock, so that a pod has one check at a time; what is remembered; when connections were last reported
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
-    _reported: dict[str, str] = field(default_factory=dict)
+    _histories: dict[str, PodHistory] = field(default_factory=dict)
     _bypassing: dict[str, float] = field(default_factory=dict)
     _failed: set[str] = field(default_factory=set)  # uids whose failed validation was handled
+    _files: FileThread = field(default_factory=FileThread)
+    _swept: float = field(default_factory=time.monotonic)  # when the last sweep ended; at first, when the agent started
+    _deadline: asyncio.Timeout | None = None  # of the sweep in progress
+
+    def __post_init__(self) -> None:
+        if self.settings.sweep:
+            self.metrics.sweep_age.set_function(lambda: time.monotonic() - self._swept)
+
+    def problem(self) -> str:
+        """Why sweeps tell nothing now; empty if they do."""
+        age = time.monotonic() - self._swept
+        if not self.settings.sweep or age <= 2 * self.settings.sweep_interval / SECOND + _STUCK:
+            return ""
+        return f"the last complete sweep ended {age:.0f} s ago: drift may have been missed since"
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Sweep until cancelled. Raises NetinitError if a sweep comes to a stop."""
         due = time.monotonic() + min(30.0, self.settings.sweep_interval / SECOND)
         while True:
             if self.settings.sweep and time.monotonic() >= due:
                 due = time.monotonic() + self.settings.sweep_interval / SECOND
-                await self.sweep()
+                await self._sweep_in_time()
+            if again := [pod for pod in self.pod_cache if self._is_doubtful(pod)]:
+                await self.check_pods(again)
             failed = [pod for pod in self.pod_cache if pod.exit_code == UNCAPTURED and pod.uid not in self._failed]
             if failed and self.settings.repair != NOTHING:
                 self._failed = {pod.uid for pod in self.pod_cache if pod.exit_code == UNCAPTURED}
                 await self.check_pods(failed)
             await asyncio.sleep(_LOOK)
+
+    def _is_doubtful(self, pod: NodePod) -> bool:
+        """Whether the last look at the pod did not answer, and it is not reported yet: the next sweep may be minutes away."""
+        history = self._histories.get(pod.uid)
+        return history is not None and 0 < history.unknown < SURE and bool(self._options_of(pod))
+
+    async def _sweep_in_time(self) -> None:
+        """Sweep, and give up when nothing proceeds any more; a sweep of many slow pods may take long."""
+        try:
+            async with asyncio.timeout(_STUCK) as self._deadline:
+                await self.sweep()
+        except TimeoutError:
+            raise NetinitError(f"the sweep was given up: nothing has proceeded in it for {_STUCK:.0f} s") from None
+        finally:
+            self._deadline = None
 
     async def sweep(self) -> Counter[str]:
         """Check every pod of the node; return how many are in each state."""
@@ -112,7 +154,12 @@ class Sweeper(NodeCheck):
         for finding in found:
             for watcher in self.watchers if finding.path else ():
                 watcher.add(finding.pod.uid, finding.path)
-        self._reported = {uid: text for uid, text in self._reported.items() if uid in {finding.pod.uid for finding in found}}
+        swept = {finding.pod.uid for finding in found}
+        self._histories = {uid: history for uid, history in self._histories.items() if uid in swept}
+        if self.pod_cache.synced:
+            uids = {uid for pod in self.pod_cache for uid in (pod.uid, pod.static_uid) if uid}
+            await self._files.run(lambda: self.attachments.drop_gone(uids))
+        self._swept = time.monotonic()
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
 
@@ -125,7 +172,10 @@ class Sweeper(NodeCheck):
 
         async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
             async with turn:
-                return await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
+                found = await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
+            if self._deadline and not self._deadline.expired():
+                self._deadline.reschedule(asyncio.get_running_loop().time() + _STUCK)
+            return found
 
         return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
 
@@ -135,7 +185,7 @@ class Sweeper(NodeCheck):
         if not options:
             return False
         cgroups = await self._find_cgroups([pod])
-        return (await self._look(pod, options, path, cgroups.get(pod.uid, ""))).state in (DRIFTED, BARE)
+        return (await self._look(pod, options, path, cgroups.get(pod.uid, ""), woken=True)).state in (DRIFTED, BARE)
 
     async def check_connections(self, pod: NodePod, path: str) -> bool:
         """Report the open connections of a pod that bypass the proxy, at most once a minute; those are not repaired: False."""
@@ -167,11 +217,20 @@ class Sweeper(NodeCheck):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(check, self.is_busy)
 
-    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
+    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str, *, woken: bool = False) -> SweptPod:
+        """Check a pod, report and repair it. `woken`: because of a notification."""
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
+            identity = identify(path)
             finding = await self._examine(pod, options, path, cgroup)
+            await self._note_changes(finding, identity if identity == identify(path) else None, woken=woken)
             await self._answer(finding)
             return finding
+
+    def _history(self, pod: NodePod) -> PodHistory:
+        if len(self._histories) > MAX_WATCHED and pod.uid not in self._histories:  # without sweeps nothing else forgets pods
+            present = {pod.uid for pod in self.pod_cache}
+            self._histories = {uid: history for uid, history in self._histories.items() if uid in present}
+        return self._histories.setdefault(pod.uid, PodHistory())
 
     def _options_of(self, pod: NodePod) -> tuple[Options, ...]:
         """Return the options of a running pod that is to be captured; empty for others and for a pod that is starting.
@@ -199,11 +258,18 @@ class Sweeper(NodeCheck):
     async def _find_namespaces(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """Return the paths of the pods' namespaces, by uid."""
         records, folder = Path(self.settings.records_folder), Path(self.settings.netns_folder)
-        return await _by_uid(pods, lambda uids: find_namespaces(uids, attachments=self.attachments, records=records, folder=folder))
+        own = self.attachments
+        return await self._by_uid(pods, lambda uids: find_namespaces(uids, attachments=own, records=records, folder=folder))
 
     async def _find_cgroups(self, pods: Iterable[NodePod]) -> dict[str, str]:
         """Return the paths of the pods' cgroups, by uid: one walk of the tree for all of them."""
-        return await _by_uid(pods, lambda uids: find_cgroups(uids, self.settings.cgroup_folder))
+        return await self._by_uid(pods, lambda uids: find_cgroups(uids, self.settings.cgroup_folder))
+
+    async def _by_uid(self, pods: Iterable[NodePod], find: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
+        """Return what `find`, run in a thread, finds for the pods' uids; a static pod's may be found by that of the runtime."""
+        names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
+        found = await self._files.run(lambda: find(names))
+        return {names[uid]: path for uid, path in found.items()}
 
     # ---- one pod
 
@@ -216,42 +282,82 @@ class Sweeper(NodeCheck):
         for options in candidates:
             job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
             done = await self.programmer.do(job)
-            if done.error:
-                return SweptPod(pod, UNKNOWN, done.error, path)
+            unproved = next((one for one in done.warnings if one.startswith(NOT_PROVED)), "")
+            if done.error or (unproved and not done.differences):
+                return SweptPod(pod, UNKNOWN, done.error or unproved, path, candidates[0] if len(candidates) == 1 else None)
             if not done.differences:
-                return SweptPod(pod, CAPTURED, path=path)
+                dormant = next((one for one in done.warnings if one.startswith(DORMANT_BYPASS)), "")
+                return SweptPod(pod, CAPTURED, dormant, path, generation=done.generation)
             compared.append((done, options))
         done, options = min(compared, key=lambda one: len(one[0].differences))
-        return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options)
+        return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options, done.generation)
 
     async def _answer(self, finding: SweptPod) -> None:
         """Report each problem of a pod once, and repair it."""
         pod, state = finding.pod, finding.state
-        if state in (CAPTURED, UNKNOWN):
-            self._reported.pop(pod.uid, None)
+        history = self._history(pod)
+        history.unknown = history.unknown + 1 if state == UNKNOWN else 0
+        if state == UNKNOWN:
+            self.metrics.unknown.inc()
+            if history.unknown < SURE:
+                return
+        elif state in (DRIFTED, BARE):
+            self.metrics.drift.inc()
+        what, reason = _REPORTS[state]
+        # The reason why a pod is unknown may be another at each look, and is reported once.
+        text = state if state == UNKNOWN else f"{state}: {finding.detail}"
+        is_new, history.reported = history.reported != text, text
+        if is_new and finding.detail:
+            await self._report(reason, f"{what}: {finding.detail}", pod)
+        if state != CAPTURED:
+            await self._repair(finding, is_new=is_new)
+
+    async def _report(self, reason: str, text: str, pod: NodePod) -> None:
+        """Log a problem of a pod, and write an event on it."""
+        self.log.event("warn", text, pod=pod.label)
+        await self.send_event(reason, text, pod=pod)
+
+    async def _note_changes(self, finding: SweptPod, identity: tuple[int, int] | None, *, woken: bool) -> None:
+        """Report changes that were undone before this look, and a pod that changes its rules again and again."""
+        if finding.state == UNKNOWN or not finding.path:
             return
-        self.metrics.drift.inc()
-        text = f"{state}: {finding.detail}"
-        again, self._reported[pod.uid] = self._reported.get(pod.uid) == text, text
-        repair = self.settings.repair
-        if not again:
-            what = "runs without its interception rules" if state == BARE else "has other rules than planned"
-            self.log.event("warn", f"the pod {what}: {finding.detail}", pod=pod.label)
-            reason = "InterceptionMissing" if state == BARE else "InterceptionDrift"
-            await self.send_event(reason, f"the pod {what}: {finding.detail}", pod=pod)
+        pod, now, history = finding.pod, time.monotonic(), self._history(finding.pod)
+        planned = finding.state == CAPTURED
+        changes = history.note_look(identity, finding.generation, now, planned=planned, woken=woken)
+        self.metrics.rule_changes.inc(changes)
+        if changes and planned:
+            self.metrics.undone.inc()
+        number, seconds = history.take_undone(now)
+        if number:
+            text = f"the pod's nf_tables changed {number} times in {seconds:.1f} s and are as planned now: what they were is unknown"
+            await self._report("InterceptionChanged", text, pod)
+        number, seconds = history.take_series(now)
+        if number:
+            text = f"the pod's rules, devices or routes change again and again: at least {number} times in {seconds:.0f} s"
+            await self._report("InterceptionUnstable", text, pod)
+
+    async def _repair(self, finding: SweptPod, *, is_new: bool) -> None:
+        """Repair a pod as the settings say; one that is unknown only if they say so, and its namespace is known."""
+        repair, is_unknown = self.settings.repair, finding.state == UNKNOWN
+        if is_unknown and not (self.settings.repair_unknown and finding.path):
+            return
         if repair == PROGRAM and finding.options is not None:
-            await self._program(finding, finding.options)
-        elif repair in (LABEL, DELETE) and state == BARE:
-            await self._change(pod, repair)
+            if is_new or not is_unknown:  # programming changes the pod, which wakes the agent
+                await self._program(finding, finding.options)
+        elif repair in (LABEL, DELETE) and finding.state in (BARE, UNKNOWN):
+            await self._change(finding.pod, repair)
 
     async def _program(self, finding: SweptPod, options: Options) -> None:
-        done: JobResult = await self.programmer.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))
+        done = await self.programmer.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))
         self.metrics.repairs.labels("repair", "fail" if done.error else "success").inc()
         pod = finding.pod
         if done.error:
             self.log.event("error", f"the pod cannot be programmed: {done.error}", pod=pod.label)
             return
-        self._reported.pop(pod.uid, None)
+        history = self._history(pod)
+        history.forget_rules()
+        if finding.state != UNKNOWN:
+            history.reported = ""
         for warning in done.warnings:
             self.log.event("warn", warning, pod=pod.label)
         message = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
@@ -274,13 +380,6 @@ class Sweeper(NodeCheck):
             self.log.event("debug" if gone else "error", f"{repair}: {error}", pod=pod.label)
             return
         self.metrics.repairs.labels(repair, "success").inc()
-
-
-async def _by_uid(pods: Iterable[NodePod], find: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
-    """Return what `find`, run in a thread, finds for the pods' uids; a static pod's may be found by that of the runtime."""
-    names = {uid: pod.uid for pod in pods for uid in (pod.static_uid, pod.uid) if uid}
-    found = await asyncio.to_thread(find, names)
-    return {names[uid]: path for uid, path in found.items()}
 
 
 # ---- the node's own rules for probes of an ambient mesh's pods

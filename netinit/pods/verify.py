@@ -21,7 +21,7 @@ from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
-from netinit.live.in_force import find_deviations
+from netinit.live.in_force import find_deviations, find_dormant_bypasses
 from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
@@ -119,7 +119,7 @@ def _verify_here(
     warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
-        doubts=judgement.warnings, judgement=judgement if whole else None,
+        doubts=judgement.warnings, judgement=judgement if whole else None, generation=snapshot.generation if snapshot else 0,
     )  # fmt: skip
 
 
@@ -131,9 +131,10 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
         return listed, ()
     try:
         differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
+        dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences)
     except TooManyPartsError as error:
         return listed, (f"{NOT_PROVED}: {error}",)
-    return listed + differences, warnings
+    return listed + differences, warnings + dormant
 
 
 def _describe_steps(steps: tuple[RouteChange, ...]) -> tuple[Difference, ...]:

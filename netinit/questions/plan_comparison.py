@@ -26,6 +26,7 @@ class Report(Record):
     ours: bool = True  # False: there is no rule of ours at all
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
     judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
+    generation: int = 0  # of nf_tables, of the rules that were judged; 0: it is not known
 
     def with_doubts(self) -> Report:
         """Return the report with its doubts as differences."""

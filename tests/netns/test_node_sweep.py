@@ -108,7 +108,10 @@ def test_a_pod_that_the_runtime_has_no_record_of_is_unknown_and_nothing_is_done_
     before = state(pod)
     with Node(tmp_path, api, *OWN, "--repair", "program") as node:
         node.until(lambda: 'netinit_node_pods{state="unknown"} 1.0' in node.get("/metrics")[1], "the metric")
-        assert not reasons(api)
+        node.until(lambda: reasons(api), "the event")
+        time.sleep(2)
+        assert reasons(api) == ["InterceptionUnknown"]
+        assert api.events()[0]["message"] == "whether the pod is captured is unknown: its namespace is not found"
     check_same(state(pod), before, "the pod was touched")
 
 

@@ -186,3 +186,29 @@ class TestOwn:
         monkeypatch.setattr(files.posix, "stat", lambda _: real)
         with pytest.raises(files.UnsuitableFileError, match="it is a FIFO"):
             files.read_own(str(tmp_path / "it"))
+
+
+def test_a_file_of_another_program_is_read_whole_and_a_longer_one_refused(tmp_path):
+    (tmp_path / "it").write_bytes(b"x" * 200_000)
+    assert files.read_regular(str(tmp_path / "it"), 200_000) == b"x" * 200_000
+    before = count_descriptors()
+    with pytest.raises(files.UnsuitableFileError, match="it is longer than 199999 bytes"):
+        files.read_regular(str(tmp_path / "it"), 199_999)
+    assert count_descriptors() == before
+
+
+@pytest.mark.parametrize(("make", "kind"), [(make_fifo, "a FIFO"), (make_folder, "a folder"), (make_socket, "a socket")])
+def test_a_file_of_another_program_that_would_block_is_refused_also_behind_a_link(tmp_path, make, kind):
+    make(tmp_path / "it")
+    (tmp_path / "link").symlink_to("it")
+    for name in ("it", "link"):
+        with pytest.raises(files.UnsuitableFileError, match=f"it is {kind}, not a regular file"):
+            files.read_regular(str(tmp_path / name), 10, follows=True)
+
+
+def test_a_link_to_another_program_s_file_is_followed_only_where_links_are_usual(tmp_path):
+    (tmp_path / "it").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("it")
+    assert files.read_regular(str(tmp_path / "link"), 10, follows=True) == b"text"
+    with pytest.raises(files.UnsuitableFileError, match="it is a symbolic link"):
+        files.read_regular(str(tmp_path / "link"), 10)

@@ -7,11 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from core import plan
+from netinit.base.errors import DORMANT_BYPASS
 from netinit.base.net import IPV4, IPV6, HostAddress, number_of
+from netinit.base.netlink_attributes import write_attribute
 from netinit.base.snapshot import (
     DORMANT,
     AttachedProgram,
     Device,
+    NftChain,
+    NftRule,
+    NftTable,
     RoutingRule,
     TableRoute,
     TrafficControl,
@@ -19,7 +24,7 @@ from netinit.base.snapshot import (
 )
 from netinit.live import in_force
 from netinit.live.host import LOCAL, MAIN, is_simple, surroundings_of
-from netinit.live.in_force import find_deviations
+from netinit.live.in_force import find_deviations, find_dormant_bypasses
 from netinit.options import Options
 from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
 from plan_snapshot import snapshot_of
@@ -90,6 +95,37 @@ def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
     assert [one.table for one in departures(asleep).differences if one.kind == INACTIVE] == ["nat", "filter"]
     foreign = snapshot().replace(tables=tuple(one.replace(flags=DORMANT) if one.name == "filter" else one for one in snapshot().tables))
     assert not any("inet filter" in text for text in departures(foreign).warnings)
+
+
+def asleep_beside_ours(*names):
+    """Our rules in nft tables, beside tables that keep all from translation as soon as they are woken."""
+    held = snapshot_of(PLAN).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
+    tables = tuple(NftTable(family=2, name=name, flags=DORMANT) for name in names)
+    chains = tuple(NftChain(family=2, table=name, name="c", hook=3, priority=-300, policy=1, kind="filter") for name in names)
+    notrack = write_attribute(1, write_attribute(1, b"notrack\0"))  # NFTA_LIST_ELEM, NFTA_EXPR_NAME
+    rules = tuple(NftRule(family=2, table=name, chain="c", expressions=notrack) for name in names)
+    return held.replace(tables=(*held.tables, *tables), chains=(*held.chains, *chains), rules=(*held.rules, *rules))
+
+
+@pytest.mark.parametrize(("number", "lines"), [(0, 0), (1, 1), (in_force.MAX_DORMANT, in_force.MAX_DORMANT), (in_force.MAX_DORMANT + 3, in_force.MAX_DORMANT + 1)])
+def test_a_dormant_foreign_table_is_named_if_its_rules_would_let_packets_escape(number, lines):
+    held = asleep_beside_ours(*[f"x{at}" for at in range(number)])
+    assert find_deviations(held, PLAN, "nftables", ()) == ((), ())
+    found = find_dormant_bypasses(held, PLAN, "nftables", ())
+    assert len(found) == lines
+    assert all(DORMANT_BYPASS in line for line in found)
+    assert not number or "nft table ip x0" in found[0]
+    if number > in_force.MAX_DORMANT:
+        assert found[-1].endswith(f"{number} tables are dormant, and {in_force.MAX_DORMANT} were judged")
+
+
+def test_a_dormant_table_without_effect_and_one_of_the_plan_are_not_named():
+    held = asleep_beside_ours("x")
+    harmless = held.replace(rules=tuple(one for one in held.rules if one.table != "x"))
+    assert find_dormant_bypasses(harmless, PLAN, "nftables", ()) == ()
+    ours = snapshot_of(PLAN).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
+    asleep = ours.replace(tables=tuple(one.replace(flags=DORMANT) for one in ours.tables))
+    assert find_dormant_bypasses(asleep, PLAN, "nftables", ()) == ()
 
 
 @pytest.mark.parametrize(

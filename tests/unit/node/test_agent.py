@@ -19,7 +19,7 @@ from netinit.node.agent import Agent
 from netinit.node.decision import decide, read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_records import Attachments
+from netinit.node.pod_records import Attachment, Attachments, find_namespaces
 from netinit.node.protocol import parse_request
 from netinit.node.server import AgentServer
 from netinit.node.settings import AgentSettings
@@ -136,7 +136,7 @@ def test_what_fails_has_a_code_by_its_kind_and_is_remembered_for_status(agent, r
     agent.programmer.error = result
     assert ask(agent)[1]["code"] == code
     assert agent.last_errors == ["ADD shop/web: x"]
-    assert list(agent.attachments) == []
+    assert [one.container for one in agent.attachments] == ["c1"], "the DEL that follows knows what may be left"
     assert not agent.in_progress
 
 
@@ -361,6 +361,10 @@ HELP = {
     "netinit_node_pods": "Pods of the last sweep by what was found.",
     "netinit_node_host_probes": "Addresses of ambient pods by the state of their probes.",
     "netinit_node_sweep_seconds": "How long the last sweep took.",
+    "netinit_node_sweep_age_seconds": "Since the last complete sweep, or the agent's start.",
+    "netinit_node_unknown_total": "Checks that could not say whether a pod is captured.",
+    "netinit_node_rule_changes_total": "Transactions of nf_tables in captured pods.",
+    "netinit_node_undone_total": "Checks of a changed pod that found the rules as planned.",
     "netinit_node_drift_total": "Pods found with other rules than planned.",
     "netinit_node_watched_pods": "Pods whose changes wake the agent.",
     "netinit_node_looks_total": "Checks of a pod because something in it has changed.",
@@ -402,3 +406,151 @@ def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     with ours, programmer:
         log = AgentServer(SETTINGS.replace(log_level=asked), ours, ours, programmer).log
     assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted
+
+
+# ---- requests of one container, in their order
+
+
+def make_request(verb, *, pod="web", container="c1", interface="eth0"):
+    variables = {
+        "CNI_COMMAND": verb, "CNI_CONTAINERID": container, "CNI_IFNAME": interface, "CNI_NETNS": "/n",
+        "CNI_ARGS": f"K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}",
+    }  # fmt: skip
+    data = b"".join(f"{key}={value}".encode() + b"\0" for key, value in variables.items())
+    return parse_request(data, json.dumps({"cniVersion": "1.0.0", "name": "net"}).encode())
+
+
+def answer_all(agent, *requests, seconds=20.0):
+    """Whether each request was answered with success; they come in this order, one right after the other."""
+
+    async def run():
+        tasks = []
+        with open(os.devnull) as file:  # noqa: ASYNC230, PTH123 - a descriptor in the place of a namespace's
+            for one in requests:
+                tasks.append(asyncio.create_task(agent.answer(one, file.fileno(), time.monotonic() + seconds)))
+                await asyncio.sleep(0)
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+        return [isinstance(one, bytes) and one.split()[2] == b"0" for one in found]
+
+    return asyncio.run(run())
+
+
+def test_a_del_that_comes_while_add_still_programs_waits_for_it_and_leaves_nothing(agent):
+    before, do = rules(agent), agent.programmer.do
+
+    async def slowly(job, namespace=-1):
+        await asyncio.sleep(0.05)
+        return await do(job, namespace)
+
+    agent.programmer.do = slowly
+    assert answer_all(agent, make_request("ADD"), make_request("DEL")) == [True, True]
+    assert (rules(agent), list(agent.attachments)) == (before, [])
+    assert agent.programmer.jobs == [APPLY, REMOVE]
+
+
+def test_requests_of_other_containers_and_interfaces_wait_for_nobody_and_nothing_is_kept_of_them(agent):
+    order = []
+
+    async def find(namespace, name, uid, deadline):
+        order.append(name)
+        await asyncio.sleep(0.05)
+        order.append(name)
+        raise CniError("not known", 11)
+
+    agent.pod_cache.find = find
+    answer_all(agent, make_request("ADD", pod="a", container="1"), make_request("ADD", pod="b", container="2"), make_request("ADD", pod="c", container="2", interface="net1"))
+    assert order == ["a", "b", "c"] * 2
+    assert (dict(agent._turns), agent._deciding) == ({}, {})
+
+
+def test_a_del_ends_an_add_that_only_waits_for_the_api(agent):
+    async def find(namespace, name, uid, deadline):
+        await asyncio.sleep(3600)
+
+    agent.pod_cache.find = find
+    assert answer_all(agent, make_request("ADD"), make_request("DEL")) == [False, True]
+    assert (agent.programmer.jobs, agent._deciding) == ([], {})
+
+
+def test_a_del_that_is_not_its_turn_in_time_is_asked_to_try_again(agent):
+    async def run():
+        released = asyncio.Event()
+
+        async def hang(job, namespace=-1):
+            await released.wait()
+            return JobResult()
+
+        agent.programmer.do = hang
+        with open(os.devnull) as file:  # noqa: ASYNC230, PTH123 - a descriptor in the place of a namespace's
+            first = asyncio.create_task(agent.answer(make_request("ADD"), file.fileno(), time.monotonic() + 60))
+            await asyncio.sleep(0)
+            second = await agent.answer(make_request("DEL"), file.fileno(), time.monotonic() + 0.05)
+            released.set()
+            await first
+        return json.loads(second.partition(b"\n")[2])
+
+    found = asyncio.run(run())
+    assert (found["code"], found["msg"]) == (11, "netinit: an earlier request of this container is still being answered")
+
+
+def test_an_add_is_noted_before_it_programs_so_that_del_knows_what_a_killed_agent_has_left(agent):
+    noted = []
+
+    async def die(job, namespace=-1):
+        noted.extend(agent.attachments)
+        raise RuntimeError
+
+    agent.programmer.do = die
+    answer_all(agent, make_request("ADD"))
+    assert [(one.container, one.interface) for one in noted] == [("c1", "eth0")]
+
+
+@pytest.mark.parametrize("length", [1, 64, 199, 260, 4000])
+def test_an_id_of_any_length_is_noted_and_del_removes_its_rules(agent, length):
+    before, name = rules(agent), "c" * length
+    assert answer_all(agent, make_request("ADD", container=name)) == [True]
+    assert [one.container for one in agent.attachments] == [name]
+    assert rules(agent) != before
+    assert answer_all(agent, make_request("DEL", container=f"{name}d")) == [True]
+    assert rules(agent) != before
+    assert answer_all(agent, make_request("DEL", container=name)) == [True]
+    assert (rules(agent), list(agent.attachments)) == (before, [])
+
+
+def test_records_whose_namespace_and_pod_are_gone_are_dropped_and_others_are_kept(tmp_path):
+    (tmp_path / "there").touch()
+    status = (tmp_path / "there").stat()
+    found = Attachments(tmp_path / "attachments")
+    common = {"interface": "eth0", "namespace": "shop", "name": "web", "environ": {}}
+    places = {
+        "present": (tmp_path / "there", status.st_ino, "other"), "gone": (tmp_path / "lost", 5, "other"), "replaced": (tmp_path / "there", 5, "other"),
+        "of a pod that is there": (tmp_path / "lost", 5, "known"), "not visible here": ("/no/such/folder/n", 5, "other"),
+    }  # fmt: skip
+    for name, (path, inode, uid) in places.items():
+        found.put(Attachment(container=name, netns=str(path), device=status.st_dev, inode=inode, uid=uid, **common))
+    assert found.drop_gone({"known"}) == 2
+    assert {one.container for one in found} == {"present", "of a pod that is there", "not visible here"}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.write_text("[" * 10**6)])
+def test_whatever_lies_in_the_runtime_s_folder_is_passed_over(tmp_path, make):
+    (tmp_path / "netns").mkdir()
+    (tmp_path / "netns" / "cni-1").touch()
+    (tmp_path / "results").mkdir()
+    record = {"cniArgs": [["K8S_POD_UID", "u"]], "netns": "/var/run/netns/cni-1"}
+    (tmp_path / "results" / "good").write_text(json.dumps(record))
+    make(tmp_path / "results" / "bad")
+    found = find_namespaces(["u", "v"], attachments=Attachments(tmp_path / "none"), records=tmp_path / "results", folder=tmp_path / "netns")
+    assert found == {"u": str(tmp_path / "netns" / "cni-1")}
+
+
+def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_start(agent):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        server = AgentServer(SETTINGS, ours, ours, programmer)
+    server.agent = agent
+    server.installation = SimpleNamespace(problem="")
+    server.sweeper = SimpleNamespace(problem=lambda: "the last complete sweep ended 999 s ago")
+    assert server._report(verbose=False) == (True, "ok\n")
+    is_ready, text = server._report(verbose=True)
+    assert (is_ready, text.splitlines()[-1]) == (True, "[!]sweep: the last complete sweep ended 999 s ago")

@@ -417,3 +417,22 @@ def test_the_state_says_what_is_missing(place):
     assert made(place).state()["executable"] == f"{place}/bin/netinit-cni.settings is missing"
     (place / "bin" / "netinit-cni").chmod(0o644)
     assert made(place).state()["executable"] == f"{place}/bin/netinit-cni is missing, or another"
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["itself", "behind a link"])
+def test_a_fifo_in_the_place_of_a_list_is_told_and_never_waited_for(place, linked):
+    path = place / "net.d" / "10-net.conflist"
+    os.mkfifo(place / "fifo")
+    path.symlink_to(place / "fifo") if linked else os.mkfifo(path)
+    with pytest.raises(ConfigError, match="a FIFO" if linked else "no network yet"):
+        made(place).install()
+    made(place).state()
+    made(place).uninstall()
+
+
+def test_a_fifo_in_the_place_of_the_executable_is_replaced(place):
+    write(place, LIST)
+    os.mkfifo(place / "bin" / "netinit-cni")
+    assert made(place).state()["executable"]
+    assert made(place).install()
+    assert (place / "bin" / "netinit-cni").is_file()

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from helm import HELM, needs_helm, render_chart
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, OptionError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
 from netinit.inject.adding.config import load_config
@@ -26,7 +26,7 @@ VALUES = (
     (), ("node.platform=k3s",), ("node.platform=openshift",), ("node.platform=gke",), ("node.platform=microk8s",), ("node.platform=talos",),
     ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.watch=false", "node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
     ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
-    ("dualStack=true",), ("ipv6=reject",), ("node.outsideNamespaces=wait",),
+    ("dualStack=true",), ("ipv6=reject",), ("node.outsideNamespaces=wait",), ("node.repair=delete", "node.repairUnknown=true"),
 )  # fmt: skip
 FOLDERS = {
     "": ("/opt/cni/bin", "/etc/cni/net.d"),
@@ -146,7 +146,7 @@ def test_the_rights_are_what_the_settings_need():
     assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
 
 
-@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.outsideNamespaces=maybe", "node.repair=pray", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
+@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.outsideNamespaces=maybe", "node.repair=pray", "node.repairUnknown=always", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
 def test_the_schema_refuses_what_is_no_value(wrong):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((CHART / "values.schema.json").read_text())
@@ -157,6 +157,14 @@ def test_the_schema_refuses_what_is_no_value(wrong):
         for text in given:
             changed = merge_values(changed, set_value(text))
         assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(changed)] == []
+
+
+@pytest.mark.parametrize("repair", ["none", "report"])
+def test_unknown_pods_are_repaired_only_where_others_are(repair):
+    with pytest.raises(ConfigError, match=r"node\.repairUnknown: needs node.repair label, delete or program"):
+        made(f"node.repair={repair}", "node.repairUnknown=true")
+    with pytest.raises(OptionError, match=f"--repairUnknown: does nothing with --repair {repair}; give label, delete or program there"):
+        AgentSettings.from_argv(["--nodeName", "n", "--repair", repair, "--repairUnknown"], {})
 
 
 def test_an_unknown_value_of_the_node_is_told():

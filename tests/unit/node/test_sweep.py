@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from netinit.base.errors import ClusterError, NetinitError
+from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, NetinitError
 from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.client import PODS
 from netinit.node import sweep
 from netinit.node.decision import UNCAPTURED, read_pod
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, JobResult
 from netinit.node.metrics import NodeMetrics
+from netinit.node.pod_history import MANY, QUIET, SILENCE, SPAN, PodHistory
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
 from netinit.node.sweep import BARE, CAPTURED, DRIFTED, UNKNOWN
 from netinit.serving.event_log import EventLog
@@ -28,6 +31,10 @@ LABELLED = {"labels": {"cni.istio.io/uninitialized": "true"}, "resourceVersion":
 INVOLVED = {"kind": "Pod", "apiVersion": "v1", "namespace": "shop", "name": "web", "uid": "shop-web"}
 
 
+class Pods(list):
+    synced = True
+
+
 class Node:
     """A sweeper with its surroundings: `answers` by kind of job; what was asked, sent, changed, watched and logged."""
 
@@ -35,7 +42,7 @@ class Node:
         self.answers = {VERIFY: JobResult(), APPLY: JobResult(backend="nftables", changed=True), JUDGE_CONNECTIONS: JobResult()}
         self.jobs, self.events, self.calls, self.watched, self.stream = [], [], [], [], io.StringIO()
         self.error = None
-        self.pods = list(pods) or [running()]
+        self.pods = Pods(pods or [running()])
         self.metrics = NodeMetrics()
 
         def find(uids, folder="/run/netns", **_):
@@ -54,7 +61,8 @@ class Node:
         watcher = SimpleNamespace(add=lambda uid, path: self.watched.append((uid, path)))
         self.sweeper = sweep.Sweeper(
             AgentSettings(node="n", namespace="mesh", **settings), self, self.pods, SimpleNamespace(do=self.do), self.metrics,
-            EventLog("debug", as_json=True, stream=self.stream), attachments=None, is_busy=lambda uid: uid in busy, watchers=(watcher,),
+            EventLog("debug", as_json=True, stream=self.stream), is_busy=lambda uid: uid in busy,
+            attachments=SimpleNamespace(drop_gone=lambda uids: 0), watchers=(watcher,),
         )  # fmt: skip
 
     async def do(self, job):
@@ -125,12 +133,12 @@ def test_a_problem_is_reported_once_until_it_changes_or_is_gone(monkeypatch, ans
     node = Node(monkeypatch, repair=REPORT)
     event = (INVOLVED, "Warning", reason, text)
     fine, unread = JobResult(), JobResult(error="x")
-    for found, events, drifts in ((answer, 1, 1), (answer, 1, 2), (fine, 1, 2), (answer, 2, 3), (unread, 2, 3), (answer, 3, 4)):
+    for found, events, drifts in ((answer, 1, 1), (answer, 1, 2), (fine, 1, 2), (answer, 2, 3), (unread, 2, 3), (answer, 2, 4)):
         node.answers[VERIFY] = found
         node.check()
         assert node.events == [event] * events
         assert node.count("netinit_node_drift_total") == drifts
-    assert node.logged() == [("warn", text, "shop/web")] * 3
+    assert node.logged() == [("warn", text, "shop/web")] * 2
     node.answers[VERIFY] = JobResult(differences=("another",), ours=True)
     node.check()
     assert node.events[-1] == (INVOLVED, "Warning", "InterceptionDrift", "the pod has other rules than planned: another")
@@ -321,3 +329,206 @@ def test_a_connection_of_an_ambient_pod_bypasses_only_if_it_does_by_all_possible
     node.answers[JUDGE_CONNECTIONS] = both * 2
     asyncio.run(node.sweeper.check_connections(node.pods[0], "/n"))
     assert [text for _, _, _, text in node.events] == ["1 open connections of the pod bypass the proxy, such as b"]
+
+
+# ---- what is not known
+
+
+def test_a_pod_that_cannot_be_checked_is_reported_after_two_looks_once_whatever_the_reasons_and_again_after_an_answer(monkeypatch):
+    node = Node(monkeypatch)
+    events = 0
+    for turn in range(2):
+        for look in range(4):
+            node.answers[VERIFY] = JobResult(error=f"reason {look}")
+            node.check()
+            events += look == 1
+            assert [reason for _, _, reason, _ in node.events] == ["InterceptionUnknown"] * events
+        assert node.events[-1] == (INVOLVED, "Warning", "InterceptionUnknown", "whether the pod is captured is unknown: reason 1")
+        assert node.count("netinit_node_unknown_total") == 4 * (turn + 1)
+        node.answers[VERIFY] = JobResult()
+        node.check()
+    assert node.logged() == [("warn", "whether the pod is captured is unknown: reason 1", "shop/web")] * 2
+    assert {job.kind for job in node.jobs} == {VERIFY}
+
+
+def test_a_pod_whose_foreign_rules_are_too_many_to_judge_is_unknown_and_not_captured(monkeypatch):
+    node = Node(monkeypatch)
+    node.answers[VERIFY] = JobResult(warnings=("other", f"{NOT_PROVED}: too many parts"))
+    assert node.check() == [("web", UNKNOWN, f"{NOT_PROVED}: too many parts")]
+
+
+def test_the_second_look_does_not_wait_for_the_next_sweep(monkeypatch):
+    node = Node(monkeypatch, sweep_interval=10**12)
+    monkeypatch.setattr(sweep, "_LOOK", 0.0)
+    node.answers[VERIFY] = JobResult(error="killed")
+
+    async def run():
+        await node.sweeper.sweep()
+        task = asyncio.create_task(node.sweeper.run())
+        async with asyncio.timeout(20):
+            while not node.events:  # noqa: ASYNC110 - of code that has no event for it
+                await asyncio.sleep(0.01)
+        looks = len(node.jobs)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        assert len(node.jobs) == looks == 2, "a pod that is reported waits for the sweep"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("repair", "unknown", "changes"), [
+    (DELETE, False, []), (PROGRAM, False, []), (DELETE, True, ["delete", "delete"]), (LABEL, True, ["patch", "patch"]), (PROGRAM, True, [APPLY]),
+])  # fmt: skip
+def test_a_pod_that_is_unknown_is_repaired_only_where_the_settings_say_so(monkeypatch, repair, unknown, changes):
+    node = Node(monkeypatch, repair=repair, repair_unknown=unknown)
+    node.answers[VERIFY] = JobResult(error="x")
+    for _ in range(3):
+        node.check()
+    assert [one for one, _, _ in node.calls] + [job.kind for job in node.jobs if job.kind != VERIFY] == changes
+
+
+def test_a_pod_whose_namespace_is_not_found_is_never_deleted(monkeypatch):
+    node = Node(monkeypatch, paths=(), repair=DELETE, repair_unknown=True)
+    for _ in range(3):
+        node.check()
+    assert node.calls == []
+    assert [text for _, _, _, text in node.events] == ["whether the pod is captured is unknown: its namespace is not found"]
+
+
+def test_a_dormant_table_that_would_let_traffic_escape_is_reported_once_and_the_pod_is_captured(monkeypatch):
+    node = Node(monkeypatch)
+    text = f"{DORMANT_BYPASS}: nft table ip x"
+    node.answers[VERIFY] = JobResult(warnings=(text,))
+    for _ in range(2):
+        assert node.check() == [("web", CAPTURED, text)]
+    assert node.events == [(INVOLVED, "Warning", "InterceptionAtRisk", f"the pod's rules are as planned, but: {text}")]
+
+
+# ---- changes between two looks
+
+
+def looks(monkeypatch, *found, woken=False):
+    """The sweeper and its events after looks, each at a time and with a generation and a result."""
+    node = Node(monkeypatch)
+    monkeypatch.setattr(sweep, "identify", lambda path: (1, 2))
+    clock = [0.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    for clock[0], generation, result in found:
+        node.answers[VERIFY] = replace(result, generation=generation)
+        if woken:
+            asyncio.run(node.sweeper.check_after_change(node.pods[0], "/n"))
+        else:
+            node.check()
+    return node, [(reason, text) for _, _, reason, text in node.events]
+
+
+def test_changes_that_were_undone_before_the_look_are_reported_at_most_once_a_minute_and_counted(monkeypatch):
+    fine = JobResult()
+    node, events = looks(
+        monkeypatch, (1000.0, 7, fine), (1005.0, 7, fine), (1010.0, 9, fine), (1015.0, 12, fine), (1050.0, 12, fine), (1070.5, 13, fine), (1200.0, 13, fine)
+    )
+    text = "the pod's nf_tables changed {} times in {} s and are as planned now: what they were is unknown"
+    assert events == [("InterceptionChanged", text.format(2, "5.0")), ("InterceptionChanged", text.format(4, "60.5"))]
+    assert (node.count("netinit_node_rule_changes_total"), node.count("netinit_node_undone_total")) == (6, 3)
+
+
+def test_a_drift_that_is_put_right_is_no_further_report(monkeypatch):
+    assert [reason for reason, _ in looks(monkeypatch, (1.0, 7, JobResult()), (2.0, 8, DIFFERS), (3.0, 9, JobResult()))[1]] == ["InterceptionDrift"]
+
+
+def test_a_kernel_without_nf_tables_has_no_generation_to_compare(monkeypatch):
+    assert looks(monkeypatch, (1.0, 0, JobResult()), (2.0, 5, JobResult()), (3.0, 0, JobResult()))[1] == []
+
+
+def test_a_pod_that_changes_its_rules_again_and_again_is_an_event_of_its_own(monkeypatch):
+    found = [(1000.0 + 4 * number, 1 + 5 * number, JobResult()) for number in range(6)]
+    assert [reason for reason, _ in looks(monkeypatch, *found)[1]] == ["InterceptionChanged", "InterceptionUnstable"]
+
+
+def test_a_pod_that_changes_routes_again_and_again_is_told_by_its_notifications_alone(monkeypatch):
+    found = [(1000.0 + 2 * number, 0, JobResult()) for number in range(12)]
+    ((reason, text),) = looks(monkeypatch, *found, woken=True)[1]
+    assert (reason, text) == ("InterceptionUnstable", "the pod's rules, devices or routes change again and again: at least 10 times in 18 s")
+
+
+@pytest.mark.parametrize("later", [SPAN, QUIET + 1])
+def test_a_script_that_sets_up_rules_once_and_one_change_later_is_not_called_unstable(later):
+    history = PodHistory()
+    for at, generation in ((1.0, 1), (1.1, 20), (1.5, 60), (2.5, 90), (3.4, 140), (3.4 + later, 141)):
+        history.note_look((1, 2), generation, at, planned=True, woken=True)
+        assert history.take_series(at) == (0, 0.0)
+
+
+def test_a_pod_that_stays_unstable_is_told_again_after_a_while_and_sweeps_alone_find_it_too():
+    history, told = PodHistory(), []
+    for number in range(10):
+        at = 300.0 * number
+        history.note_look((1, 2), 1 + MANY * number, at, planned=True, woken=False)
+        if history.take_series(at)[0]:
+            told.append(at)
+    assert told == [1200.0, 1200.0 + SILENCE, 1200.0 + 2 * SILENCE]
+
+
+def test_another_namespace_of_the_same_pod_starts_anew_and_a_generation_may_overflow():
+    history = PodHistory()
+    assert history.note_look((1, 2), 0xFFFFFFFF, 1.0, planned=True, woken=False) == 0
+    assert history.note_look((1, 2), 2, 2.0, planned=True, woken=False) == 3
+    assert history.note_look((1, 3), 90, 3.0, planned=True, woken=False) == 0
+    history.forget_rules()
+    assert history.note_look((1, 3), 99, 4.0, planned=True, woken=False) == 0
+    assert history.take_undone(5.0)[0] == 0
+
+
+# ---- sweeps that do not end
+
+
+def test_a_sweep_in_which_nothing_proceeds_is_given_up_and_the_next_one_says_why_it_cannot_read(monkeypatch):
+    node = Node(monkeypatch)
+    monkeypatch.setattr(sweep, "_STUCK", 0.1)
+    released = threading.Event()
+
+    def hang(uids, **_):
+        released.wait(20)
+        return {}
+
+    monkeypatch.setattr(sweep, "find_namespaces", hang)
+
+    async def run():
+        with pytest.raises(NetinitError, match="the sweep was given up: nothing has proceeded"):
+            await node.sweeper._sweep_in_time()
+        with pytest.raises(NetinitError, match="files of the node cannot be read: an attempt from 0 s ago has not ended"):
+            await node.sweeper._sweep_in_time()
+        released.set()
+        async with asyncio.timeout(20):
+            while node.sweeper._files._begun:  # noqa: ASYNC110 - of code that has no event for it
+                await asyncio.sleep(0.01)
+        await node.sweeper._sweep_in_time()
+
+    asyncio.run(run())
+
+
+def test_a_sweep_of_many_slow_pods_goes_on_as_long_as_pods_are_checked(monkeypatch):
+    node = Node(monkeypatch, *[running(f"web{number}") for number in range(12)], paths=[f"shop-web{number}" for number in range(12)])
+    monkeypatch.setattr(sweep, "_STUCK", 0.5)
+    monkeypatch.setattr(sweep, "_AT_ONCE", 1)
+    do = node.do
+
+    async def slowly(job):
+        await asyncio.sleep(0.1)
+        return await do(job)
+
+    node.sweeper.programmer.do = slowly
+    asyncio.run(node.sweeper._sweep_in_time())
+    assert len(node.jobs) == 12
+
+
+def test_the_age_of_the_last_sweep_is_a_metric_and_a_problem_where_it_is_more_than_two_intervals(monkeypatch):
+    node = Node(monkeypatch, sweep_interval=10 * 10**9)
+    clock = [time.monotonic()]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    asyncio.run(node.sweeper.sweep())
+    clock[0] += 20 + sweep._STUCK
+    assert (node.sweeper.problem(), node.count("netinit_node_sweep_age_seconds")) == ("", pytest.approx(320.0))
+    clock[0] += 1
+    assert node.sweeper.problem() == "the last complete sweep ended 321 s ago: drift may have been missed since"
+    assert Node(monkeypatch, sweep=False).sweeper.problem() == ""
