@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from netinit.rules import nft
     from netinit.rules.iptables.write import Written
     from netinit.rules.model import Difference
+    from netinit.rules.promises import Unsupported
 
     Kind = TypeVar("Kind")
 else:
@@ -65,6 +66,10 @@ class State(Record):
     @abstractmethod
     def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:
         """Return the rules that `removal` deletes, by place (family, table, chain)."""
+
+    def list_chains(self) -> dict[Family, tuple[str, ...]]:
+        """Return the names of the live chains by family, as the plan has them."""
+        return {}
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
@@ -169,6 +174,13 @@ class Backend(ABC):
 
         Raises the errors of `commit`; ApplyError names what could not be restored.
         """
+
+    def find_unsupported(self, plan: Plan) -> Unsupported:  # noqa: ARG002 - a backend that asks overrides it
+        """Return the plan's rules that the kernel does not take, asked of the kernel, by family, with what they need.
+
+        Raises OSError if the kernel does not say, NetinitError.
+        """
+        return {}
 
     def lock(self) -> Lock:
         """Return the lock that other programs respect, for a whole run; entering it raises LockedError."""

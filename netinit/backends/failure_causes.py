@@ -84,7 +84,9 @@ def lacking(output: str) -> tuple[str, ...]:
 
 
 def _name_modules(extensions: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([_SHARED.get(name, f"xt_{name}") for name in extensions]))
+    return tuple(dict.fromkeys([
+        name.replace("table ", "iptable_") if name.startswith("table ") else _SHARED.get(name, f"xt_{name}") for name in extensions
+    ]))
 
 
 def condense(output: str) -> str:
@@ -132,7 +134,7 @@ def explain_iptables(output: str, message: str, modules: str, *, locked: bool, p
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
     if cause in (SUPPORT, EITHER) or lacking(output):
-        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {_modules_of_iptables(output, modules)} {ON_THE_NODE}")
+        return KernelFeatureError(f"{message}; {_lack(_modules_of_iptables(output, modules))}")
     return ApplyError(message)
 
 
@@ -153,7 +155,9 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
     if cause == SUPPORT:
         named = "nft_chain_nat" if asked == _CHAIN_OF_NAT else f"nft_{asked}" if asked and " " not in asked else MODULES["native"]
         named = f"{named}, {named}_inet" if asked in _OF_FAMILIES else named
-        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {named} {ON_THE_NODE}, or use an iptables backend")
+        lack = _lack(named)
+        other = f"{', or' if lack.startswith(WITHOUT_FEATURE) else ':'} use an iptables backend"
+        return KernelFeatureError(f"{message}; {lack}{other}", missing=asked)
     return ApplyError(message)
 
 
@@ -169,10 +173,33 @@ def explain_number(number: int, message: str, *, opening: bool, modules: str, mi
     if cause == PRIVILEGE:
         return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
     if cause == SUPPORT and opening:
-        return BackendUnavailableError(f"{message}; load {modules} and its tables {ON_THE_NODE}")
+        return BackendUnavailableError(f"{message}; {advise_modules(f'{modules} and its tables')}")
     if cause == SUPPORT and missing:
-        return KernelFeatureError(f"{message}; {WITHOUT_FEATURE}: load {', '.join(_name_modules(missing))} {ON_THE_NODE}")
+        return KernelFeatureError(f"{message}; {_lack(', '.join(_name_modules(missing)))}")
     return ApplyError(message)
+
+
+def explain_missing(message: str, missing: str) -> KernelFeatureError:
+    """Return the error for rules that need what the kernel, asked for it, does not have: extensions or tables."""
+    return KernelFeatureError(f"{message}; {_lack(name_modules(missing))}")
+
+
+def name_modules(missing: str, *, native: bool = False) -> str:
+    """Return the modules of extensions and tables of iptables, or of expressions of `native` nft, as a list."""
+    names = missing.split(", ")
+    return ", ".join([f"nft_{name}" for name in names] if native else _name_modules(names))
+
+
+def _lack(named: str) -> str:
+    advice = advise_modules(named)
+    return f"{WITHOUT_FEATURE}: {advice}" if advice.startswith("load ") else advice
+
+
+def advise_modules(named: str) -> str:
+    """Return what to do about modules that the kernel lacks."""
+    from netinit.kernel.modules import can_help  # rarely needed
+
+    return f"load {named} {ON_THE_NODE}" if can_help(named) else f"this kernel has no {named}, and modprobe cannot add it"
 
 
 def explain_owners(script: str) -> str:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from netinit.backends.encoded_rules import EncodedFamilies
+    from netinit.backends.kernel_support import Need
     from netinit.backends.listing_comparison import XtablesComparison
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChains
     from netinit.kernel.run import Finished
+    from netinit.rules.promises import Unsupported
 
 LOCKED_STATUS = 4  # of iptables-restore
 _LOCK_TIMEOUT: int = Options.flag("lock_timeout").default  # nanoseconds
@@ -62,6 +64,9 @@ class XtablesState(State):
         from netinit.backends.listing_comparison import XtablesComparison
 
         return XtablesComparison(plan, self, self.listings)
+
+    def list_chains(self) -> dict[Family, tuple[str, ...]]:
+        return {one.family: tuple([chain for _, chain in one.rules]) for one in self.encoded}
 
     def describe(self) -> dict[str, str]:
         return filled({family.name: show_listing(listing) for family, listing in self.listings.items()})
@@ -183,7 +188,30 @@ class XtablesBackend(Backend):
         message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
         if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):
             message += f"; {hint}"
-        raise type(next(iter(errors.values())))(message)
+        raised = type(next(iter(errors.values())))
+        if raised in (ApplyError, BackendUnavailableError) and (missing := self._missing_for(change.plan)):
+            from netinit.backends.failure_causes import explain_missing
+
+            raise explain_missing(message, missing)
+        raise raised(message)
+
+    def _missing_for(self, plan: Plan) -> str:
+        """Return what the plan needs and the kernel lacks; empty if the kernel does not say."""
+        from netinit.rules.promises import name_missing
+
+        try:
+            return name_missing(self.find_unsupported(plan))
+        except (OSError, ValueError):
+            return ""
+
+    def find_unsupported(self, plan: Plan) -> Unsupported:
+        from netinit.backends.kernel_support import find_unsupported  # rarely needed
+
+        return find_unsupported(plan, tuple([family for family in plan.families if family in self._families]), self.has)
+
+    @abstractmethod
+    def has(self, family: Family, need: Need) -> bool:
+        """Whether the kernel has what a rule needs. Raises OSError if it does not say."""
 
     def roll_back(self, change: Change) -> None:
         lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
@@ -260,6 +288,11 @@ class NftVariant(RestoreBackend):
     variant = detect.NFT
     of_nf_tables = True
 
+    def has(self, family: Family, need: Need) -> bool:
+        from netinit.backends.kernel_support import has_for_nft
+
+        return has_for_nft(family, need)
+
     def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> EncodedFamilies:
         try:
             if not (snapshot or any(chain.family in netlink.OF_IPTABLES for chain in netlink.list_nft_chains())):
@@ -299,6 +332,11 @@ class LegacyVariant(RestoreBackend):
 
     name = "iptables-legacy"
     variant = detect.LEGACY
+
+    def has(self, family: Family, need: Need) -> bool:
+        from netinit.backends.kernel_support import has_for_legacy
+
+        return has_for_legacy(family, need)
 
     def lock(self) -> Lock:
         return self._legacy_lock()

@@ -30,6 +30,10 @@ from netinit.rules.model import OWNED_CHAINS, Rule
 from netinit.rules.xtables.building import ENTRY_FORMS, NAME, NEXT, TableEntry, encode_rule, list_extensions
 from netinit.rules.xtables.decoded_tables import decode_entry
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.backends.kernel_support import Need
+
 OTHERWISE = "or choose another --backend"
 MISSING_PACKAGE = f"not installed: pip install python-iptables (it needs gcc and Python's headers), {OTHERWISE}"
 MISSING_LIBRARY = f"add iptables' libraries to the image (Debian: libip4tc2 libip6tc2 libxtables12), {OTHERWISE}"
@@ -41,6 +45,11 @@ class LibiptcBackend(XtablesBackend):
     """Rules through libiptc: one commit for each table, both families at once."""
 
     name = "libiptc"
+
+    def has(self, family: Family, need: Need) -> bool:
+        from netinit.backends.kernel_support import has_exactly
+
+        return has_exactly(family, need)
 
     def refusal(self, error: OSError) -> NetinitError:
         message = f"libiptc: the kernel does not list its rules: {os.strerror(error.errno or 0)}"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NFTA_TABLE_HANDLE, NFTA_SET_ID = 4, 10
 # The objects of a table, each after those that it needs: message, and the attributes that a program sets; the kernel itself adds
 # handles and use counts.
+UNNAMED = "needed expression"  # older kernels do not say which one they refuse
 OBJECTS = (
     (nf_tables.NFT_MSG_NEWTABLE, (1, 2, 6)),
     (nf_tables.NFT_MSG_NEWCHAIN, (1, 3, 4, 5, 7)),
@@ -222,7 +223,7 @@ def explain(refusal: Refusal, parts: tuple[Part, ...]) -> NetinitError:
         place = " ".join([word for word in (DIALECT, "table", table, chain and f"chain {chain}", number and f"rule {number}") if word])
         if step:
             place += f" ({step.text()})"
-            asked = _expression_at(attributes, refusal.offset)
+            asked = _expression_at(attributes, refusal.offset) or UNNAMED
         elif chain:
             asked = f"chain {read_name(read_attributes(attributes, 0).get(netlink.NFTA_CHAIN_TYPE, b''))}"
     text = f": {refusal.text}" if refusal.text else ""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from netinit.backends import Backend, Change, Comparison, State, chains_of_tables, of_kind
 from netinit.base.errors import BackendUnavailableError
+from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import Interception, write_record
 from netinit.rules.model import NAT, Difference, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, plan_tables, render_tables, write_steps
+from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, model_name, plan_tables, render_tables, write_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.nf_tables import TableDump
     from netinit.kernel.plain_namespace import KnownChains
+    from netinit.rules.promises import Unsupported
 
 
 class NftState(State):
@@ -40,6 +42,11 @@ class NftState(State):
         from netinit.backends.nft_tables import list_rules
 
         return list_rules(self.tables) if self.tables else {}
+
+    def list_chains(self) -> dict[Family, tuple[str, ...]]:
+        found = [one for one in self.snapshot.chains if one.family == INET] if self.snapshot else self.chains
+        names = tuple([model_name(one.name) for one in found if one.table in self.tables])
+        return dict.fromkeys(FAMILIES, names)
 
     def describe(self) -> dict[str, str]:
         if not self.tables:
@@ -150,6 +157,11 @@ class NftablesBackend(Backend):
         parts = restore(self.observe().tables, change.saved, change.unread)
         if parts:
             _commit(parts)
+
+    def find_unsupported(self, plan: Plan) -> Unsupported:
+        from netinit.backends.kernel_support import try_each  # rarely needed
+
+        return try_each(plan, self.check)
 
     def check(self, plan: Plan) -> None:
         """Let the kernel validate a plan's tables without creating them. Raises the errors of `commit`."""

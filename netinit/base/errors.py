@@ -88,7 +88,11 @@ class ValidationImpossibleError(NetinitError):
 
 
 class KernelFeatureError(BackendUnavailableError):
-    """The kernel does not support the rules; the message names the modules to load on the node."""
+    """The kernel does not support the rules; the message names the remedy, `missing` what was refused, if one thing is known."""
+
+    def __init__(self, message: str, *, missing: str = "") -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class NoBackendError(BackendUnavailableError):

@@ -17,6 +17,7 @@ from netinit.options.command_line import read_value
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
 from netinit.pods.doctor.findings import ERROR, WARNING
+from netinit.rules.promises import KEPT
 
 GOOD, BAD = 0, 1
 SIGNS = {ERROR: "✘", WARNING: "!"}
@@ -45,7 +46,7 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
 
 def render_text(found: Examination) -> Lines:
     """Format the feature table, the findings with remedies, and the conclusion."""
-    printed = _render_table(found) if found.feature_checks else [f"not tried: {found.obstacle}"]
+    printed = [*_render_table(found), *_render_promises(found)] if found.feature_checks else [f"not tried: {found.obstacle}"]
     for finding in found.findings:
         first, *more = split_message(finding.message)
         printed += [f"{SIGNS.get(finding.severity, '-')} {finding.subject}: {first}", *[f"    {line}" for line in more]]
@@ -80,6 +81,23 @@ def _render_table(found: Examination) -> list[str]:
     return [*format_table(rows), f"({'/'.join(families)}; * these options need it{doubt})"]
 
 
+def _render_promises(found: Examination) -> list[str]:
+    """A row per promise of the rules beyond Istio's, a column per backend: kept, or what the kernel lacks."""
+    names = [name for name in KEPT if any(name in kept for one in found.feature_checks for kept in one.promises.values())]
+    if not names:
+        return []
+    rows = [["beyond Istio's rules", *[one.backend for one in found.feature_checks]]]
+    for name in names:
+        cells = []
+        for one in found.feature_checks:
+            lacking = {family: kept[name] for family, kept in one.promises.items() if name in kept}
+            alike = len(set(lacking.values())) == 1
+            texts = [f"{'' if alike else f'{family}: '}{f'no {need}' if need else RESULTS[True]}" for family, need in lacking.items()]
+            cells.append("; ".join(dict.fromkeys(texts)) or "-")
+        rows.append([KEPT[name], *cells])
+    return format_table(rows)
+
+
 def to_object(found: Examination) -> dict[str, Any]:
     """The answer in the form of netinit/data/doctor.schema.json."""
     return {
@@ -91,6 +109,10 @@ def to_object(found: Examination) -> dict[str, Any]:
                 "features": {
                     family: {name: {"works": checked.judge(cause), "cause": cause or None} for name, cause in outcomes.items()}
                     for family, outcomes in checked.outcomes.items()
+                },
+                "promises": {
+                    family: {name: {"kept": not lacking, "lacking": lacking or None} for name, lacking in promises.items()}
+                    for family, promises in checked.promises.items()
                 },
             }
             for checked in found.feature_checks

@@ -47,6 +47,7 @@ from netinit.base.errors import (
     ApplyError,
     BackendUnavailableError,
     BusyError,
+    KernelFeatureError,
     LockedError,
     NetinitError,
     OptionError,
@@ -61,7 +62,7 @@ from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Task, Transaction, activate, commit, route, routes_towards, run_steps
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, INACTIVE, TABLES, Difference, Plan
+from netinit.rules.model import EMPTY_PLAN, INACTIVE, OPEN_CHAINS, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -293,16 +294,35 @@ def _try_backends(task: Task, survey: Survey) -> Outcome:
     for chosen in survey.candidates():
         try:
             own = task.for_backend(chosen.backend.name)
-            outcome = _apply_with(chosen, survey.others(chosen.backend), own)
-            warnings = own.options.warnings + own.plan.warnings + outcome.warnings
-            return outcome.replace(warnings=warnings, plan=own.plan, options=own.options)
+            if chosen.state.ours:
+                own = _expect_recorded(own, chosen)
+            return _complete(_apply_with(chosen, survey.others(chosen.backend), own), own)
         except BackendUnavailableError as error:
             if task.signals and task.signals.pending:  # a signal killed the program; the backend may work
                 raise
             failures[chosen.backend.name] = error
+    if any(isinstance(one, KernelFeatureError) for one in failures.values()):
+        from netinit.pods.giving_way import apply_without  # rarely needed
+
+        if done := apply_without(task, survey, failures, _apply_with):
+            return _complete(done[1], done[0])
     from netinit.pods.refusals import no_backend_works
 
     raise no_backend_works({**survey.failures, **failures}, task.machine)
+
+
+def _complete(outcome: Outcome, task: Task) -> Outcome:
+    warnings = task.options.warnings + task.plan.warnings + outcome.warnings
+    return outcome.replace(warnings=warnings, plan=task.plan, options=task.options)
+
+
+def _expect_recorded(task: Task, chosen: Observed) -> Task:
+    """Return the task for the rules that are here, if these record that a kernel could not keep every promise."""
+    if not any(name in OPEN_CHAINS for names in chosen.state.list_chains().values() for name in names):
+        return task
+    from netinit.pods.giving_way import expect_recorded  # rarely needed
+
+    return expect_recorded(task, chosen)
 
 
 def _apply_with(chosen: Observed, others: tuple[Observed, ...], task: Task) -> Outcome:

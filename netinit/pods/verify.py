@@ -28,6 +28,7 @@ from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
+from netinit.rules.promises import leave_out, read_record
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
 
@@ -103,7 +104,8 @@ def _verify_here(
     chosen = _choose(survey, options, machine)
     backend, state = chosen.backend.name, chosen.state
     settled = settled.for_backend(backend)
-    plan = plan_for(settled)
+    whole_plan = plan_for(settled)
+    plan = leave_out(whole_plan, read_record(state.list_chains()))
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
 
@@ -119,7 +121,8 @@ def _verify_here(
     warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
-        doubts=judgement.warnings, judgement=judgement if whole else None, generation=snapshot.generation if snapshot else 0,
+        doubts=plan.warnings[len(whole_plan.warnings) :] + judgement.warnings, judgement=judgement if whole else None,
+        generation=snapshot.generation if snapshot else 0,
     )  # fmt: skip
 
 

@@ -49,7 +49,14 @@ ISTIO_PRERT = "ISTIO_PRERT"
 ISTIO_QUIC = "ISTIO_QUIC"
 ISTIO_LOG = "ISTIO_LOG"
 ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT = "ISTIO_REFUSE_IN", "ISTIO_REFUSE_OUT"
+# What the rules beyond Istio's close, one promise each; netinit.rules.promises says what is open without it.
+PROMISES = (REUSE, SEGMENTS, HANDSHAKES, OWN_ADDRESSES, LOOPBACK, PASSTHROUGH, FORWARDED, ANSWERS, OTHER) = (
+    "reuse", "segments", "handshakes", "own_addresses", "loopback", "passthrough", "forwarded", "answers", "other",
+)  # fmt: skip
+SHARED = "shared"  # of rules in a chain that several promises share
+OPEN_CHAINS = {f"ISTIO_OPEN_{promise.upper()}": promise for promise in PROMISES}  # a chain that records that one is not kept
 OWNED_CHAINS = frozenset((
+    *OPEN_CHAINS,
     ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_REDIRECT, ISTIO_IN_REDIRECT, ISTIO_OUTPUT_DNS, ISTIO_DIVERT, ISTIO_TPROXY, ISTIO_DROP,
     ISTIO_PRERT, ISTIO_QUIC, ISTIO_LOG, ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT,
 ))  # fmt: skip
@@ -95,6 +102,7 @@ class Rule(Record):
     origin: Origin | None = None  # None: the rule is not from a plan
     families: tuple[Family, ...] = FAMILIES
     paired: bool = False
+    promise: str = ""  # one of PROMISES, or SHARED; empty: Istio's rule, or one that an option asks for
 
     @property
     def origin_label(self) -> str:

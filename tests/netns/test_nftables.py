@@ -298,7 +298,7 @@ def try_to_apply() -> str:
     return "applied"
 
 
-def test_a_refused_rule_changes_nothing_and_is_named(inside):
+def test_a_refused_rule_changes_nothing_and_is_named(inside, monkeypatch):
     backend = NftablesBackend()
     apply(SIMPLE)
     before = describe_state(inside)
@@ -306,7 +306,8 @@ def test_a_refused_rule_changes_nothing_and_is_named(inside):
     at = next(at for at, ((_, _, attributes), _) in enumerate(change.parts) if b"redir\0" in attributes)
     (kind, flags, attributes), about = change.parts[at]
     broken = (kind, flags, attributes.replace(b"redir\0", b"redix\0")), about
-    wanted = r"nft table istio-proxy-nat chain istio-redirect rule 1 \(meta l4proto tcp counter redirect to :15001\): No such file or directory.*load nft_redix on the node"
+    wanted = r"nft table istio-proxy-nat chain istio-redirect rule 1 \(meta l4proto tcp counter redirect to :15001\): No such file or directory.*no nft_redix, and modprobe cannot add it: use an iptables backend"
+    monkeypatch.setattr("netinit.kernel.modules.can_help", lambda _: False)
     with pytest.raises(KernelFeatureError, match=wanted):
         backend.commit(change.replace(parts=(*change.parts[:at], broken, *change.parts[at + 1 :])))
     assert describe_state(inside) == before

@@ -51,7 +51,7 @@ def is_everything(match: Match) -> bool:
 def read_as(rule: Rule, family: Family) -> Rule:
     """The rule with what a listing cannot tell left out: where it is from, and a match on every address."""
     told = tuple(match for match in rule.matches if not is_everything(match))
-    return rule.replace(matches=told, comment="", origin=None, families=(family,), paired=False)
+    return rule.replace(matches=told, comment="", origin=None, families=(family,), paired=False, promise="")
 
 
 @given(made_options())

@@ -9,9 +9,14 @@ from netinit import backends
 from netinit.base.errors import NetinitError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
+from netinit.kernel.modules import can_help
 from netinit.options import AUTO, Options
 
 LINES = 3
+USUAL_MODULES = (
+    "nf_tables nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT"
+    " xt_owner xt_conntrack"
+)
 
 
 def summarise(failure: NetinitError) -> str:
@@ -43,11 +48,9 @@ def _lines(*, of_kernel: bool) -> list[str]:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
         lines.append(f"{programs}the privileges suffice; the kernel {kernel}")
-        lines.append(
-            "modules are likely missing: those that are named above; the most usual ones are, on the node, `modprobe -a nf_tables"
-            " nft_compat ip_tables iptable_nat ip6table_nat iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT xt_REDIRECT xt_owner"
-            " xt_conntrack`"
-        )
+        usual = f"the most usual ones are, on the node, `modprobe -a {USUAL_MODULES}`"
+        likely = f"modules are likely missing: those that are named above; {usual}"
+        lines.append(likely if can_help(USUAL_MODULES) else "this kernel loads no modules: it has what it was built with")
     return lines
 
 

@@ -6,17 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from netinit import backends
+from netinit.backends.failure_causes import advise_modules, name_modules
 from netinit.backends.machine import HERE
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
 from netinit.kernel import detect
 from netinit.kernel.capabilities import CAP_SETPCAP, PERSON, advise, confine, find_situation
+from netinit.kernel.modules import can_help
 from netinit.kernel.snapshot import bpf
-from netinit.options import AUTO, TABLES_OF_OUR_OWN, Options, RunOptions, SettledOptions
+from netinit.options import AUTO, BACKENDS, TABLES_OF_OUR_OWN, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.doctor import findings as find
 from netinit.pods.doctor.feature_checks import CAPTURE, FEATURES, FeatureChecks, check_backends, needed_features
 from netinit.pods.doctor.findings import ERROR, NOTE, WARNING, Symptom
+from netinit.rules.promises import OPEN
 
 MAX_NAMED = 4
 TRY_AGAIN = "run netinit doctor again when the machine is less busy"
@@ -106,6 +109,7 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
             found += _explain_doubt(undecided, needed)
         elif survey and not backend:
             found += _explain_lack(settled, survey, checks, needed)
+        found += _explain_open([checked for checked in checks if checked.backend == backend])
     found += seen
     found += find.find_locks()
     if survey:
@@ -177,6 +181,28 @@ def _explain_lack(
     return found or [Symptom(ERROR, "backend", "no backend seems to work here", find.remedy_for_privileges())]
 
 
+def _explain_open(chosen: list[FeatureChecks]) -> list[Symptom]:
+    """Return what is open with the backend that apply takes, because the kernel lacks what rules beyond Istio's need."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for checked in chosen:
+        for family, promises in checked.promises.items():
+            for promise, lacking in promises.items():
+                if lacking:
+                    found.setdefault((promise, lacking), []).append(family)
+    return [
+        Symptom(
+            WARNING, " and ".join(families), f"open: {OPEN[promise]} (the kernel has no {lacking})",
+            _remedy_for_modules(name_modules(lacking, native=BACKENDS[chosen[0].backend].tables == TABLES_OF_OUR_OWN)),
+        )
+        for (promise, lacking), families in found.items()
+    ]
+
+
+def _remedy_for_modules(named: str) -> str:
+    words = named.replace(", ", " ")
+    return f"on the node: modprobe -a {words}" if can_help(named) else f"none: {advise_modules(named)}"
+
+
 def _flatten(cause: str) -> str:
     return " ".join(line.strip() for line in cause.splitlines())
 
@@ -190,4 +216,4 @@ def _remedy(backend: str, concerned: list[str]) -> str:
     names = dict.fromkeys(name.partition(" ")[2] for name in concerned)
     place = -1 if backends.BACKENDS[backend].tables == TABLES_OF_OUR_OWN else 0
     modules = dict.fromkeys(MODULES_OF_FEATURE[name].split("; ")[place] for name in names if name in MODULES_OF_FEATURE)
-    return f"on the node: modprobe -a {' '.join(modules)}" if modules else ""
+    return _remedy_for_modules(", ".join(modules)) if modules else ""

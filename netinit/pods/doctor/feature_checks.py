@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from netinit import backends
@@ -26,12 +26,14 @@ from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.options import FLAGS, NONE, OFF, Options, RunOptions, SettledOptions
 from netinit.pods import apply as applying
+from netinit.pods.giving_way import find_left
 from netinit.pods.probe.validate import validate
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import FILTER, MANGLE, NAT, OUTPUT, PREROUTING, RAW, Chain, IpRule, Plan, Route, Rule, Table
+from netinit.rules.promises import judge_promises, leave_out
 from netinit.rules.targets import Drop, Return, Target
 
 SECONDS = 2 * run.SECONDS  # the first program that hangs is named before this ends
@@ -98,7 +100,8 @@ class FeatureChecks:
     """One backend's results by family and feature name: why it does not work, empty if it works.
 
     `of_kernel`: causes that loading kernel modules would fix. `failure`: why nothing could be checked. `unknown`: causes after which
-    it is not known what works, such as a timeout.
+    it is not known what works, such as a timeout. `promises`: what the kernel lacks for each promise of the rules beyond Istio's, by
+    family; empty: it is kept. `excused`: features that only promises need which apply leaves out here.
     """
 
     backend: str
@@ -106,6 +109,8 @@ class FeatureChecks:
     failure: str = ""
     of_kernel: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
+    promises: dict[str, dict[str, str]] = field(default_factory=dict)
+    excused: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def works(self, needed: dict[str, frozenset[str]]) -> bool | None:
         """Whether every needed feature, by family name, works; None: not known."""
@@ -124,14 +129,18 @@ class FeatureChecks:
         for family, names in needed.items():
             outcomes = dict.fromkeys(names, "was not tried") | self.outcomes.get(family, {})
             for name, cause in outcomes.items():
-                if cause and name in names:
+                if cause and name in names and name not in self.excused.get(family, ()):
                     found.setdefault(cause, []).append(f"{family} {name}")
         return found
 
 
 def needed_features(options: SettledOptions) -> dict[str, frozenset[str]]:
     """Return the features that the options' plan needs, by family name."""
-    plan = plan_for(options)
+    return features_of(plan_for(options), options)
+
+
+def features_of(plan: Plan, options: SettledOptions) -> dict[str, frozenset[str]]:
+    """Return the features that a plan of the options needs, by family name."""
     capture = {CAPTURE} if can_prove(options) else set()
     found = {}
     for family in [one for one in options.kernel_families if one in plan.families]:
@@ -181,12 +190,31 @@ def _check_backend(name: str, options: SettledOptions, _: children.Answer) -> Fe
         for family in families if options.ipv6 != OFF else families[:1]:
             found[family.name][CAPTURE] = cause
     causes = [cause for outcomes in found.values() for cause in outcomes.values()]
+    promises, excused = _check_promises(name, options)
     return FeatureChecks(
-        name,
-        {family: {feature: str(cause or "") for feature, cause in outcomes.items()} for family, outcomes in found.items()},
+        name, promises=promises, excused=excused, outcomes=
+{family: {feature: str(cause or "") for feature, cause in outcomes.items()} for family, outcomes in found.items()},
         of_kernel=frozenset(str(cause) for cause in causes if isinstance(cause, KernelFeatureError)),
         unknown=frozenset(str(cause) for cause in causes if isinstance(cause, NOT_KNOWN)),
     )
+
+
+def _check_promises(name: str, options: SettledOptions) -> tuple[dict[str, dict[str, str]], dict[str, frozenset[str]]]:
+    """Return what the kernel lacks for each promise, and the features that rules without those that give way do not need."""
+    renew()
+    options = options.for_backend(name)
+    plan = plan_for(options)
+    backend = backends.load(name, options, options.kernel_families)
+    try:
+        judged = judge_promises(plan, backend.find_unsupported(plan))
+    except (NetinitError, OSError, ValueError):  # of the backend: see the features
+        return {}, {}
+    promises = {family.name: {one: lacking for one, lacking in found.items() if one} for family, found in judged.items()}
+    left, _ = find_left(backend, plan)
+    if options.require_capture or not left:
+        return promises, {}
+    needed, less = features_of(plan, options), features_of(leave_out(plan, left), options)
+    return promises, {family: names - less[family] for family, names in needed.items()}
 
 
 def _check_features(name: str, options: RunOptions, family: Family) -> dict[str, Exception | None]:

@@ -101,8 +101,9 @@ def _rules_of(plan_made: Plan) -> Mapping[Family, Chains]:
 
 
 def _stops_reuse(rules: Mapping[Family, Chains]) -> bool:
-    """Whether a rule exists that `--istio-exact` omits."""
+    """Whether a rule exists that `--istio-exact` omits, or the record of one that the kernel did not take."""
     guarding = [(model.FILTER, name) for name in (*untranslated.CHAINS, model.ISTIO_DROP)]
+    guarding += [(model.NAT, name) for name in model.OPEN_CHAINS]
     diverting = [rule for chains in rules.values() for rule in chains.get((model.MANGLE, model.ISTIO_INBOUND), ())]
     return any(chains.get(place) for chains in rules.values() for place in guarding) or any(
         untranslated.NOT_OPENING in rule.matches for rule in diverting

@@ -7,12 +7,15 @@ from netinit.base.records import Record
 from netinit.options import Interception
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, Owner
-from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, TABLES, Chain, Origin, Rule, Table
+from netinit.rules.model import ALWAYS, BUILTIN_CHAINS, OTHER, TABLES, Chain, Origin, Rule, Table
 from netinit.rules.targets import Return, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+EXACT = "istio_exact"  # the option that leaves out what Istio does not have
 
 
 class Exclusion(Record):
@@ -48,22 +51,27 @@ class Builder:
         families: tuple[Family, ...] = FAMILIES,
         paired: bool = False,
         inserted: bool = False,
+        promise: str = "",
     ) -> None:
         """Add a rule at the end of a chain, or after earlier `inserted` ones before all others; not for families that are off.
 
         A rule that names addresses becomes one for each family of these; one with a match on an empty list is left out.
+        `promise`: one of PROMISES, which a kernel without a feature that the rule needs does without.
         """
         if any(one.listed and not getattr(one, one.listed) for one in matches):
             return
         if origin not in self._origins:
             self._origins[origin] = Origin(option=origin, label=Interception.flag(origin).label)
+        promise = promise or (OTHER if origin == EXACT else "")
         wanted = tuple([family for family in families if family in self._families])
         scopes = [(wanted, matches)] if wanted else []
         if any(isinstance(one, AddressMatch) for one in matches):
             named = [family for family in wanted if self._names_ipv6 or family is IPV4]
             scopes = [((family,), limited) for family in named if (limited := _limit(matches, family))]
         for scope, limited in scopes:
-            rule = Rule(matches=limited, target=to, comment=why, origin=self._origins[origin], families=scope, paired=paired)
+            rule = Rule(
+                matches=limited, target=to, comment=why, origin=self._origins[origin], families=scope, paired=paired, promise=promise
+            )
             (self._inserted if inserted else self._appended).setdefault((table, chain), []).append(rule)
 
     def exclude(self, table: str, chain: str, *exclusions: Exclusion) -> None:

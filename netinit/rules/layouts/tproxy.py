@@ -10,6 +10,7 @@ from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState, Mark
 from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.model import ANSWERS as ANSWERED
 from netinit.rules.model import ISTIO_DIVERT, ISTIO_INBOUND, ISTIO_TPROXY, MANGLE, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return, Tproxy
 
@@ -34,7 +35,8 @@ def divert(builder: Builder, options: Interception, captured: Match, known: Matc
             allowed += ((*first, known, TRANSLATED),)
     to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
     for matches in allowed:
-        builder.append(MANGLE, ISTIO_INBOUND, *matches, to=to_proxy, why=why, origin=ORIGIN, paired=paired)
+        promise = "" if options.istio_exact else ANSWERED
+        builder.append(MANGLE, ISTIO_INBOUND, *matches, to=to_proxy, why=why, origin=ORIGIN, paired=paired, promise=promise)
 
 
 def define_chains(builder: Builder, options: Interception, port: int, origin: str) -> None:

@@ -19,7 +19,18 @@ from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
 from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
-from netinit.rules.model import FILTER, FORWARD, INPUT, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT, PREROUTING, Rule
+from netinit.rules.model import (
+    FILTER,
+    FORWARD,
+    INPUT,
+    ISTIO_INBOUND,
+    ISTIO_OUTPUT,
+    NAT,
+    OUTPUT,
+    PREROUTING,
+    SHARED,
+    Rule,
+)
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return
 
 TYPE_CHECKING = False
@@ -58,20 +69,23 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
         return
     if options.traits.has_passthrough:
         why = "only the proxy sends from this address, through lo"
-        builder.append(FILTER, INPUT, PASSTHROUGH, NOT_LO, NOT_OPENING, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN)
+        others = (PASSTHROUGH, NOT_LO, NOT_OPENING)
+        builder.append(FILTER, INPUT, *others, to=TO_DROP, families=(IPV6,), why=why, origin=ORIGIN, promise=model.PASSTHROUGH)
     refuse(builder)
     if builder.rules_of(NAT, PREROUTING) or builder.rules_of(model.MANGLE, PREROUTING):
         _drop_other_names(builder, options)
     if options.virtual_interfaces and options.outbound_cidrs:
         coming, origin = InInterface(names=options.virtual_interfaces), "virtual_interfaces"
         why = "what a VM sends is forwarded as nat redirects it, or not at all"
-        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=TO_DROP, why=why, origin=origin)
+        builder.append(FILTER, FORWARD, coming, TCP, NO_ENTRY, to=TO_DROP, why=why, origin=origin, promise=model.FORWARDED)
         again = Jump(chain=ISTIO_INBOUND)
-        builder.append(FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=again, why=LOOK_AGAIN, origin=origin)
+        builder.append(
+            FILTER, FORWARD, coming, BARE_SYN, NOT_TRANSLATED, to=again, why=LOOK_AGAIN, origin=origin, promise=model.FORWARDED
+        )
     rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
     dropping = [rule for rule in rules if rule.target.calls == model.ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
-    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN)
+    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN, promise=SHARED)
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
@@ -85,7 +99,9 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
         matches = (ON_LOOPBACK, *proxy, BARE_SYN, foreign)
         why = "only the proxy uses addresses other than the pod's over lo"
-        builder.append(FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN)
+        builder.append(
+            FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN, promise=model.OWN_ADDRESSES
+        )
 
 
 def refuse(builder: Builder) -> None:
@@ -109,13 +125,16 @@ def refuse(builder: Builder) -> None:
         if any(DNS_QUERY in decisions[index][0] for index in redirecting):
             checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in checked:
-            builder.append(FILTER, at, *matches, to=Jump(chain=chain), families=families, why=LOOK_AGAIN, origin=ORIGIN)
+            promise = model.HANDSHAKES if SYN_AND_FIN in matches else model.SEGMENTS if INVALID in matches else model.REUSE
+            jump = Jump(chain=chain)
+            builder.append(FILTER, at, *matches, to=jump, families=families, why=LOOK_AGAIN, origin=ORIGIN, promise=promise)
         for index, (matches, rule) in enumerate(decisions[: redirecting[-1] + 1]):
             _repeat(builder, chain, matches, rule, families, refused=index in redirecting)
         if hook == OUTPUT:
             elsewhere = (TO_LOOPBACK, NOT_OUT_OF_LO, BARE_SYN, NOT_TRANSLATED)
             why = "a socket bound to a device takes it to the loopback address of another host"
-            builder.append(FILTER, OUTPUT, *elsewhere, to=TO_DROP, families=families, why=why, origin=ORIGIN)
+            promise = model.LOOPBACK
+            builder.append(FILTER, OUTPUT, *elsewhere, to=TO_DROP, families=families, why=why, origin=ORIGIN, promise=promise)
 
 
 def _repeat(
@@ -127,13 +146,15 @@ def _repeat(
     applying = tuple([one for one in rule.families if one in families])
     if refused and DNS_QUERY in matches:
         for family in applying:  # reject messages differ by family
-            builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,))
+            builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,), promise=model.REUSE)
         return
     tcp = (TCP,) if refused and not any(isinstance(match, Port) for match in matches) else ()  # nat redirects only TCP
     if refused:  # an outsider may forge a segment that only claims to belong to a connection: a reset would end it
         at = next((number for number, one in enumerate(matches, 1) if isinstance(one, Port)), len(matches))  # one `-m tcp` for both
-        builder.append(FILTER, chain, *matches[:at], NOT_OPENING, *matches[at:], to=Drop(), why=why, origin=origin, families=applying)
-    builder.append(FILTER, chain, *matches, *tcp, to=REFUSE if refused else Return(), why=why, origin=origin, families=applying)
+        later = (*matches[:at], NOT_OPENING, *matches[at:])
+        builder.append(FILTER, chain, *later, to=Drop(), why=why, origin=origin, families=applying, promise=model.SEGMENTS)
+    to, promise = (REFUSE, model.REUSE) if refused else (Return(), SHARED)
+    builder.append(FILTER, chain, *matches, *tcp, to=to, why=why, origin=origin, families=applying, promise=promise)
 
 
 def _decisions(

@@ -43,6 +43,7 @@ from sweeps import together
 def anywhere(monkeypatch):
     """What is advised depends on where the process runs, which is another test's subject."""
     monkeypatch.setattr("netinit.backends.failure_causes.advise", lambda *_: ADVICE)
+    monkeypatch.setattr("netinit.kernel.modules.can_help", lambda _: True)
 
 
 ADVICE = "that would help"

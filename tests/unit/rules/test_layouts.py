@@ -180,7 +180,7 @@ def without_deviations(made):
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
                 matches = (Protocol(name="tcp"), *matches)  # implied by the flags
             target = rule.target.replace(closes=False) if isinstance(rule.target, Tproxy) else rule.target
-            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches, target=target))
+            found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches, target=target, promise=""))
     return found
 
 

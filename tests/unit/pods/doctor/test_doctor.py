@@ -304,7 +304,7 @@ def test_json_says_the_same():
     check_schema(answer, "doctor")
     assert (answer["ok"], answer["backend"], answer["obstacle"]) == (False, "iptables-nft", None)
     assert answer["feature_checks"]["iptables-nft"]["features"]["IPv4"] == {"nat": {"works": True, "cause": None}, "owner": {"works": False, "cause": "no"}}
-    assert answer["feature_checks"]["nftables"] == {"works": False, "failure": "it died", "features": {}}
+    assert answer["feature_checks"]["nftables"] == {"works": False, "failure": "it died", "features": {}, "promises": {}}
     assert answer["findings"] == [{"severity": "error", "subject": "users", "message": "wrong", "remedy": "do this"}]
 
 
@@ -323,7 +323,11 @@ def test_the_short_form_is_for_want_of_a_backend_alone():
 
 def test_modules_are_advised_only_where_the_error_says_that_the_kernel_lacks_something(monkeypatch):
     monkeypatch.setattr(detect, "has_capability", lambda _: True)
+    monkeypatch.setattr("netinit.pods.doctor.can_help", lambda _: True)
     assert "doctor: modules are likely missing" in summarise(NOTHING)
+    monkeypatch.setattr("netinit.pods.doctor.can_help", lambda _: False)
+    assert "doctor: this kernel loads no modules" in summarise(NOTHING)
+    assert "modprobe" not in summarise(NOTHING)
     assert summarise(NoBackendError("no backend works here:\n  libiptc: python-iptables 1.2.0 serves iptables 1.8.9")) == ""
 
 
