@@ -62,7 +62,7 @@ from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Task, Transaction, activate, commit, route, routes_towards, run_steps
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, INACTIVE, OPEN_CHAINS, TABLES, Difference, Plan
+from netinit.rules.model import EMPTY_PLAN, INACTIVE, MOVED, OPEN_CHAINS, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -340,6 +340,8 @@ def _make_as_planned(chosen: Observed, others: tuple[Observed, ...], task: Task)
     leftovers = tuple([describe_leftover(other) for other in others])
     comparison = state.compare(plan)
     differs = bool(leftovers) or comparison.differs()
+    if differs and state.ours and not (leftovers or task.options.reconcile):
+        differs = not _only_order_differs(backend.name, comparison, task)
     steps = routes_towards(plan, task)
     dormant = [one for one in task.machine.dormant_tables() if one[1].removeprefix(plan.nft_prefix) in TABLES]
     if not differs and not steps and not dormant and not task.options.force_apply:
@@ -354,10 +356,24 @@ def _make_as_planned(chosen: Observed, others: tuple[Observed, ...], task: Task)
     with Transaction(task.signals) as run:
         for table in dormant:
             warnings += activate(run, task.machine, *table)
-        warnings += run_steps(run, chosen, others, task, comparison=comparison, steps=steps)
+        changes = differs or task.options.force_apply
+        warnings += run_steps(run, chosen, others, task, comparison=comparison, differs=changes, steps=steps)
     outcome, after = _report(chosen, task, comparison, warnings)
     found = _check(backend.name, comparison, after.shadows() if after else (), task)
     return outcome.replace(warnings=outcome.warnings + found)
+
+
+def _only_order_differs(backend: str, comparison: Comparison, task: Task) -> bool:
+    """Whether only rules moved, without an effect on any packet."""
+    if any(one.kind != MOVED for one in comparison.differences):
+        return False
+    try:
+        snapshot = task.machine.read_snapshot()
+    except OSError:
+        return False
+    from netinit.live.moved_rules import only_order_differs  # imports the prover: 150 ms
+
+    return snapshot is not None and only_order_differs(snapshot, task.plan, backend, comparison.differences)
 
 
 def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tuple[str, ...]) -> tuple[Outcome, Comparison | None]:

@@ -129,11 +129,13 @@ class Task(Record):
 
 def run_steps(
     run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task,
-    *, comparison: Comparison, steps: tuple[RouteChange, ...],
+    *, comparison: Comparison, differs: bool, steps: tuple[RouteChange, ...],
 ) -> tuple[str, ...]:
-    """Run the steps to the plan; return warnings. Acquires every lock before the first step."""
+    """Run the steps to the plan; return warnings. Acquires every lock before the first step.
+
+    `differs`: the rules have to change, not only policy rules, routes and addresses.
+    """
     backend, plan, leftovers = chosen.backend, task.plan, bool(others)
-    differs = leftovers or comparison.differs() or task.options.force_apply
     for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = route(run, [step for step in steps if step.add], task.machine)

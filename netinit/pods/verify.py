@@ -22,6 +22,7 @@ from netinit.base.snapshot import Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.live.in_force import find_deviations, find_dormant_bypasses
+from netinit.live.moved_rules import only_order_differs
 from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
@@ -129,7 +130,10 @@ def _verify_here(
 def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
-    listed = leftovers + comparison.differences + steps + comparison.shadows()
+    different = comparison.differences
+    if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different):
+        different = ()
+    listed = leftovers + different + steps + comparison.shadows()
     if snapshot is None:
         return listed, ()
     try:

@@ -60,8 +60,8 @@ def test_the_classic_example_reads_to_the_letter(pod_v4only, variant):
 
 
 # Where netinit's native rules differ from Istio's: INVALID is dropped of every protocol, not of TCP alone, and rules for servers of one
-# family are of that family. The order of queries to two families' servers decides nothing.
-OTHERWISE = {"dns-uid-gid", "drop-invalid", "tproxy"}
+# family are of that family.
+OTHERWISE = {"drop-invalid", "tproxy"}
 
 
 def test_native_tables_of_istio_are_as_planned_and_stay_as_they_are(conformance, require_netns):
