@@ -34,6 +34,7 @@ from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import REFUSED
 from netinit.inject.adding import istio_functions
+from netinit.inject.deciding.annotations import known_keys
 from netinit.options import Options
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG
 from netinit.options.file import SCHEMA
@@ -44,7 +45,7 @@ from netinit.questions.findings import GROUPS
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|annotations|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -65,6 +66,8 @@ def renew(text: str) -> str:
 def _make(part: re.Match[str], before: str) -> str:
     if part["what"] == "options":
         return render_options()
+    if part["what"] == "annotations":
+        return render_annotations()
     if part["what"] == "commands":
         return render_commands()
     if part["command"]:
@@ -111,7 +114,34 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
         names = ", ".join([f"`{name}`" for name in list_names(flag)])
         default = f" Default: `{format_default(flag)}`." if format_default(flag) else ""
         head = f"{_spell(flag)} ({names})" if flag.long and names else _spell(flag) if flag.long else names
-        yield f"- {head}: {flag.help.translate(_MARKUP)}{default}"
+        listed = ", ".join([f"`{name}`" for name in annotations_of(flag)])
+        by_pod = f" [Annotation](annotations.md): {listed}." if listed else ""
+        yield f"- {head}: {flag.help.translate(_MARKUP)}{default}{by_pod}"
+
+
+EXAMPLES = {  # a value of each kind that a pod may say
+    "PORT|0": "15008", "REDIRECT|TPROXY|NONE": "TPROXY", "PORTS|*": "8080,9000-9010", "PORTS": "5432,6379", "NAMES": "eth1",
+    "CIDRS|*": "10.0.0.0/8,fd00::/8", "CIDRS": "10.1.2.0/24", "auto|on|off|inet|reject": "off", "BOOL": "true",
+    "PROTOCOL:PORTS:UIDS": "tcp:5432:999", "PROTOCOL:PORTS:GIDS": "tcp:5432:999", "GROUP": "5",
+}  # fmt: skip
+
+
+def annotations_of(flag: Flag) -> tuple[str, ...]:
+    """The annotations by which a pod sets an option; the first that is there takes precedence."""
+    return (*flag.istio_annotations, *([flag.annotation] if flag.annotation else []))
+
+
+def render_annotations() -> str:
+    """The annotations that set options, with value, default and example, and below the names of all others that are read."""
+    rows = [(name, flag) for flag in Options.flags for name in annotations_of(flag)]
+    lines = ["## Annotations that set options", ""]
+    for name, flag in sorted(rows, key=lambda row: not row[0].startswith("traffic.")):
+        default = f" Default: `{format_default(flag)}`." if format_default(flag) else ""
+        value = "true&#124;false" if flag.kind is SWITCH else flag.kind.metavar.translate(_MARKUP)
+        lines.append(f'- `{name}` {value} (`{flag.label}`): {flag.help.translate(_MARKUP)}{default} Example: `{name}: "{EXAMPLES[flag.kind.metavar]}"`')
+    others = [name for name in known_keys() if name not in dict(rows)]
+    listed = ", ".join([f"`{name}`" for name in others])
+    return "\n".join([*lines, "", "## Other annotations that are read", "", f"By injection, its templates, or the proxy's agent: {listed}.", ""])
 
 
 def list_names(flag: Flag) -> tuple[str, ...]:

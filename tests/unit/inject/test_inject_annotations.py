@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from netinit.base.errors import InjectionError
@@ -128,3 +131,11 @@ def test_every_annotation_of_our_own_flags_reaches_the_init_container_by_our_tem
     assert {key: getattr(options, flag.field) for key, flag in ours.items()} == {key: flag.kind.read(good[key]) for key, flag in ours.items()}
     del pod["metadata"]["annotations"]["netinit.io/reject-quic"]
     assert options_of(find_init(inject_pod(pod, load_config())["spec"])).reject_quic is False
+
+
+def test_the_example_of_each_annotation_on_its_page_is_a_value_that_it_takes():
+    page = (Path(__file__).parents[3] / "docs" / "annotations.md").read_text("utf-8")
+    examples = dict(re.findall(r'Example: `(\S+): "([^"]*)"`', page))
+    named = {name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name}
+    assert examples.keys() == named, "tests/reference.py writes the page"
+    assert {name: problem for name, value in examples.items() if (problem := CHECKS_OF_INJECTION[name](value))} == {}
