@@ -145,10 +145,18 @@ class _Finder:
 
     def _part(self, paths: list[RulePath]) -> list[tuple[RuleHit, list[RulePath], list[RuleHit]]]:
         """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
-        sole = [one for one in paths if len(one) > 1 < len(paths) and self._entered[self._place(one[-2])] == 1 and _is_implied(one)]
+        sole = [one for one in paths if len(one) > 1 < len(paths) and self._is_counted_by_its_jump(one)]
         others = [path for path in paths if path not in sole]
         found: list[tuple[RuleHit, list[RulePath], list[RuleHit]]] = [(path[-2], [path], []) for path in sole]
         return [*found, (others[0][-1], others, [path[-2] for path in sole])] if others else found
+
+    def _is_counted_by_its_jump(self, path: RulePath) -> bool:
+        """Whether all that takes the jump to the last rule's chain meets that rule: nothing before it there ends a path."""
+        jump, last = path[-2:]
+        rules = self._tables[last.table][last.chain].rules
+        before = [one.rule.target for one in rules if one.number < last.rules[0].number]
+        leaves = any(target.is_final or target.calls or isinstance(target, Return | UnknownTarget) for target in before)
+        return not leaves and self._entered[self._place(jump)] == 1 and _is_implied(path)
 
     def _place(self, hit: RuleHit) -> Place:
         return Place(self._source, self._family, hit.table, hit.chain, hit.rules[0].number)

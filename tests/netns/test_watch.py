@@ -84,7 +84,7 @@ def test_captured_and_bypassing_connections_are_counted_each_in_its_row(pod, bac
     assert since(last, verdict="direct", direction="out", option="--proxy-uid", because="the proxy's own traffic goes out: no loops") == 1
     assert since(last, verdict="captured", direction="in", port=15006) == 1
     assert since(last, verdict="direct", direction="in", option="--istio-local-exclude-ports") == 1
-    assert since(last, because="no rule captures it") == 0
+    assert since(last, because="no rule captures it") == since(last, verdict="dropped") == 0
     assert not last["replaced"]
     for look in looks:
         for row in look["fates"]:

@@ -160,3 +160,12 @@ def test_what_is_reckoned_from_several_counters_never_shows_less_than_nothing():
     one, two = looks(read(0.0, rest(5, 5)), read(1.0, rest(5, 6)), read(2.0, rest(7, 7)))
     assert [(row.added, row.since_start) for row in one.rows] == [(1, 1), (0, 0)]
     assert [(row.added, row.since_start) for row in two.rows] == [(1, 2), (1, 0)]
+
+
+def test_a_jump_does_not_count_for_a_rule_that_an_earlier_one_of_its_chain_keeps_packets_from():
+    """An excluded port's packets take the jump as well, and leave the chain before its refusal."""
+    rules = live(
+        "20 INPUT -p tcp -j IN", "3 INPUT -p udp -j OTHER", "20 IN -p tcp -m tcp --dport 15021 -j RETURN", "0 IN -j DROP", "3 OTHER -j IN",
+        chains=("IN", "OTHER"), table="filter",
+    )  # fmt: skip
+    assert [count for verdict, _, _, count in counted(rules) if verdict == "dropped"] == [0]
