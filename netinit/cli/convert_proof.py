@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from netinit.base.errors import NetinitError, OptionError
+from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.library.manifest_files import is_file, read_file
 from netinit.library.rule_reading import LIVE, find_rule_source, plan_here
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.options.peers.convert import PEERS
-from netinit.questions.comparison import is_listing, read_listings, to_object
+from netinit.questions.comparison import to_object
 from netinit.questions.conversion import compare_conversion, take_rule_options
+from netinit.questions.pasted_rules import read_rules
 from netinit.questions.rule_sources import RuleSource
 
 if TYPE_CHECKING:
@@ -42,12 +43,10 @@ def _read_rules(named: str) -> RuleSource | None:
         raise OptionError(f"{LABEL}: {quote_value(named)} {text}")
     if named != "-" and os.access(named, os.X_OK):
         return None
-    text = read_file(named, LABEL)
-    if not is_listing(text):
-        raise OptionError(
-            f"{LABEL}: {quote_value(named)} holds no rules as iptables-save prints them, and is not an executable program"
-        )
-    return read_listings(text, named)
+    try:
+        return read_rules([(named, read_file(named, LABEL))])
+    except ParseError as error:
+        raise OptionError(f"{LABEL}: {error}; or name the peer's program, which is executable") from None
 
 
 def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:

@@ -13,9 +13,10 @@ from netinit.base.errors import DriftError, OptionError
 from netinit.base.output import show_object
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_option, pass_given
+from netinit.cli.rule_options import rules_option
 from netinit.cli.values import takes
-from netinit.library.diff import BOTH, pair_manifests, read_live_pair, read_sides
-from netinit.library.rule_reading import PodChoice
+from netinit.library.diff import BOTH, pair_manifests, read_dump_pair, read_live_pair, read_sides
+from netinit.library.rule_reading import RULES, PodChoice
 from netinit.options import Options
 from netinit.questions.comparison import Compared, compare_all
 
@@ -34,27 +35,32 @@ def read_git(words: tuple[str, ...], given: Mapping[str, str]) -> list[Compared]
 @click.option("--pod", "pods", multiple=True, **takes("FILE|-"), help="Pods; twice: before and after; once: against the live rules.")
 @click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @click.option("--live", is_flag=True, help="Compare with the live rules of this namespace; implied by --pid and --netns.")
+@rules_option
 @click.option("--git", "for_git", is_flag=True, help="Be an external diff driver of git: A B are the seven words that it gives.")
 @click.option("--full", is_flag=True, help="Show every kind of packet that is treated differently.")
 @json_option("diff")
 @color_option
 @pass_given
 def command(  # noqa: PLR0917
-    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, for_git: bool, full: bool,
-    as_json: bool, given: Mapping[str, str],
+    options: Options, sides: tuple[str, ...], pods: tuple[str, ...], select: str, live: bool, rules: tuple[str, ...],
+    for_git: bool, full: bool, as_json: bool, given: Mapping[str, str],
 ) -> int:  # fmt: skip
     """Show which packets two sets of rules treat differently.
 
     All packets are compared, not a sample: a rule that moves without an effect is not a difference. A and B are option sets
-    ('apply -b 8080'), manifests of pods, rules as iptables-save prints them (a file or -), or `live` for the live rules. With
-    --pid, --netns or --live alone, the live rules are compared with the plan of the options, of --pod, or of the options
-    inferred from the rules.
+    ('apply -b 8080'), manifests of pods, rules as iptables-save, iptables -S or nft print them (a file or -), or `live` for
+    the live rules. With --pid, --netns, --live or --rules alone, the rules are compared with the plan of the options, of
+    --pod, or of the options inferred from the rules.
 
     Exit codes: 0 no packet is treated differently, which is a proof; 3 some are, or it is unknown. With --git always 0.
     """
     inside = live or bool(options.pid or options.netns)
     if for_git:
         pairs = read_git(sides, given)
+    elif rules:
+        if sides or len(pods) > 1:
+            raise OptionError(f"{RULES}: is compared with options or one --pod; leave A and B out")
+        pairs = read_dump_pair(options, PodChoice(pods, select, given=given), rules, live=live)
     elif sides:
         if pods or len(sides) != BOTH:
             raise OptionError("diff: give two things to compare, A and B, or --pod twice, or --pid; see netinit diff --help")

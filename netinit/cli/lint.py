@@ -6,10 +6,10 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
-from netinit.cli.console import answer, color_option
+from netinit.cli.console import answer, color_option, note
 from netinit.cli.findings import TEXT, format_options, ignore_options, render
 from netinit.cli.flags import FlagCommand
-from netinit.cli.rule_options import pod_options
+from netinit.cli.rule_options import pod_options, rules_option
 from netinit.cli.values import takes
 from netinit.library.lint import examine
 from netinit.library.rule_reading import PodChoice
@@ -22,13 +22,14 @@ CLEAN, FOUND = 0, 1
 @click.command("lint", cls=FlagCommand, judges_all=True)
 @click.argument("files", nargs=-1, **takes("[FILE]..."))
 @pod_options("Check these pods and the options of their init containers (YAML or JSON).")
+@rules_option
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @ignore_options
 @format_options("findings")
 @color_option
 def command(
-    options: Options, pods: PodChoice, *, minimal: bool, strict: bool,
+    options: Options, pods: PodChoice, *, rules: tuple[str, ...], minimal: bool, strict: bool,
     accepted: dict[str, str], form: str,
 ) -> int:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect; changes nothing.
@@ -37,6 +38,8 @@ def command(
     without a network, containers that may change the rules, annotations without effect. That an option has no effect is
     proved for all packets; --minimal prints the fewest options with the same effect.
 
+    With --rules, the options that these rules show are checked.
+
     docs/findings.md explains the codes. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
     findings of a code.
 
@@ -44,7 +47,8 @@ def command(
     """
     if minimal and (strict or accepted or form != TEXT):
         raise OptionError("--minimal: prints options and no findings; leave out --strict, --ignore…, --format and --json")
-    found = examine(options, pods, accepted)
+    found = examine(options, pods, accepted, rules)
+    note(found.notes)
     if minimal:
         answer(found.minimal)
         return CLEAN

@@ -49,9 +49,13 @@ def pod_options(text: str) -> Decorator:
     )  # fmt: skip
 
 
+RULES_HELP = "Pasted rules: iptables-save, -S, nft. Repeatable."
+rules_option = click.option("--rules", multiple=True, **takes("FILE|-"), help=RULES_HELP)
+
 rule_source_options = add_value(
     "choice", RuleChoice,
     pod_options("Use the rules of this pod's init container; --pid compares."),
     click.option("--pod-ip", multiple=True, **takes("ADDRESS"), help="The pod's address (default: that of --pod, or an example)."),
     click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
+    rules_option,
 )  # fmt: skip

@@ -16,16 +16,18 @@ from netinit.base.snapshot import Snapshot
 from netinit.base.tables import format_table
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
-from netinit.cli.rule_options import pod_options
+from netinit.cli.rule_options import pod_options, rules_option
 from netinit.cli.watch import MAX_FAILURES
-from netinit.library.rule_reading import PodChoice
+from netinit.library.rule_reading import RULES, PodChoice, read_dumps
 from netinit.library.verify import find_target
 from netinit.options import Options
 from netinit.options.command_line import names_rules
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe.rows import Probes, probe
 from netinit.pods.verify import verify as compare
+from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
+from netinit.questions.rule_sources import RuleSource
 from netinit.questions.verify import NOTHING, render_text, to_object
 from netinit.rules.model import BYPASSING
 
@@ -35,14 +37,16 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.command("verify", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
 @pod_options("Compare with the options of this pod's init container (YAML or JSON).")
 @json_option("verify")
+@rules_option
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
-    options: Options, pods: PodChoice, as_json: bool, strict: bool, live: bool, connections: bool, watching: bool
-) -> int:
+    options: Options, pods: PodChoice, as_json: bool, rules: tuple[str, ...], strict: bool, live: bool, connections: bool,
+    watching: bool,
+) -> int:  # fmt: skip
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
     Give the options of the init container, or its pod with --pod; without any, they are inferred from the rules. Lists rules that
@@ -53,11 +57,14 @@ def command(  # noqa: PLR0917 - click's
     in the pod sees them. --watch compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy
     iptables and BPF programs.
 
-    With --connections, open TCP connections that the plan captures and that bypass the proxy are differences: they were opened
-    before the rules, or in a moment without them.
+    With --connections, open TCP connections that bypass the proxy count too.
 
     Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
+    if rules:
+        if live or watching or connections:
+            raise OptionError(f"{RULES}: a file is compared; leave out --live, --watch and --connections")
+        return _verify_dump(read_dumps(rules, options, pods), as_json=as_json, strict=strict)
     if live and watching:
         raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
     found = find_target(options, pods, is_given=names_rules(options))
@@ -86,6 +93,15 @@ def command(  # noqa: PLR0917 - click's
     if probes and probes.wrong:
         return ValidationFailedError.exit_code
     return DriftError.exit_code if report and report.differences else 0
+
+
+def _verify_dump(source: RuleSource, *, as_json: bool, strict: bool) -> int:
+    """Compare the rules of a dump, and show what was found."""
+    found = verify_dump(source, strict=strict)
+    note(found.notes)
+    warn(found.warnings if found.report else source.warnings)
+    _show(found.report, None, found.options, as_json=as_json)
+    return 0 if found.ok else DriftError.exit_code
 
 
 def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from netinit.base.errors import OptionError
 from netinit.library.manifest_files import is_file, read_file
-from netinit.library.parameters import Pods, list_manifests, name_place
-from netinit.library.rule_reading import LIVE, Manifest, PodChoice, RuleChoice, find_rule_source, plan_here
+from netinit.library.parameters import Files, Pods, list_files, list_manifests, name_place
+from netinit.library.rule_reading import LIVE, Manifest, PodChoice, RuleChoice, find_rule_source, plan_here, read_dumps
 from netinit.library.safe_files import STDIN
 from netinit.options import Options
 from netinit.options.command_line import names_rules, write_command
@@ -17,13 +17,13 @@ from netinit.questions.comparison import (
     DiffReport,
     compare_all,
     compare_with_plan,
-    is_listing,
     on_common_host,
     pair_pods,
     plan_by_name,
-    read_listings,
     read_written_options,
 )
+from netinit.questions.pasted_comparison import compare_with_options
+from netinit.questions.pasted_rules import name_form, read_rules
 from netinit.questions.rule_sources import RuleSource
 
 LIVE_SIDE = "live"
@@ -35,15 +35,21 @@ Side = Options | str | os.PathLike[str]
 
 def diff(
     before: Side | None = None, after: Side | None = None, *, pod: Pods = (), select: str = "", pid: int | None = None,
-    netns: str | None = None, live: bool = False, full: bool = False,
+    netns: str | None = None, live: bool = False, rules: Files = (), full: bool = False,
 ) -> DiffReport:  # fmt: skip
     """Say which packets two sets of rules treat differently; all packets are compared, not a sample.
 
     Two sides are compared with each other. Options alone, a `pod`, or nothing, are compared with the live rules of `pid`,
     `netns` or (`live`) this process's network namespace; `pod` with two manifests compares their pods. `full`: its text shows
-    every kind of packet. Raises OptionError, ParseError, NamespaceError, BackendUnavailableError, TooManyPartsError.
+    every kind of packet. `rules`: files of dumps, compared with the options, the `pod`, or what they show.
+    Raises OptionError, ParseError, NamespaceError, BackendUnavailableError, TooManyPartsError.
     """
     manifests = list_manifests(pod)
+    if rules:
+        if after is not None or not isinstance(before, Options | None):
+            raise OptionError("rules: are compared with options or a pod; leave the two sides out")
+        place = name_place(before, pid, netns)
+        return compare_all(read_dump_pair(place, PodChoice(manifests, select), list_files(rules), live=live), full=full)
     if after is not None:
         if before is None or manifests or select:
             raise OptionError("diff: give two things to compare, before and after, or pod, or pid; not several of them")
@@ -100,14 +106,12 @@ def _names_file(side: str) -> bool:
 
 
 def _read_listings(side: str) -> RuleSource | None:
-    """The rules in a file or on stdin, or None if it holds none; manifests are read only from named files."""
+    """The rules in a file or on stdin, or None for a manifest, which is read only from a named file. Raises ParseError."""
     if not _names_file(side):
         return None
     text = read_file(side, "diff")
-    if is_listing(text):
-        return read_listings(text, side)
-    if side == STDIN:
-        raise OptionError("-: stdin holds no rules as iptables-save prints them; name a file of pods by its path")
+    if side == STDIN or name_form(text):
+        return read_rules([(side, text)])
     return None
 
 
@@ -119,6 +123,11 @@ def _read_side(side: Options | str, live: RuleSource | None, environ: Mapping[st
     if _names_file(side):
         return find_rule_source(Options(), RuleChoice(PodChoice((side,), given=given)))
     return plan_here(read_written_options(side, environ))
+
+
+def read_dump_pair(options: Options, pods: PodChoice, rules: tuple[str, ...], *, live: bool = False) -> list[Compared]:
+    """The plan (from options, a manifest, or options inferred from the rules) and rules of dumps. Raises OptionError, ParseError."""
+    return [compare_with_options(read_dumps(rules, options, pods, live=live))]
 
 
 def read_live_pair(options: Options, pods: PodChoice) -> list[Compared]:

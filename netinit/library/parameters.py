@@ -17,6 +17,16 @@ Pods = Pod | Sequence[Pod]
 """A manifest or several: a file, a folder, a pattern such as `pods/*.yaml`, or one object as a mapping."""
 
 
+Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""The path of a file or several."""
+
+
+def list_files(files: Files) -> tuple[str, ...]:
+    """The paths of files."""
+    several = (files,) if isinstance(files, str | os.PathLike) else files
+    return tuple([os.fspath(one) for one in several])
+
+
 def list_manifests(pod: Pods) -> tuple[Manifest, ...]:
     """The manifests that `pod` names."""
     several = (pod,) if isinstance(pod, str | os.PathLike | Mapping) else pod

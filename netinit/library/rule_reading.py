@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import OptionError, ParseError
 from netinit.inject.deciding.podfile import PodFacts, read_object, read_pods
 from netinit.kernel.detect import read_name_servers
-from netinit.library.manifest_files import read_manifests
+from netinit.library.manifest_files import read_file, read_manifests
+from netinit.library.safe_files import STDIN
 from netinit.options import Options
 from netinit.options.command_line import names_rules
+from netinit.questions import pasted_rules
+from netinit.questions.pasted_rules import read_rules, refuse_as_rules
 from netinit.questions.rule_sources import (
     POD,
     RuleSource,
@@ -53,8 +56,16 @@ class PodChoice:
         refuse_given(self.given, self.label)
         objects = [read_object(dict(one)) for one in self.pod if isinstance(one, Mapping)]
         files = [one for one in self.pod if not isinstance(one, Mapping)]
-        of_files = read_pods(read_manifests(files, self.label, recursive=True), self.select, self.label) if files else ()
-        return (*objects, *of_files)
+        return (*objects, *(self._read_files(files) if files else ()))
+
+    def _read_files(self, files: Sequence[str]) -> tuple[PodFacts, ...]:
+        texts = read_manifests(files, self.label, recursive=True)
+        try:
+            return read_pods(texts, self.select, self.label)
+        except (OptionError, ParseError):
+            for name, text in texts:  # what is wrong with rules as manifests is no help
+                refuse_as_rules(name, text, self.label)
+            raise
 
     def read_one(self) -> PodFacts:
         """The single pod that is meant. Raises OptionError, ParseError."""
@@ -68,13 +79,17 @@ class RuleChoice:
     pods: PodChoice = field(default_factory=PodChoice)
     pod_ip: tuple[str, ...] = ()
     live: bool = False
+    rules: tuple[str, ...] = ()  # files of dumps
 
 
 LIVE = RuleChoice(live=True)
+RULES = pasted_rules.LABEL
 
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     """The rules; live ones are compared with a manifest or given options. Raises OptionError, ParseError, NetinitError."""
+    if choice.rules:
+        return read_dumps(choice.rules, options, choice.pods, choice.pod_ip, live=choice.live)
     facts = choice.pods.read_one() if choice.pods.names_any else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
@@ -85,9 +100,23 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
 
 def find_rule_sources(options: Options, choice: RuleChoice) -> list[RuleSource]:
     """The rules for every pod of a manifest."""
-    if choice.pods.pod and not (choice.live or options.pid or options.netns):
+    if choice.pods.pod and not (choice.rules or choice.live or options.pid or options.netns):
         return [plan_here(options, facts, choice.pod_ip) for facts in choice.pods.read()]
     return [find_rule_source(options, choice)]
+
+
+def read_dumps(
+    files: Sequence[str], options: Options, pods: PodChoice, pod_ip: Sequence[str] = (), *, live: bool = False
+) -> RuleSource:
+    """The rules in files of dumps; those of the options or of a pod, if one is named, are expected. Raises OptionError, ParseError."""
+    if live or options.pid or options.netns:
+        raise OptionError(f"{RULES}: names the rules of a file; leave out --live, --pid and --netns")
+    if list(files).count(STDIN) > 1:
+        raise OptionError(f"{RULES}: '-' is given twice, and stdin can be read once; give it once")
+    facts = complete_servers(pods.read_one(), options) if pods.names_any else None
+    known = facts.options if facts else options if names_rules(options) else None
+    texts = [(name, read_file(name, RULES)) for name in files]
+    return read_rules(texts, known, pod_ip or (facts.addresses if facts else ()), tuple if facts else read_name_servers)
 
 
 def plan_here(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = ()) -> RuleSource:

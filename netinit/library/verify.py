@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
 from netinit.base.snapshot import Snapshot
-from netinit.library.parameters import Pods, choose_pods, name_place
-from netinit.library.rule_reading import PodChoice, find_known
+from netinit.library.parameters import Files, Pods, choose_pods, list_files, name_place
+from netinit.library.rule_reading import PodChoice, find_known, read_dumps
 from netinit.options import Options
 from netinit.options.command_line import format_options
+from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
 from netinit.questions.verify import VerifyReport
@@ -19,15 +20,20 @@ KEPT = ("netns", "pid", "debug")  # options of the run, not of the rules
 
 def verify(
     options: Options | None = None, *, pod: Pods = (), select: str = "", pid: int | None = None, netns: str | None = None,
-    strict: bool = False, connections: bool = False,
+    rules: Files = (), strict: bool = False, connections: bool = False,
 ) -> VerifyReport:  # fmt: skip
     """Compare a namespace (default: this process's) with a plan, and say whether its rules are in force; changes nothing.
 
     The plan is that of the options, or of a `pod`; without either, that of the node agent's record, or of the options that the
     rules show. `strict`: captured packets that foreign rules drop, or may redirect unseen, are differences. `connections`:
-    so are open connections that bypass the proxy. Raises OptionError, ParseError, NamespaceError; BackendUnavailableError if
-    rules cannot be read.
+    so are open connections that bypass the proxy. `rules`: files of dumps, which are compared instead of a
+    namespace. Raises OptionError, ParseError, NamespaceError; BackendUnavailableError if rules cannot be read.
     """
+    if rules:
+        if connections:
+            raise OptionError("connections: a dump has none; leave it out")
+        place = name_place(options, pid, netns)
+        return verify_dump(read_dumps(list_files(rules), place, choose_pods(pod, select, options)), strict=strict)
     from netinit.pods.verify import verify as compare
 
     place = name_place(options, pid, netns)

@@ -71,7 +71,7 @@ class _Loader:
         self._live = LiveTables(snapshot)
         self._sets = dict(snapshot.address_sets)
         self._plans = plans
-        self._known = {family: _purposes(plans, family) for family in FAMILIES}
+        self._known = {family: list_purposes(plans, family) for family in FAMILIES}
         self._unreadable: list[str] = []
 
     def load(self) -> KernelRules:
@@ -178,7 +178,8 @@ class _Loader:
             yield HookedChain(f"nft table {table}", own, chains, effect, hook, priority)
 
 
-def _purposes(plans: Sequence[Plan], family: Family) -> Purposes:
+def list_purposes(plans: Sequence[Plan], family: Family) -> Purposes:
+    """The purposes of the rules of plans in the tables of iptables; those of the first plan count first."""
     found: Purposes = {}
     for plan in reversed(plans):
         for table, chains in load_plan(plan, family).tables.items():

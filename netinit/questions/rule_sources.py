@@ -102,7 +102,8 @@ def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) 
         if inferred.options is None:
             continue
         notes += (f"{source}: rules of {format_options(inferred.options.given)}",)
-        notes += _describe_tunnel_listener(inferred.options, found.listening)
+        if found.rules.snapshot:  # a dump has no listeners
+            notes += _describe_tunnel_listener(inferred.options, found.listening)
         wanted = found.rules.wanted if by else inferred.recorded
         others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
         if others:

@@ -112,7 +112,7 @@ def run_block(pod, folder, block):
 def test_the_commands_of_a_block_work_one_after_the_other_in_a_pod(pod, folder, block):
     if re.search("^curl ", block, re.MULTILINE) and shutil.which("curl") is None:
         pytest.skip("curl is not installed: apt-get install curl")
-    if "netinit verify" in block and "netinit apply" not in block:  # of a pod that its init container has programmed
+    if "netinit verify --pid" in block and "netinit apply" not in block:  # of a pod that its init container has programmed
         flags = re.search(r"netinit verify --pid \d+ (.*?)(?: --live)?(?: *#.*)?$", block, re.MULTILINE)[1]
         assert run_block(pod, folder, f"netinit apply {flags}").returncode == 0
     if "--live" in block:

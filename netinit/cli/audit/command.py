@@ -53,8 +53,8 @@ def command(
     failing = read_fail_on(fail_on)
     if full and form in FORMATS:
         raise OptionError(f"--full: --format {form} lists only findings; leave one of them out")
-    if all_pods and (choice.pods.pod or choice.live or options.pid or options.netns):
-        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --live, --pid and --netns")
+    if all_pods and (choice.pods.pod or choice.rules or choice.live or options.pid or options.netns):
+        raise OptionError("--all-pods: names all pods of this node; leave out --pod, --rules, --live, --pid and --netns")
     rule_sources = _find_all(options) if all_pods else find_rule_sources(options, choice)
     found = examine_all(rule_sources, assertions, full=full)
     if form in FORMATS:

@@ -16,6 +16,9 @@ from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite,
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
+End = tuple[str, int, bool]
+"""A verdict, the port of the proxy that packets go to, and whether they keep both addresses."""
+
 
 @dataclass(frozen=True, slots=True)
 class FateChange:
@@ -32,6 +35,7 @@ class FateChange:
     why: tuple[str, str]
     known: bool
     regions: tuple[Region, ...]
+    ends: tuple[End, End] = (("", 0, False), ("", 0, False))  # of the treatments
 
 
 def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
@@ -65,8 +69,13 @@ def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
     for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
         regions = unite_by_space(one.region for one in alike)
         who = merge_families([(describe(region), region.space.family) for region in regions], len(after.hosts))
-        changes.append(FateChange(direction, who, *fates, why, known, regions))
+        ends = (_end(alike[0].before), _end(alike[0].after))
+        changes.append(FateChange(direction, who, *fates, why, known, regions, ends))
     return tuple(changes)
+
+
+def _end(part: Part) -> End:
+    return part.verdict, part.condition.redirect_port, part.condition.transparent
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:

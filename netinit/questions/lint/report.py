@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from netinit.base.errors import ParseError
 from netinit.base.json_answers import with_version
-from netinit.base.sanitize import Lines, lines
+from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tables import count
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.options import Options, SettledOptions, offline
 from netinit.options.command_line import write_command
 from netinit.questions.findings import ERROR, NOTE, PAGE, WARNING, Issue, to_object, without_ignored
 from netinit.questions.lint import NO_EFFECT, Finding, lint
-from netinit.questions.rule_sources import ReadServers, complete_servers
+from netinit.questions.rule_sources import ReadServers, RuleSource, complete_servers
 
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
     """The findings of each pod, or of options alone, accepted ones included.
 
-    `pods`: the names of all pods; empty for options. `linted`: for `minimal`, the options that program rules, by pod.
+    `pods`: the names of all pods; empty for options. `linted`: for `minimal`, the options that program rules, by pod. `notes`:
+    where the options come from.
     """
 
     issues: tuple[Issue, ...]
     pods: tuple[str, ...] = ()
     linted: tuple[tuple[str, SettledOptions], ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Issue, ...]:
@@ -52,6 +55,15 @@ def examine_options(options: Options, accepted: Mapping[str, str], read_servers:
     """Check options alone, with the name servers of `read_servers` if they need any; `accepted` has codes with reasons."""
     issues = without_ignored(_to_issues(lint_options(options, read_servers=read_servers)), accepted, {})
     return LintReport(tuple(issues), linted=(("", options.settle(offline(read_servers=read_servers))),))
+
+
+def examine_rules(source: RuleSource, accepted: Mapping[str, str]) -> LintReport:
+    """Check the options that a dump's rules show; `accepted` has codes with reasons. Raises ParseError if they show none."""
+    shown = source.rules.made_by
+    if shown is None:
+        raise ParseError(f"{shorten(source.name)}: its rules show no options of netinit or Istio, so there is nothing to check")
+    report = examine_options(shown.given, accepted, lambda: shown.dns_servers)
+    return replace(report, notes=source.notes)
 
 
 def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[str, str]) -> LintReport:

@@ -77,7 +77,7 @@ def test_the_object_has_the_proof(run):
 
 @pytest.mark.parametrize(
     ("named", "problem"),
-    [("not-there", "--verify: 'not-there' is not a file"), (__file__, "holds no rules as iptables-save prints them, and is not an executable program")],
+    [("not-there", "--verify: 'not-there' is not a file"), (__file__, "or name the peer's program, which is executable")],
 )
 def test_what_is_neither_rules_nor_a_program_is_an_error(run, named, problem):
     done = run(ask(named))

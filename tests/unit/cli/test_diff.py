@@ -209,10 +209,10 @@ def test_rules_of_different_families_are_not_compared(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (rules_of("-A NOWHERE -j RETURN"), "a rule of a chain that is not declared"),
-        (rules_of(CAPTURES).replace("COMMIT\n", ""), "IPv4: the listing cannot be read safely"),
-        (rules_of() + rules_of(), "a table occurs twice"),
-        (rules_of('-A OUTPUT -m comment --comment "open -j RETURN'), "cannot be read safely"),
+        (rules_of("-A NOWHERE -j RETURN"), 'the chain "NOWHERE" is not declared before: the rules are not all there; give what `iptables-save` prints'),
+        (rules_of(CAPTURES).replace("COMMIT\n", ""), "the listing is cut off: the table nat (line 1) does not end with COMMIT"),
+        (rules_of() + rules_of(), "the table nat of IPv4 is there twice"),
+        (rules_of('-A OUTPUT -m comment --comment "open -j RETURN'), "a quote does not close: the listing is cut off"),
     ],
 )
 def test_rules_that_cannot_be_read_safely_are_an_error_that_names_the_file(run, tmp_path, text, told):
@@ -227,8 +227,8 @@ def test_rules_that_cannot_be_read_safely_are_an_error_that_names_the_file(run, 
 def test_stdin_without_rules_is_an_error(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
     done, _ = ask(run, "-", SIDECAR)
-    assert done.code == 2
-    assert "stdin holds no rules as iptables-save prints them; name a file of pods by its path" in done.err
+    assert done.code == 1
+    assert "stdin: no rules in it; give what `iptables-save` prints" in done.err
 
 
 def test_tproxy_in_a_listing_is_mentioned_for_its_route_is_not_there(run, tmp_path):

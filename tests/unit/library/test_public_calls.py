@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 POD = str(ROOT / "examples" / "pod.yaml")
 NATIVE = str(ROOT / "examples" / "native-sidecar.yaml")
 LISTING = str(ROOT / "tests" / "migrations" / "rules" / "linkerd-default.txt")
+REPORT, THEIRS = (str(ROOT / "examples" / name) for name in ("report.txt", "tailscale.rules"))
 SIDECAR = ("-b", "*", "-i", "*")
 OPTIONS = Options(inbound_ports="*", outbound_cidrs="*")
 USERS = """
@@ -53,6 +54,12 @@ spec:
         (["diff", POD, NATIVE, "--full"], (POD, Path(NATIVE)), {"full": True}),
         (["diff", "--pod", POD, "--pod", NATIVE], (), {"pod": [POD, NATIVE]}),
         (["diff", LISTING, "netinit apply -b 80"], (LISTING, Options(inbound_ports="80")), {}),
+        (["explain", "--rules", REPORT, "--to", "10.1.2.3:443"], (), {"rules": REPORT, "to": "10.1.2.3:443"}),
+        (["audit", "--rules", REPORT], (), {"rules": [REPORT]}),
+        (["diff", "--rules", REPORT, "-b", "80"], (Options(inbound_ports="80"),), {"rules": Path(REPORT)}),
+        (["verify", "--rules", REPORT, "-b", "80"], (Options(inbound_ports="80"),), {"rules": REPORT}),
+        (["verify", *SIDECAR, "--strict", "--rules", THEIRS], (OPTIONS,), {"rules": THEIRS, "strict": True}),
+        (["lint", "--rules", REPORT], (), {"rules": REPORT}),
         (["lint", "-b", "15006"], (Options(inbound_ports="15006"),), {}),
         (["lint", *SIDECAR, "--ignore", "NI007"], (OPTIONS,), {"accepted": {"NI007": "ignored by --ignore"}}),
         (["lint", POD, NATIVE], (), {"pod": [POD, NATIVE]}),

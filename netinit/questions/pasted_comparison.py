@@ -1,0 +1,203 @@
+"""Compare rules of a dump with the plan of their options, or ask whether foreign rules leave a plan beside them alone. Pure.
+
+Effect decides: rules that are written otherwise and treat every packet as the plan does are as planned. Where packets are treated
+differently, the differences name the rules too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from netinit.base.errors import NOT_PROVED, ParseError, TooManyPartsError
+from netinit.base.net import FULL_MASK, Family
+from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
+from netinit.base.tables import count
+from netinit.options import FIRST_WITH, TABLES_OF_OUR_OWN, SettledOptions
+from netinit.questions.audit.changes import FateChange, find_changes_of_fate
+from netinit.questions.comparison import Compared
+from netinit.questions.pasted_rules import put_plan_first
+from netinit.questions.plan_comparison import Report
+from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import PLAN, RuleSource
+from netinit.questions.verify import VerifyReport
+from netinit.rules.foreign_targets import UnknownTarget
+from netinit.rules.iptables.compare import align
+from netinit.rules.iptables.parse import normalise_rule
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, EXTRA, MISSING, MOVED, OWNED_CHAINS, Difference, Plan
+from netinit.simulate.endpoints import format_example
+from netinit.simulate.examples import example_of
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, is_ours, load_plan
+from netinit.simulate.symbolic.match_sets import local
+from netinit.simulate.symbolic.regions import Region, in_states, marked, unmarked
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space
+from netinit.simulate.trace import CAPTURED, DROPPED
+
+DIFFERENT = "different"  # kind of a difference: packets
+MAX_SHOWN = 20  # kinds of packets
+BESIDE = "proved for both orders of the rules: every packet that the plan captures alone is captured beside these rules"
+SHOWN = "no options were given: the rules are compared with the plan of those that they show"
+
+
+def compare_with_options(source: RuleSource, name: str = "") -> Compared:
+    """A dump beside the plan of the options that it should have, or of those that it shows, on one host. Raises ParseError."""
+    rules = source.rules
+    target = rules.wanted or rules.made_by
+    if target is None:
+        raise _without_options(source)
+    whose = "the plan of the options" if rules.wanted else "the plan of the options that the rules show"
+    return Compared(name or f"{whose} and {shorten(source.name)}", _planned(rules, target), source)
+
+
+def _without_options(source: RuleSource) -> ParseError:
+    why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
+    return ParseError(f"{shorten(source.name)}: no options were given, and its rules do not show any: give them, such as -b '*'{why}")
+
+
+def _own_chains(rules: PodRules) -> Iterator[LoadedChain]:
+    for found in rules.rulesets.values():
+        for ruleset in found.values():
+            yield from [chain for chain in ruleset.chains if chain.name in OWNED_CHAINS]
+
+
+def _planned(rules: PodRules, target: SettledOptions) -> RuleSource:
+    made = plan_for(target)
+    planned = {PLAN: {family: load_plan(made, family) for family in rules.surroundings}}
+    return RuleSource(PLAN, replace(rules, rulesets=planned, options={PLAN: target}))
+
+
+def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
+    """Whether a dump's rules are as planned, or, where none is of a mesh, whether a plan beside them captures what it captures alone.
+
+    `strict`: captured packets that foreign rules drop are differences too. Raises TooManyPartsError never: then nothing is proved.
+    """
+    rules = source.rules
+    target = rules.wanted or rules.made_by
+    if target is None and any(one.rules for one in _own_chains(rules)):
+        raise _without_options(source)
+    if target is None:
+        return VerifyReport(report=None, options=None, notes=source.notes)
+    made = plan_for(target)
+    made = made.replace(families=tuple([one for one in made.families if one in rules.surroundings]))
+    later = put_plan_first(source)
+    judge = _judge_beside if later else _judge
+    differences, doubts, notes = judge(source, later or source, target, made)
+    warnings = (*source.warnings, *doubts)
+    report = Report(backend=rules.place or PLAN, plan=made, differences=differences, doubts=doubts, warnings=warnings)
+    return VerifyReport(report=report.with_doubts() if strict else report, options=target.given, notes=(*source.notes, *notes))
+
+
+Judged = tuple[tuple[Difference, ...], tuple[str, ...], tuple[str, ...]]
+"""Differences, doubts, and notes."""
+
+
+def _judge(source: RuleSource, _: RuleSource, target: SettledOptions, made: Plan) -> Judged:
+    rules = source.rules
+    try:
+        changes = find_changes_of_fate(_planned(rules, target).rules, rules)
+    except TooManyPartsError as error:
+        return (_not_proved(error),), (), ()
+    texts = tuple([one for family in rules.surroundings for one in _find_texts(rules, made, family)])
+    notes: tuple[str, ...] = () if rules.wanted else (SHOWN,)
+    if not changes:
+        if texts:
+            counts = Counter(one.kind for one in texts)
+            kinds = ", ".join([f"{number} {kind}" for kind, number in counts.items()])
+            notes += (f"{count(len(texts), 'difference')} in the text of rules ({kinds}): no packet is treated differently",)
+        return (), (), notes
+    if not any(one.known for one in changes):
+        texts = ()
+    return (*texts, *[_describe(one, DIFFERENT) for one in changes[:MAX_SHOWN]]), (), notes
+
+
+def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions, _: Plan) -> Judged:
+    """Whether every packet that the plan captures alone is captured beside the foreign rules, whichever come first."""
+    differences: dict[tuple[object, ...], Difference] = {}
+    doubts: dict[tuple[object, ...], str] = {}
+    for one, order in ((source, "these rules are there first"), (later, "these rules are appended to its chains later")):
+        try:
+            changes = find_changes_of_fate(_planned(one.rules, target).rules, one.rules)
+        except TooManyPartsError as error:
+            return (_not_proved(error),), (), ()
+        for change in changes:
+            likely = [region for each in change.regions if (region := each & _ordinary(each.space))]
+            if change.ends[0][0] != CAPTURED or change.ends[0] == change.ends[1] or not likely:
+                continue
+            plain = [region for each in likely if (region := each & unmarked(each.space))]  # a mark takes NET_ADMIN
+            likely = plain or likely
+            found = _describe(replace(change, regions=tuple(likely)), ESCAPING)
+            key = (change.direction, change.who, change.ends, change.why)
+            if change.ends[1][0] == DROPPED or not plain:
+                sender = "" if plain else " (only a process with NET_ADMIN sends this mark)"
+                doubts.setdefault(key, f"{found.rule}{sender}: {found.purpose}, where {order}; {found.origin}")
+            else:
+                differences.setdefault(key, found.replace(purpose=f"{found.purpose}, where {order}"))
+    note = f"{BESIDE}, but for those of the warnings" if doubts else BESIDE
+    return tuple([*differences.values()][:MAX_SHOWN]), tuple([*doubts.values()][:MAX_SHOWN]), () if differences else (note,)
+
+
+def _ordinary(space: Space) -> Region:
+    """What an ordinary socket sends from an address of the pod, and what comes in for one: new connections without marks of others."""
+    ours = local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
+    marks = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if space.direction == OUTBOUND else unmarked(space)
+    return in_states(space, (CtState.NEW,)) & ours & marks
+
+
+def _not_proved(error: TooManyPartsError) -> Difference:
+    return Difference(kind="unknown", where="rules", rule=f"{NOT_PROVED}: {error}")
+
+
+def _describe(change: FateChange, kind: str) -> Difference:
+    """A difference that says which packets, how the plan treats them, and how the rules do."""
+    because = f", because {change.why[1]}" if change.why[1] and change.why[1] not in change.after else ""
+    doubt = "" if change.known else "perhaps "
+    example = format_example(*example_of(change.regions[0]))
+    who = shorten("; ".join(change.who), MAX_LINE_LENGTH // 2)
+    text = f"planned {change.before}, but {doubt}{change.after}{because}"
+    return Difference(kind=kind, where=change.direction, rule=who, purpose=text, origin=f"for example {example}")
+
+
+# ---- texts -----------------------------------------------------------------------------------------------------------------
+
+
+def _find_texts(rules: PodRules, made: Plan, family: Family) -> Iterator[Difference]:
+    """Rules that are missing, extra or moved; foreign rules in built-in chains are none of them."""
+    if rules.place == FIRST_WITH[TABLES_OF_OUR_OWN]:  # which has one rule for a list, and not one for each element
+        return
+    found = rules.rulesets.get(rules.place, {}).get(family) or Ruleset(family)
+    planned = load_plan(made, family)
+    for table in dict.fromkeys([*planned.tables, *found.tables]):
+        wanted, live = planned.tables.get(table, {}), found.tables.get(table, {})
+        for chain in dict.fromkeys([*wanted, *[name for name in live if name in OWNED_CHAINS or name in BUILTIN_CHAINS]]):
+            own = wanted[chain].rules if chain in wanted else ()
+            there = live[chain].rules if chain in live else ()
+            if chain in BUILTIN_CHAINS:
+                there = tuple([one for one in there if is_ours(one)])
+            if not any(_has_unknown(one) for one in there):
+                yield from _compare(family, table, chain, own, there)
+
+
+def _has_unknown(one: LoadedRule) -> bool:
+    return isinstance(one.rule.target, UnknownTarget) or any(isinstance(match, UnknownMatch) for match in one.rule.matches)
+
+
+def _compare(
+    family: Family, table: str, chain: str, own: Sequence[LoadedRule], there: Sequence[LoadedRule]
+) -> Iterator[Difference]:
+    missing, extra = align(*[[normalise_rule(one.rule) for one in rules] for rules in (own, there)])
+    for index, moved_from in missing:
+        kind, number = (MISSING, index + 1) if moved_from is None else (MOVED, there[moved_from].number)
+        one = own[index]
+        origin = one.origin.label if one.origin else ""
+        yield Difference(
+            kind=kind, where=family.name, table=table, chain=chain, number=number, rule=one.bare_text,
+            purpose=one.purpose, origin=origin,
+        )  # fmt: skip
+    for index in extra:
+        one = there[index]
+        yield Difference(
+            kind=EXTRA, where=family.name, table=table, chain=chain, number=one.number, rule=one.bare_text, comment=one.comment
+        )
