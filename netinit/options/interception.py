@@ -52,15 +52,17 @@ class LayoutTraits(Record):
     refuses_ipv6: bool = False  # refuses inbound IPv6 where it is off
     has_one_port: bool = False  # TPROXY, and what the pod sends to itself, arrive at the outbound port
     tproxy_by_socket: bool = False  # TPROXY is of IPv4 alone, and identifies later packets by `-m socket`
+    interim_bits: tuple[int, ...] = ()  # one of these is flipped in its TPROXY mark while another backend's rules capture too
     uncaptured_ports: tuple[int, ...] = ()  # inbound ports that are never captured
     excluded_uids: tuple[int, ...] = ()  # users whose traffic is excluded beside the proxy's, unless an option names them
 
 
+INTERIM_BITS = (0x100800, 0x100400, 0x100200)  # each has one within AMBIENT_MASK, so that those rules do not know the mark
 LAYOUTS = {line.name: line for line in (
-    LayoutTraits(name=CURRENT, has_passthrough=True, nft_captures_ipv6=True, proxy_ports=PROXY_PORTS),
+    LayoutTraits(name=CURRENT, has_passthrough=True, nft_captures_ipv6=True, proxy_ports=PROXY_PORTS, interim_bits=INTERIM_BITS),
     LayoutTraits(
         name=CLASSIC, title="classic (Istio 1.0 and 1.1)", has_one_port=True, refuses_ipv6=True, tproxy_by_socket=True,
-        uncaptured_ports=(22,), excluded_uids=(0,),  # ssh; root, for the CA agent
+        interim_bits=INTERIM_BITS, uncaptured_ports=(22,), excluded_uids=(0,),  # ssh; root, for the CA agent
     ),
     LayoutTraits(name=AMBIENT, proxy_mark=NODE_PROXY_MARK, mark=AMBIENT_MARK, mask=AMBIENT_MASK, table=AMBIENT_TABLE),
 )}  # fmt: skip
@@ -223,6 +225,11 @@ class Interception(DeclaredOptions):
         """The HBONE port that is left to a proxy in the pod; 0 without one, and in TPROXY mode, where mangle captures it first."""
         served = self.inbound_mode == REDIRECT and not self.traits.proxy_mark and self.has("tunnel_port")
         return self.tunnel_port if served else 0
+
+    @property
+    def cuts_redirected(self) -> bool:
+        """Whether the rules reset inbound connections that rules of REDIRECT mode have captured."""
+        return self.istio_exact and self.inbound_mode == TPROXY and self.traits.tproxy_by_socket
 
     def may_contradict(self) -> bool:
         """Whether to run netinit.questions.lint, which takes 20 ms; not for the options of a usual sidecar."""

@@ -12,11 +12,12 @@ from netinit.backends.machine import Machine
 from netinit.backends.routes import RouteChange, RouteResult
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, NetinitError, ended_by
 from netinit.base.records import Record
+from netinit.kernel.netlink import PolicyRule
 from netinit.kernel.run import Signals
-from netinit.options import LOOP_MARK, SettledOptions
+from netinit.options import LAYOUTS, LOOP_MARK, SettledOptions
 from netinit.pods.backend_choice import Observed
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import Plan
+from netinit.rules.model import MANGLE, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from netinit.kernel import Closing
 
     Result = TypeVar("Result")
-
-INTERIM_BIT = 1 << 20  # a bit of firewall marks
 
 
 class Transaction:
@@ -139,8 +138,9 @@ def run_steps(
     for one in (chosen, *others) if differs else ():
         run.hold(one.backend.lock())
     warnings = route(run, [step for step in steps if step.add], task.machine)
-    if others and plan.ip_rules:
-        comparison = _hand_over(run, chosen, others, task).compare(plan)
+    interim = find_interim(task, steps) if others else None
+    if interim is not None:
+        comparison = _hand_over(run, chosen, others, task, interim).compare(plan)
         others = ()
     if differs:
         commit(run, backend, comparison.change(force=task.options.force_apply))
@@ -157,19 +157,40 @@ def routes_towards(plan: Plan, task: Task) -> tuple[RouteChange, ...]:
     return routes.steps_towards(plan, task.options.kernel_families, link=task.machine.link)
 
 
-def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task) -> State:
-    """Switch TPROXY from other backends: for a moment both capture, each with its own mark.
-
-    With a shared mark the second backend would take packets for the proxy's and save the mark on their connections, whose
-    replies would then be delivered to this pod.
-    """
-    mark = task.options.tproxy_mark ^ INTERIM_BIT
-    interim = plan_for(task.options.replace(tproxy_mark=mark if mark not in (0, LOOP_MARK) else mark ^ INTERIM_BIT << 1))
+def _hand_over(run: Transaction, chosen: Observed, others: tuple[Observed, ...], task: Task, interim: Plan) -> State:
+    """Switch from other backends by way of an interim plan, which captures beside their rules."""
     route(run, [step for step in routes_towards(interim, task) if step.add], task.machine)
     commit(run, chosen.backend, chosen.state.compare(interim).change())
     for other in others:
         commit(run, other.backend, other.state.removal(interim))
     return chosen.backend.observe()
+
+
+def find_interim(task: Task, steps: tuple[RouteChange, ...]) -> Plan | None:
+    """Return the plan to program while rules of other backends are in force too; None if this can be the plan itself.
+
+    TPROXY gets another mark: with a shared one, the second backend would take packets for the proxy's and save the mark on
+    their connections, whose replies would then be delivered to this pod. Rules for a proxy on the node would take what TPROXY
+    marks with Istio's default for this proxy's packets; their mangle table waits until the other rules are gone.
+    """
+    plan = task.plan
+    left = {step.target.mark for step in steps if not step.add and isinstance(step.target, PolicyRule)}
+    if not plan.ip_rules:
+        return None
+    if task.options.traits.interim_bits:
+        from netinit.rules.promises import leave_out, read_record  # rarely needed
+
+        whole = plan_for(task.options.replace(tproxy_mark=interim_mark(task.options, left)))
+        chains = {family: [chain for _, chain, rule in plan.walk() if family in rule.families] for family in plan.families}
+        return leave_out(whole, read_record(chains))
+    return plan.replace(tables=tuple([table for table in plan.tables if table.name != MANGLE])) if left else None
+
+
+def interim_mark(options: SettledOptions, left: set[int]) -> int:
+    """Return a TPROXY mark that neither the options' rules nor those of others know; `left`: marks of policy rules in force."""
+    known = [(mark, line.mask) for line in LAYOUTS.values() if line.mask for mark in (line.mark, line.proxy_mark)]
+    marks = [options.tproxy_mark ^ bits for bits in options.traits.interim_bits]
+    return next(mark for mark in marks if mark not in (0, LOOP_MARK, *left) and all(mark & mask != one for one, mask in known))
 
 
 def activate(run: Transaction, machine: Machine, family: int, table: str) -> tuple[str, ...]:

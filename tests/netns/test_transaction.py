@@ -411,7 +411,7 @@ def test_what_cannot_be_put_back_is_named(pod):
         with pytest.raises(ApplyError) as failure:
             apply(options_of("iptables-nft", "TPROXY", "--reconcile"), machine=Broken(4))
     assert "the rollback failed too" in str(failure.value)
-    assert "add -4 rule fwmark 0x100539 lookup 133: the rollback failed too" in str(failure.value)
+    assert "add -4 rule fwmark 0x100d39 lookup 133: the rollback failed too" in str(failure.value)
 
 
 def test_a_full_disk_behind_the_log_makes_no_failure_of_a_success(pod):

@@ -23,10 +23,14 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
+from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, INTERIM_BITS, NODE_PROXY_MARK
 from netinit.pods import reset_connections
 from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
-from netinit.pods.transaction import INTERIM_BIT
+from netinit.pods.transaction import Task, find_interim, interim_mark
 from netinit.pods.verify import verify
+from netinit.rules.layouts import plan as plan_for
+from netinit.rules.model import PROMISES
+from netinit.rules.promises import leave_out
 from sweeps import crossed
 
 NFT, LEGACY, NFTABLES, LIBIPTC = "iptables-nft", "iptables-legacy", "nftables", "libiptc"
@@ -132,16 +136,55 @@ def test_tproxy_is_handed_over_by_a_mark_of_its_own(machine):
     machine.fail = look
     apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     assert seen, "the old rules have gone"
-    assert all(f"{1337 ^ INTERIM_BIT:#x}" in text and "0x539/" not in text for text in seen)
+    assert all(f"{1337 ^ INTERIM_BITS[0]:#x}" in text and "0x539/" not in text for text in seen)
     assert {rule.mark for rule in machine.link.rules} == {1337}
 
 
-@pytest.mark.parametrize("mark", [INTERIM_BIT, LOOP_MARK ^ INTERIM_BIT, 2**32 - 1])
+@pytest.mark.parametrize("mark", [INTERIM_BITS[0], LOOP_MARK ^ INTERIM_BITS[0], 2**32 - 1])
 def test_tproxy_is_handed_over_whatever_the_mark(machine, mark):
     apply(asked(LEGACY, "-t", str(mark), mode="TPROXY"), machine=machine)
     apply(asked(NFT, "-t", str(mark), "--reconcile", mode="TPROXY"), machine=machine)
     assert ours(machine) == [NFT]
     assert {rule.mark for rule in machine.link.rules} == {mark}
+
+
+def test_a_hand_over_asks_no_more_of_the_kernel_than_the_plan(machine):
+    options = machine.settle(asked(NFT, mode="TPROXY"))
+    reduced = leave_out(plan_for(options), {family: frozenset(PROMISES) for family in FAMILIES})
+    interim = find_interim(Task(options=options, plan=reduced, final=False, machine=machine, signals=None), ())
+    assert [(table, chain, rule.promise) for table, chain, rule in interim.walk()] == [(table, chain, rule.promise) for table, chain, rule in reduced.walk()]
+    assert not {rule.mark for rule in interim.ip_rules} & {rule.mark for rule in reduced.ip_rules}
+
+
+@pytest.mark.parametrize("bits", INTERIM_BITS)
+@pytest.mark.parametrize("known", [0, LOOP_MARK, AMBIENT_MARK, NODE_PROXY_MARK, NODE_PROXY_MARK | 0x5000])
+def test_no_rules_know_the_mark_of_a_hand_over(bits, known):
+    mark = known ^ bits
+    if mark == LOOP_MARK:
+        return
+    options = asked(NFT, "-t", str(mark), mode="TPROXY")
+    others = {mark ^ one for one in INTERIM_BITS if one != bits}
+    for left in others:  # marks of an earlier run's policy rules
+        found = interim_mark(options, {left})
+        assert found not in (0, LOOP_MARK, mark, left)
+        assert found & AMBIENT_MASK not in (AMBIENT_MARK, NODE_PROXY_MARK)
+
+
+@pytest.mark.parametrize("old", [asked(LEGACY), asked(LEGACY, mode="TPROXY"), Options(layout="ambient", backend=LEGACY, ipv6="on")])
+def test_an_ambient_layout_takes_over_from_any_other_backend(machine, old):
+    apply(old, machine=machine)
+    seen = []
+
+    def look(step):
+        if step.startswith(LEGACY):
+            seen.append("MARK" in machine.tables[NFT].list_rules(IPV4))
+
+    machine.fail = look
+    apply(Options(layout="ambient", backend=NFT, ipv6="on", reconcile=True), machine=machine)
+    assert ours(machine) == [NFT]
+    assert {rule.mark for rule in machine.link.rules} == {AMBIENT_MARK}
+    assert seen, "the old rules have gone"
+    assert set(seen) == {old.inbound_mode != "TPROXY"}, "beside TPROXY, nothing is taken for the node's proxy by its mark"
 
 
 def test_other_rules_of_the_same_backend_are_refused_unless_they_are_a_first_part(machine):
@@ -366,7 +409,7 @@ def test_what_cannot_be_put_back_is_named(machine):
         apply(asked(NFT, "--reconcile", mode="TPROXY"), machine=machine)
     text = str(failure.value)
     assert text.startswith("IPv4: no memory; IPv6: no memory; ")
-    assert "add -4 rule fwmark 0x100539 lookup 133: the rollback failed too: Cannot allocate memory" in text
+    assert "add -4 rule fwmark 0x100d39 lookup 133: the rollback failed too: Cannot allocate memory" in text
 
 
 def test_rules_of_others_that_stand_first_are_a_warning(machine):
