@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from socket import AF_INET, inet_ntop
 from typing import Any
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
@@ -60,11 +61,49 @@ def judge(suspects: Sequence[TcpSocket], sockets: Sequence[TcpSocket], options: 
     with Netlink(NETLINK_NETFILTER) as tracking:
         try:
             found = [*find_older(suspects, sockets, options, plan, tracking)]
+            redirected = _find_redirected(sockets, options, plan, tracking)
         except OSError as error:
             return not_known(f"connection tracking: {error.strerror}", options)
+        warnings = (_warn_of_redirected(redirected),) if redirected else ()
         if options.reset_existing:
-            return _end(found, options, tracking)
-    return Findings(warnings=(_describe(found),)) if found else Findings()
+            ended = _end(found, options, tracking)
+            return Findings(warnings=warnings, notes=ended.notes, unended=ended.unended)
+    return Findings(warnings=(_describe(found), *warnings) if found else warnings)
+
+
+def _find_redirected(sockets: Sequence[TcpSocket], options: RunOptions, plan: Plan, tracking: Netlink) -> list[OlderConnection]:
+    """Return the inbound connections that nat redirected to the proxy, and that Istio's rules for TPROXY cut off. Raises OSError.
+
+    `-m socket` in the classic layout looks for a socket at the address in the packet, which nat has not translated yet; TPROXY
+    then gives the packet to the socket that listens (xt_socket.c, xt_TPROXY.c).
+    """
+    if not options.cuts_redirected:
+        return []
+    own = {one.local[0] for one in sockets}
+    asked = {  # the proxy's end and the peer's, to the port that the peer asked for
+        (reply[1:3], original[1:3]): original[4]
+        for original, reply in [(one.original, one.reply) for one in conntrack.list_entries(tracking) if one.translated]
+    }
+    questions, found = _Questions(plan, {}), []
+    for one in sockets:
+        port = asked.get((_named(one.local), _named(one.remote))) if one.is_open and _family(one.local) is IPV4 else None
+        if port is not None and one.remote[0] not in own:
+            before = one.replace(local=(one.local[0], port))
+            if questions.is_captured(before, inbound=True):
+                found.append(OlderConnection(before, inbound=True, entry=None, passes=False))
+    return found
+
+
+def _named(end: tuple[bytes, int]) -> tuple[str, int]:
+    return inet_ntop(AF_INET, end[0]), end[1]
+
+
+def _warn_of_redirected(found: Sequence[OlderConnection]) -> str:
+    are, their = ("is", "its") if len(found) == 1 else ("are", "their")
+    return (
+        f"{_count(found)} that nat redirected to the proxy {are} reset with {their} next packet{_example(found)}: Istio's rules for"
+        " TPROXY in this layout do not know redirected connections; without --istio-exact they stay open"
+    )
 
 
 def not_known(why: str, options: RunOptions) -> Findings:

@@ -37,7 +37,7 @@ def look(options: RunOptions, plan: Plan) -> Findings | None:
 
         return not_known(f"sock_diag: {error.strerror}", options)
     suspects = [one for one in sockets if may_bypass(one, options)]
-    if not (suspects or resets_queries):
+    if not (suspects or resets_queries or options.cuts_redirected):
         return None
     from netinit.pods.older_connections import judge  # imports the simulator: 20 ms
 

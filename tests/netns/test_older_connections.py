@@ -130,6 +130,36 @@ def test_captured_connections_are_not_old_where_rules_are_replaced_while_the_pro
     assert (done.changed, done.notes, done.warnings, done.unended) == (True, (), (), "")
 
 
+@backends
+@pytest.mark.parametrize("exact", [True, False], ids=["Istio's rules", "default"])
+def test_what_classic_tproxy_cuts_off_of_redirected_connections_is_said(pod, stack, backend, exact):
+    """Istio's rules for it look for a socket at the address that nat has not translated yet; the default's know what nat redirected."""
+    needs(backend)
+    start_servers(pod, app=(80,), transparent=(15001, 15006))
+    apply_in(pod, Options.from_argv([*RULES, "--backend", backend]))
+    held = []
+    for host in POD.values():
+        held.append(stack.enter_context(make_socket(pod.client, host, 0)))
+        held[-1].connect((host, 80))
+        assert b'"proxy"' in held[-1].recv(4096)
+    classic = ["-b", "*", "-i", "*", "--ipv6", "on", "--layout", "classic", "-m", "TPROXY", "--reconcile", "--backend", backend]
+    warnings = apply_in(pod, Options.from_argv([*classic, *(["--istio-exact"] if exact else [])])).warnings
+    said = [one for one in warnings if "that nat redirected to the proxy" in one]
+    for one in held:
+        one.send(b"x")
+    assert b'"proxy"' in held[1].recv(4096), "TPROXY of this layout is of IPv4 alone"
+    if exact:
+        with pytest.raises(ConnectionResetError):
+            held[0].recv(4096)
+        (warning,) = said
+        assert warning.startswith("1 connection that nat redirected to the proxy is reset with its next packet (from 10.77.0.1:"), warning
+        assert " to 10.77.0.2:80): " in warning
+        assert warning.endswith("without --istio-exact they stay open")
+    else:
+        assert b'"proxy"' in held[0].recv(4096)
+        assert said == []
+
+
 def test_a_socket_of_ipv6_that_speaks_ipv4_counts_as_ipv4(pod, stack):
     track(pod)
     old = converse(stack, pod.client, CLIENT[4], OUT, pod, mapped=f"::ffff:{CLIENT[4]}")

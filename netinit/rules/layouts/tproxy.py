@@ -17,25 +17,27 @@ from netinit.rules.targets import Accept, Jump, Return, Tproxy
 ORIGIN = "inbound_mode"
 TRANSLATED = ConnectionState(states=("DNAT",))  # by nat, for a VM or by rules of REDIRECT mode: the translated destination counts
 ANSWERS = ConnectionDirection(direction="REPLY")
+BACK = InInterface(names=("lo",))
 NOT_OPENING = BARE_SYN.replace(negated=True)
 
 
 def divert(builder: Builder, options: Interception, captured: Match, known: Match, *, paired: bool) -> None:
     """Let packets of connections that the proxy has accepted skip TPROXY.
 
-    Only replies to what the pod sends: in the original direction TPROXY finds the proxy's socket. Otherwise a packet could
-    reach a socket of the application: a SYN on an old conntrack entry or for a socket bound to the pod's address, or an ACK
-    with a SYN cookie.
+    Only replies to what the pod sends, and what nat has redirected: otherwise TPROXY finds the proxy's socket in the original
+    direction. A packet could reach a socket of the application: a SYN on an old conntrack entry or for a socket bound to the
+    pod's address, or an ACK with a SYN cookie.
     """
-    allowed: tuple[tuple[Match, ...], ...] = ((captured, known),)
+    to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
+    allowed: dict[tuple[Match, ...], str] = {(captured, known): why}
     if not options.istio_exact:
         first = (NOT_OPENING,) if captured == TCP else (captured, NOT_OPENING)
-        allowed = ((*first, known, ANSWERS),)
-        if isinstance(known, ConnectionState):
-            allowed += ((*first, known, TRANSLATED),)
-    to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
-    for matches in allowed:
-        promise = "" if options.istio_exact else ANSWERED
+        translated = (known, TRANSLATED) if isinstance(known, ConnectionState) else (TRANSLATED,)  # whose socket has another address
+        allowed = {(*first, known, ANSWERS): why, (*first, *translated): why}
+        if options.traits.tproxy_by_socket:  # whose plan has no other rule for the loopback interface
+            allowed[BACK, *first, known] = "the application talks to itself"
+    promise = "" if options.istio_exact else ANSWERED
+    for matches, why in allowed.items():
         builder.append(MANGLE, ISTIO_INBOUND, *matches, to=to_proxy, why=why, origin=ORIGIN, paired=paired, promise=promise)
 
 
@@ -61,7 +63,7 @@ def capture(builder: Builder, options: Interception) -> None:
 def mark_connections(builder: Builder, options: Interception) -> None:
     """Add Istio's rules for packets on the loopback interface, and for replies."""
     marked = Mark(value=options.tproxy_mark)
-    out, back = OutInterface(names=("lo",)), InInterface(names=("lo",))
+    out = OutInterface(names=("lo",))
     why = "answers find the proxy by the connection's mark"
     builder.append(MANGLE, PREROUTING, TCP, marked, to=SaveMark(), why=why, origin=ORIGIN)
     why = "the proxy passes on a captured connection"
@@ -74,6 +76,6 @@ def mark_connections(builder: Builder, options: Interception) -> None:
     builder.append(MANGLE, OUTPUT, TCP, known, to=RestoreMark(), why=why, origin=ORIGIN)
     builder.append(MANGLE, ISTIO_INBOUND, TCP, marked, inserted=True, to=Return(), why="captured already", origin=ORIGIN)
     why = "the proxy passes an inbound connection on to the application"
-    builder.append(MANGLE, ISTIO_INBOUND, PASSTHROUGH, back, TCP, to=Return(), inserted=True, why=why, origin=ORIGIN)
+    builder.append(MANGLE, ISTIO_INBOUND, PASSTHROUGH, BACK, TCP, to=Return(), inserted=True, why=why, origin=ORIGIN)
     others, why = Mark(value=LOOP_MARK, negated=True), "the application talks to itself"
-    builder.append(MANGLE, ISTIO_INBOUND, back, TCP, others, to=Return(), inserted=True, why=why, origin=ORIGIN)
+    builder.append(MANGLE, ISTIO_INBOUND, BACK, TCP, others, to=Return(), inserted=True, why=why, origin=ORIGIN)

@@ -38,6 +38,6 @@ def test_whether_packets_meet_a_chain_of_devices_by_prefix_is_unknown(devices, o
 
 def test_the_chain_in_which_nft_looks_for_a_socket_is_a_match_of_the_rule_that_jumps_there():
     chains = live_chains(plan(Options.from_argv(["--layout", "classic", "-m", "TPROXY", "-b", "80", "--ipv6", "off"])))[IPV4]
-    (divert, _) = chains["mangle", "ISTIO_INBOUND"]
+    divert, *_ = chains["mangle", "ISTIO_INBOUND"]
     assert (divert.matches[-1], divert.target) == (Socket(), Jump(chain="ISTIO_DIVERT"))
     assert not [name for _, name in chains if "SOCKET" in name]
