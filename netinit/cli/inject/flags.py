@@ -72,6 +72,9 @@ class CheckFlags(DeclaredOptions):
     compliance_policy: str = plain(
         "--compliance-policy", _text("POLICY"), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
+    refuse_shared_user: bool = plain(
+        "--refuseSharedProxyUser", SWITCH, default=False,
+        help_text="Refuse objects in which an application runs as the proxy's user or group, and so bypasses it.")
     context: str = plain(
         "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )

@@ -152,7 +152,7 @@ class FakeCluster:
 
     def __init__(self, config_maps, webhooks=()):
         self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
-        self.proxy_configs, self.nodes = None, []
+        self.proxy_configs, self.nodes, self.annotations = None, [], {}
 
     def find_access(self, *, kubeconfig, context):
         self.asked.append((kubeconfig, context))
@@ -164,7 +164,9 @@ class FakeCluster:
 
     def get(self, resource, name, namespace=""):
         if resource.plural == "namespaces":
-            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None}}
+            if name == "secret":
+                raise ClusterError("no", status=403, reason="Forbidden")
+            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None, "annotations": self.annotations}}
         if (namespace, name) not in self.config_maps:
             raise ClusterError("not there", status=404, reason="NotFound")
         return {"data": self.config_maps[namespace, name]}
@@ -246,6 +248,40 @@ def test_namespaces_and_webhooks_come_from_the_cluster(cluster):
     (found,) = verdicts("-f", "-", "--context", "prod", stdin=other)
     assert not found["injected"]
     assert found["remedies"] == ["for the webhook namespace: the namespace must have istio-injection=enabled"]
+
+
+RANGE = {"openshift.io/sa.scc.uid-range": "1000980000/10000"}
+USER = json.dumps({"policy": "enabled", "templates": {"sidecar": "metadata: {annotations: {uid: 'uid {{ .ProxyUID }}'}}"}})
+
+
+def test_openshifts_user_ids_come_from_the_namespaces_of_the_input(tmp_path):
+    (tmp_path / "config").write_text(USER)
+    namespaces = [{"kind": "Namespace", "metadata": {"name": name, "annotations": RANGE}} for name in ("shop", "other")]
+    listed = json.dumps({"kind": "List", "items": namespaces})
+    arguments = ("-f", "-", "--injectConfigFile", tmp_path / "config")
+    for text in (f"{POD}---\n{listed}\n", f"{json.dumps(namespaces[0])}\n---\n{POD}"):
+        assert "uid: uid 1000989999\n" in output(inject.command, *arguments, stdin=text)
+    for text in (POD, f"{json.dumps(namespaces[1])}\n---\n{POD}", f"# {json.dumps(namespaces[0])}\n---\n{POD}"):
+        assert "uid: uid 1337\n" in output(inject.command, *arguments, stdin=text)
+
+
+def test_openshifts_user_ids_come_from_the_cluster_and_a_namespace_that_cannot_be_read_is_a_warning(cluster, tmp_path):
+    (tmp_path / "config").write_text(USER)
+    cluster.annotations = RANGE
+    arguments = ("-f", "-", "--context", "prod", "--injectConfigFile", tmp_path / "config")
+    assert "uid: uid 1000989999\n" in output(inject.command, *arguments, stdin=POD)
+    result = run(inject.command, *arguments, stdin=POD.replace("shop", "secret"))
+    assert result.exception is None
+    assert "the cluster does not give the namespace secret: 403 Forbidden; if it has user ids of OpenShift, the proxy does not get them" in result.output
+    assert "1000989999" not in result.stdout
+
+
+def test_by_a_flag_objects_that_share_the_proxys_user_are_refused(folder):
+    shared = POD.replace("containers:", "securityContext: {runAsUser: 1337}, containers:")
+    assert "runs as uid 1337, which is the proxy's" in run(inject.command, "-f", "-", stdin=shared).stderr
+    result = run(inject.command, "-f", "-", "--refuseSharedProxyUser", stdin=shared)
+    assert "runs as uid 1337, which is the proxy's" in str(result.exception)
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(
