@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from netinit.base.errors import CniError
 from netinit.base.sanitize import escape, quote, shorten

@@ -22,7 +22,8 @@ from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_send
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
-ERROR, WARNING, NOTE = "error", "warning", "note"  # ERROR: the pod does not start, bypasses its proxy, or breaks its node; NOTE: by design
+ERROR, WARNING, NOTE = "error", "warning", "note"
+# ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
 RULE_CHANGER, MARK_SETTER, PROXY_OWNER = "rule-changer", "mark-setter", "proxy-owner"  # kinds of findings
 _MAX_NAMED = 5  # containers in a finding
 
@@ -70,7 +71,8 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         of_init = init is not None and not only_validates(init)
         return (_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else _finding("host-network"),)
     if init is None:
-        return tuple(_errors_first([_finding("no-init-container"), *_sharing_proxy_user(spec, init, _proxy_options(spec)), *_by_rights(pod)]))
+        sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
+        return tuple(_errors_first([_finding("no-init-container"), *sharing, *_by_rights(pod)]))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -239,6 +241,11 @@ def annotation_findings(
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
         yield _finding("unknown-annotation", name=quote(key), remedy=remedy)
+    for flag in Options.flags:
+        first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
+        for name in others:
+            if annotations[name].strip() != annotations[first].strip():
+                yield _finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
     if workload is not None and workload.kind != "Pod":
         yield from _misplaced_annotations(workload, known)
 

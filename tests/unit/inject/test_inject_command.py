@@ -17,6 +17,7 @@ from netinit.cli.inject import injection as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.podfile import read_pods
 from netinit.kube import access, client
 from netinit.library.manifest_files import read_manifests
 from netinit.options import Options
@@ -597,6 +598,22 @@ def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
     said = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod).stderr
     wrong = 'annotation "netinit.io/reject-quick" has no effect: nothing reads it; did you mean netinit.io/reject-quic?'
     assert said == f'warning: Pod "shop/p": {wrong}\n'
+
+
+@pytest.mark.parametrize(("second", "warned"), [("eth1", True), ("net1", False), (" net1", False)])
+def test_an_annotation_that_another_one_for_the_same_option_hides_is_named(tmp_path, second, warned):
+    both = f"istio.io/reroute-virtual-interfaces: net1, traffic.sidecar.istio.io/kubevirtInterfaces: '{second}'"
+    pod = POD.replace("name: p,", f"name: p, annotations: {{{both}}},")
+    injected = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod)
+    wrong = (
+        'warning: Pod "shop/p": annotation "traffic.sidecar.istio.io/kubevirtInterfaces" has no effect:'
+        ' "istio.io/reroute-virtual-interfaces" is there too and comes first, for the same option --kube-virt-interfaces; remove one of the two\n'
+    )
+    assert injected.stderr == (wrong if warned else "")
+    assert "- -k\n    - net1\n" in injected.stdout, "and so it is"
+    (tmp_path / "pod.yaml").write_text(injected.stdout)
+    (facts,) = read_pods([("pod.yaml", injected.stdout)])
+    assert [one.kind for one in facts.findings if "kubevirt" in str(one)] == (["no-effect"] if warned else [])
 
 
 def test_what_the_proxy_will_miss_is_warned_about():

@@ -77,7 +77,7 @@ def written(api, *offered):
         for one in offered:
             state.pod_events.offer(one)
         async with asyncio.timeout(20):
-            while not (state.cluster_problems or len(api.events) == len(offered)):
+            while not (state.cluster_problems or len(api.events) == len(offered)):  # noqa: ASYNC110 - the server sets no event for tests
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
