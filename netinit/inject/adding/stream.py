@@ -43,7 +43,10 @@ def inject_into(
     Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
-    run = _Run(config, advise, settings or Settings(), namespace, selection or Selection(), find_namespace)
+    run = _Run(
+        config, advise=advise, settings=settings or Settings(), namespace=namespace, selection=selection or Selection(),
+        find_namespace=find_namespace,
+    )  # fmt: skip
     problems: list[str] = []
     changed = 0
     for number, document in enumerate(documents, 1):
@@ -66,7 +69,7 @@ def inject_into(
 
 class _Run:
     def __init__(
-        self, config: InjectionConfig, advise: Advise, settings: Settings, namespace: str, selection: Selection,
+        self, config: InjectionConfig, *, advise: Advise, settings: Settings, namespace: str, selection: Selection,
         find_namespace: Callable[[str], Namespace],
     ) -> None:  # fmt: skip
         self.config, self.advise, self.settings, self.namespace, self.selection = config, advise, settings, namespace, selection
