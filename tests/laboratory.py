@@ -13,6 +13,8 @@ from lab_probes import Arrival, Probe, send_probes
 from netinit import lab
 from netinit.base.errors import ChildLostError, LabError
 from netinit.kernel import children, namespaces
+from netinit.kernel.links import Links
+from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.lab import APP_ID, PROXY_ID, wiring
 from netinit.lab import pod as lab_pod
 from server_processes import Listener, Server, become
@@ -25,7 +27,12 @@ _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
 
 class NetworkNamespace(lab_pod.NetworkNamespace):
-    """A namespace in which programs run as any user, and functions too; with servers of one listener."""
+    """A namespace in which programs run as any user, and functions too; with servers of one listener. `lo` is up, as runtimes do."""
+
+    def _open(self) -> None:
+        super()._open()
+        with self.entered(), Links() as links:
+            links.set_up(LOOPBACK_INDEX)
 
     @property
     def path(self) -> str:

@@ -8,6 +8,7 @@ is odd, the sentence says so: the oddity is part of what is promised.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 
 DIRECT = "direct"  # it goes on to where it was going, unchanged
@@ -16,6 +17,11 @@ RESOLVER_PORT = 15053
 DNS = 53
 SSH = 22
 HTTPS = 443
+
+
+def is_named(interface, names):
+    """Whether the interface is listed, by its name or by a prefix with + behind it."""
+    return any(fnmatchcase(interface, f"{name[:-1]}*") if name[-1] == "+" else interface == name for name in names)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def _sent(options, one: Connection) -> str:
     tcp = one.protocol == "tcp"
     if _refuses_quic(options, one):
         return REFUSED
-    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, one.port):
+    if is_named(one.device, options.exclude_interfaces) or _lists(options.exclude_outbound_ports, one.port):
         return DIRECT
     if one.device == "lo" and one.source == _passthrough(one):
         return DIRECT  # the proxy hands an inbound connection on to the application
@@ -131,7 +137,7 @@ def _refuses_quic(options, one: Connection) -> bool:
     if not options.reject_quic or (one.protocol, one.port) != ("udp", 443) or one.device == "lo":
         return False
     tcp = replace(one, protocol="tcp")
-    if one.device in options.exclude_interfaces or _lists(options.exclude_outbound_ports, 443) or _is_spared(options, tcp):
+    if is_named(one.device, options.exclude_interfaces) or _lists(options.exclude_outbound_ports, 443) or _is_spared(options, tcp):
         return False
     if one.uid in options.proxy_uids or one.gid in options.proxy_gids:
         return False
@@ -172,7 +178,7 @@ def _comes_in_by_tproxy(options, one: Connection) -> bool:
         options.inbound_mode == "TPROXY"
         and one.protocol == "tcp"
         and one.device == "lo"
-        and "lo" not in options.exclude_interfaces
+        and not is_named("lo", options.exclude_interfaces)
         and of_the_proxy
         and not _is_loopback(options, one)
         and one.source != _passthrough(one)
@@ -184,13 +190,13 @@ def _comes_in_by_tproxy(options, one: Connection) -> bool:
 def _inbound(options, one: Connection) -> str:
     if one.protocol != "tcp":
         return DIRECT
-    excluded = one.interface in options.exclude_interfaces
+    excluded = is_named(one.interface, options.exclude_interfaces)
     spared = _in_any(one.source, options.exclude_inbound_cidrs)
     if options.inbound_mode == "TPROXY" and not excluded and not spared and _port_is_captured(options, one.port):
         return captured(
             options.inbound_port
         )  # before anything is asked of virtual machines and tunnels, as Istio has it
-    if one.interface in options.virtual_interfaces:  # what a VM behind the pod sends is outbound traffic
+    if is_named(one.interface, options.virtual_interfaces):  # what a VM behind the pod sends is outbound traffic
         return captured(options.outbound_port) if _is_included(options, one) else DIRECT
     if options.inbound_mode != "REDIRECT" or excluded or spared or one.port == options.tunnel_port:
         return DIRECT
@@ -200,13 +206,13 @@ def _inbound(options, one: Connection) -> str:
 def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     """Whether a packet like this, in the middle of a connection that nobody knows, is dropped when it comes in."""
     of_ipv6_alone = one.version == 6 and options.ipv6 != "on"
-    if options.drop_invalid and not of_ipv6_alone and not (options.inbound_mode == "TPROXY" and one.interface in options.exclude_interfaces):
+    if options.drop_invalid and not of_ipv6_alone and not (options.inbound_mode == "TPROXY" and is_named(one.interface, options.exclude_interfaces)):
         return True
     fate = expected_fate(options, one)
     by_nat = (options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)) and bool(options.inbound_ports)
     if options.istio_exact or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
         return False
-    return by_nat or one.interface in options.virtual_interfaces
+    return by_nat or is_named(one.interface, options.virtual_interfaces)
 
 
 # --- the classic layout -----------------------------------------------------------------------------------------------
@@ -242,7 +248,7 @@ def _classic_inbound(options, one: Connection) -> str:
         return DIRECT
     if _classic_tproxy(options, one):
         return captured(options.outbound_port)
-    if one.interface in options.virtual_interfaces:
+    if is_named(one.interface, options.virtual_interfaces):
         return captured(options.outbound_port) if _is_included(options, one) else DIRECT
     redirects = options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)
     return captured(options.inbound_port) if redirects and _classic_port(options, one.port) else DIRECT
@@ -271,7 +277,7 @@ def _classic_port(options, port: int) -> bool:
 def _ambient(options, one: Connection) -> str:
     tcp, itself = one.protocol == "tcp", one.destination in ("127.0.0.1", "::1")
     probe = (one.source if one.interface else one.destination) in options.host_probe_addresses
-    if one.interface in options.virtual_interfaces:
+    if is_named(one.interface, options.virtual_interfaces):
         return captured(options.outbound_port) if tcp else DIRECT
     if one.interface:
         ours = tcp and not options.ingress and not probe and not itself and one.port != options.tunnel_port

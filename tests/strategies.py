@@ -40,7 +40,7 @@ _peers = st.fixed_dictionaries({
 
 
 @st.composite
-def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2")) -> Options:
+def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2", "net+")) -> Options:
     """Valid options of the ambient layout, which knows the proxy by its mark."""
     probes = draw(st.sampled_from((("10.77.0.1", "fd77::1"), ("10.77.0.1",), ("fd77::1",), ("169.254.7.127", "fd16::7"))))
     return Options(
@@ -55,7 +55,7 @@ def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth
 
 
 @st.composite
-def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2")) -> Options:
+def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net2", "net+")) -> Options:
     """Valid options of both layouts of a sidecar that decide about packets."""
     common = {
         "proxy_uids": draw(st.sampled_from(((1337,), (1337,), (1337, 1338), (0, 1337)))),

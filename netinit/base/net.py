@@ -286,3 +286,13 @@ def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]
         is_network = not low & more and (end or not more)
         texts.append(text + end if is_network else f"{text}-{text_of(high, family)}")
     return texts
+
+
+def is_named(interface: str, names: Iterable[str]) -> bool:
+    """Whether the interface has one of the names (`+` at the end: a prefix)."""
+    return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)
+
+
+def names_more(wide: str, narrow: str) -> bool:
+    """Whether every interface of the name or prefix `narrow` is one of `wide` too."""
+    return narrow.removesuffix("+").startswith(wide[:-1]) if wide.endswith("+") else wide == narrow

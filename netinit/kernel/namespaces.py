@@ -51,7 +51,7 @@ def _suggest() -> str:
     if find_situation() == PERSON:
         return (
             "  for a pod: name it with --pid (a process of it) or --netns\n"
-            "  to try it on this machine: netinit demo, or unshare -n netinit …\n"
+            "  to try it on this machine: netinit demo, or unshare -n sh -c 'ip link set lo up; netinit …'\n"
             "  to see the rules and change nothing: netinit render …\n"
             "  for the whole machine: --host-network"
         )

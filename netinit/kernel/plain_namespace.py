@@ -9,7 +9,7 @@ from __future__ import annotations
 from _socket import if_indextoname, if_nametoindex, inet_pton
 from _struct import pack, unpack_from
 
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, Family, is_named
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import LOOPBACK_INDEX, NETLINK_ROUTE, Netlink, read_attributes, read_name
 
@@ -28,6 +28,7 @@ USUAL_KINDS = (
     b"", b"veth", b"macvlan", b"ipvlan", b"netkit",
     b"ipip", b"sit", b"gre", b"gretap", b"erspan", b"ip6tnl", b"ip6gre", b"vti", b"vti6",
 )  # fmt: skip
+IFF_UP = 1  # linux/if.h
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
@@ -79,7 +80,10 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
     with Netlink(NETLINK_ROUTE) as link:
         devices = []
         for body in link.dump(netlink.RTM_GETLINK, bytes(netlink.LINK_SIZE)):
-            devices.append(unpack_from("=i", body, 4)[0])
+            index, flags = unpack_from("=iI", body, 4)
+            devices.append(index)
+            if index == LOOPBACK_INDEX and not flags & IFF_UP:
+                return False
             found = read_attributes(body, netlink.LINK_SIZE)
             xdp = read_attributes(found.get(netlink.IFLA_XDP, b""), 0)
             kind = read_attributes(found.get(IFLA_LINKINFO, b""), 0).get(1, b"").rstrip(b"\0")
@@ -112,7 +116,7 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
 def _is_default(body: bytes, devices: Collection[str]) -> bool:
     """Whether a route to more than 1/256 of all addresses uses one of these devices, or several."""
     device = read_attributes(body, netlink.ROUTE_SIZE).get(netlink.RTA_OIF)
-    return body[1] < SHORT_PREFIX and (device is None or if_indextoname(unpack_from("=I", device)[0]) in devices)
+    return body[1] < SHORT_PREFIX and (device is None or is_named(if_indextoname(unpack_from("=I", device)[0]), devices))
 
 
 def _is_plain_route(body: bytes, own: Collection[bytes | None], tables: Collection[int]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, covers, number_of
-from netinit.base.snapshot import RoutingRule, Snapshot, TableRoute
+from netinit.base.snapshot import IFF_UP, RoutingRule, Snapshot, TableRoute
 from netinit.live.unfollowed import VRF_KIND
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
@@ -60,6 +60,11 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
         ),
         local_marks=frozenset((rule.mark, rule.mask or FULL_MASK) for rule in rules_to_lo(snapshot, family)),
     )  # fmt: skip
+
+
+def is_loopback_down(snapshot: Snapshot) -> bool:
+    """Whether the loopback device is down, so that nothing in the pod reaches its proxy."""
+    return any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links)
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:

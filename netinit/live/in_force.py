@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from netinit.base.errors import DORMANT_BYPASS
-from netinit.base.net import FULL_MASK, Family, Network, number_of
+from netinit.base.net import FULL_MASK, Family, Network, is_named, number_of
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
-from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, IFF_UP, INET, IP, Snapshot, TableRoute
+from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, IP, Snapshot, TableRoute
 from netinit.live import host, unfollowed
 from netinit.live.copies import list_copied, stop_at_copies
 from netinit.live.snapshot_rules import SOURCES, load_snapshot
@@ -23,6 +23,7 @@ from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import (
     BUILTIN_CHAINS,
+    DEVICES,
     ESCAPING,
     INACTIVE,
     OWNED_CHAINS,
@@ -57,7 +58,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
 NETKIT = "netkit"  # kind of a device
 FOREIGN = "a foreign rule"
-DEVICES, ROUTING = "devices", "routing"  # places of differences
+ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
 
 
@@ -125,7 +126,13 @@ class _ForceCheck:
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
     def _devices(self) -> Iterator[Difference]:
-        """Rules that name lo mean the loopback device, which every network namespace has first."""
+        """Rules that name lo mean the loopback device, which every network namespace has first, and which must be up."""
+        if host.is_loopback_down(self._snapshot):
+            yield Difference(
+                kind=INACTIVE, where=DEVICES, rule="the loopback device is down",
+                purpose="whatever is redirected to the proxy inside of the pod is dropped; bring it up: ip link set lo up",
+                origin="the container runtime, or its CNI plugin loopback",
+            )  # fmt: skip
         for link in self._snapshot.links:
             if link.index == 1 and (link.name != LOOPBACK_DEVICE or not link.flags & IFF_LOOPBACK):
                 yield Difference(
@@ -144,8 +151,8 @@ class _ForceCheck:
         for family in self._plan.families if excluded else ():
             samples = map(number_of, host.SAMPLES[family.version])
             ways = {way for one in samples for way in host.find_devices_of_sockets(self._snapshot, family, one)}
-            if taken := sorted(ways & excluded):
-                what = "the default route of" if ways <= excluded else "a policy rule, or one of several routes, of"
+            if taken := sorted(way for way in ways if is_named(way, excluded)):
+                what = "the default route of" if len(taken) == len(ways) else "a policy rule, or one of several routes, of"
                 yield Difference(
                     kind=ESCAPING, where=DEVICES, rule=f"{what} {family.name} leaves through {', '.join(taken)}",
                     purpose="which the plan excludes: no connection that leaves the pod there is captured", origin="the device's name",
@@ -178,10 +185,8 @@ class _ForceCheck:
             yield Difference(kind=ESCAPING, where=where, rule=what, purpose=purpose, origin=FOREIGN)
 
     def losses(self) -> list[str]:
-        """Routes, policy rules and a loopback device that drop captured packets."""
+        """Routes and policy rules that drop captured packets."""
         found = []
-        if any(one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP for one in self._snapshot.links):
-            found.append("the loopback device is down: what is redirected to the proxy from inside of the pod is dropped")
         for family in self._plan.families:
             lost = [f"a policy rule of priority {one.priority}" for one in host.dropping_rules(self._snapshot, family)]
             lost += [

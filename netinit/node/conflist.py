@@ -11,8 +11,8 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, explain_json_error
-from netinit.node.protocol import VERSIONS
+from netinit.base.tree import Tree, explain_json_error, sequence
+from netinit.node.protocol import version_problem
 from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
 TYPE = "netinit-cni"
@@ -107,8 +107,9 @@ def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
     if not isinstance(tree, dict):
         raise ConfigError("it is not a JSON object")
     version = tree.get("cniVersion")
-    if version not in VERSIONS:
-        raise ConfigError(f"its cniVersion is {quote(str(version))}; netinit's plugin has {', '.join(VERSIONS)}")
+    for one in _versions_of(tree):
+        if problem := version_problem(one):
+            raise ConfigError(f"it {problem}")
     if not isinstance(tree.get("name"), str) or not tree["name"]:
         raise ConfigError("it has no name")
     if single:
@@ -122,6 +123,12 @@ def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
     if len(_ours(plugins)) == len(plugins):
         raise ConfigError("it has no plugin that makes a network")
     return tree, plugins
+
+
+def _versions_of(tree: Tree) -> list[Any]:
+    """Return the versions in which a runtime may pass the list: its cniVersion, and since 1.1.0 each one of cniVersions."""
+    more = sequence(tree.get("cniVersions"))
+    return [*more, tree["cniVersion"]] if more and "cniVersion" in tree else more or [tree.get("cniVersion")]
 
 
 def _ours(plugins: list[Any]) -> list[Any]:

@@ -40,7 +40,10 @@
 #define GREETING "netinit-cni 1 "
 #define SOCKET "/run/netinit/cni.sock"
 #define SETTINGS ".settings" /* behind the path of the executable */
+#define EACH_OLDER(one) one("0.1.0") one("0.2.0") one("0.3.0") one("0.3.1") one("0.4.0") one("1.0.0")
 #define NEWEST "1.1.0"
+#define ITEM(text) text,
+#define LISTED(text) text ", "
 #define MOST_INPUT (1u << 20)
 #define MOST_OUTPUT (2u << 20)
 #define MOST_VARIABLES (64u << 10)
@@ -56,7 +59,7 @@
 /* CNI's errors */
 enum { VERSION_ERROR = 1, ENVIRONMENT_ERROR = 4, IO_ERROR = 5, DECODING_ERROR = 6, CONFIGURATION_ERROR = 7, LATER = 11 };
 
-static const char *const versions[] = {"0.3.1", "0.4.0", "1.0.0", NEWEST};
+static const char *const versions[] = {EACH_OLDER(ITEM) NEWEST};
 static const char *const passed_on[] = {"CNI_COMMAND=", "CNI_CONTAINERID=", "CNI_NETNS=", "CNI_IFNAME=", "CNI_ARGS=", "CNI_PATH="};
 
 struct slice {
@@ -644,6 +647,7 @@ int main(void)
     if (!strcmp(verb, "VERSION"))
         return print_versions(&configuration);
     if (!version_of(&configuration))
-        return deletion ? 0 : fail(NULL, VERSION_ERROR, "cniVersion must be one of 0.3.1, 0.4.0, 1.0.0 and 1.1.0");
+        return deletion ? 0 : fail(NULL, VERSION_ERROR, configuration.version.length ? "cniVersion must be one of " EACH_OLDER(LISTED) NEWEST
+                                                                                     : "the configuration has no cniVersion");
     return serve(verb, &configuration, input, length);
 }

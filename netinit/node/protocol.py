@@ -1,4 +1,4 @@
-"""The CNI protocol: requests, results and errors (versions 0.3.1 to 1.1.0). Pure.
+"""The CNI protocol: requests, results and errors (versions 0.1.0 to 1.1.0). Pure.
 
 netinit/node/plugin.c defines the frames around them.
 """
@@ -8,22 +8,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from netinit.base.errors import CniError
 from netinit.base.sanitize import escape, quote, shorten
-from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree, mapping, sequence
 
-VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")  # all of the specification
 NEWEST = VERSIONS[-1]
-_WITH_IP_VERSION = VERSIONS[:2]  # versions in which an address states its family
 GREETING = b"netinit-cni 1 "
 MAX_HEAD_BYTES = 64
 _UNOPENED = "NETINIT_NETNS_ERRNO"
 _MAX_ERRNO = 4095  # Linux's, include/linux/err.h
 _MAX_VARIABLES, _MAX_INPUT, _MAX_MILLISECONDS = 64 << 10, 1 << 20, 600_000  # bytes, bytes, milliseconds
 _MAX_MESSAGE = 2000
-_FIRST_OF = {"CHECK": 1, "GC": 3}  # index in VERSIONS of the first version with this verb
+_FIRST_WITH = {"CHECK": "0.4.0", "GC": "1.1.0"}  # the first version with this verb
 _VERBS = ("ADD", "DEL", "CHECK", "GC")
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*\Z")
 _INTERFACE = re.compile(r"[^\s/:\0]{1,15}\Z")
@@ -57,9 +55,15 @@ class Request:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses that earlier plugins gave the pod, in order, without prefix lengths."""
-        found = sequence(mapping(self.configuration.get("prevResult")).get("ips"))
-        return tuple(string(mapping(one).get("address")).partition("/")[0] for one in found if mapping(one).get("address"))
+        """The addresses that earlier plugins gave the pod, in order, without prefix lengths.
+
+        Results have a list `ips` since version 0.3.0, and `ip4` and `ip6` before. A plugin may answer in an older version than
+        the list's, so both are read.
+        """
+        previous = mapping(self.configuration.get("prevResult"))
+        found = [mapping(one).get("address") for one in sequence(previous.get("ips"))]
+        found += [mapping(previous.get(key)).get("ip") for key in ("ip4", "ip6")]
+        return tuple(dict.fromkeys(text.partition("/")[0] for text in found if isinstance(text, str) and text))
 
 
 def parse_head(line: bytes) -> tuple[int, int, int]:
@@ -78,14 +82,14 @@ def parse_request(variables: bytes, given: bytes) -> Request:
     environ = _read_variables(variables)
     tree = _read_configuration(given)
     version = tree.get("cniVersion")
-    if version not in VERSIONS:
-        version_text = quote(version) if isinstance(version, str) else "not given"
-        raise CniError(f"cniVersion is {version_text}; netinit has {', '.join(VERSIONS)}", CniCode.VERSION)
+    if (problem := version_problem(version)) or not isinstance(version, str):
+        raise CniError(f"the configuration {problem}", CniCode.VERSION)
     verb = environ.get("CNI_COMMAND", "")
     if verb not in _VERBS:
         raise CniError(f"CNI_COMMAND is {quote(verb)}; it must be one of {', '.join(_VERBS)}", CniCode.ENVIRONMENT)
-    if VERSIONS.index(version) < _FIRST_OF.get(verb, 0):
-        raise CniError(f"{verb} came with CNI {VERSIONS[_FIRST_OF[verb]]}; the configuration is of {version}", CniCode.VERSION)
+    first = _FIRST_WITH.get(verb, VERSIONS[0])
+    if VERSIONS.index(version) < VERSIONS.index(first):
+        raise CniError(f"{verb} came with CNI {first}; the configuration is of {version}", CniCode.VERSION)
     arguments = _read_arguments(environ.get("CNI_ARGS", ""))
     request = Request(
         verb=verb,
@@ -101,6 +105,19 @@ def parse_request(variables: bytes, given: bytes) -> Request:
     if verb != "GC":
         _check_pod(request)
     return request
+
+
+def version_problem(version: object) -> str:
+    """Return what is wrong with a configuration's version, as a predicate; empty if it is one of VERSIONS.
+
+    A version that is newer than the plugin is refused, as by every plugin made with CNI's library (pkg/skel, pkg/version).
+    """
+    if isinstance(version, str) and version in VERSIONS:
+        return ""
+    known = f"netinit's plugin has {', '.join(VERSIONS)}"
+    if version is None or version == "":
+        return f"has no cniVersion; {known}"
+    return f"has cniVersion {quote(version)}; {known}" if isinstance(version, str) else f"has a cniVersion that is no string; {known}"
 
 
 def _read_variables(variables: bytes) -> dict[str, str]:
@@ -157,24 +174,9 @@ def _check_pod(request: Request) -> None:
 
 
 def result(request: Request) -> Tree:
-    """Return ADD's output: prevResult in the list's version, otherwise unchanged; an empty result without one."""
+    """Return ADD's output: prevResult as it came, whatever its version; an empty result without one."""
     previous = request.configuration.get("prevResult")
-    if not isinstance(previous, dict):
-        return {"cniVersion": request.version}
-    made: Tree = {**previous, "cniVersion": request.version}
-    if "ips" in made:
-        made["ips"] = [_convert_address(item, request.version) for item in sequence(made["ips"])]
-    return made
-
-
-def _convert_address(item: Any, version: str) -> Any:
-    """Convert an address to this version's format: up to 0.4.0 it states its family."""
-    if not isinstance(item, dict):
-        return item
-    kept = {key: value for key, value in item.items() if key != "version"}
-    if version in _WITH_IP_VERSION:
-        kept["version"] = "6" if ":" in string(item.get("address")) else "4"
-    return kept
+    return previous if isinstance(previous, dict) else {"cniVersion": request.version}
 
 
 def encode_answer(tree: Tree | None) -> bytes:

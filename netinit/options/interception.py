@@ -118,7 +118,7 @@ class Interception(DeclaredOptions):
     exclude_interfaces: tuple[str, ...] = istio(
         "-c --istio-exclude-interfaces", kinds.INTERFACES, default=(), layouts=(CURRENT,),
         istio_annotations=(f"{TRAFFIC}excludeInterfaces",), bypass="interface",
-        help_text="Interfaces to exclude, inbound and outbound.")
+        help_text="Interfaces to exclude, inbound and outbound; br-+ is every name that begins with br-.")
     outbound_cidrs: tuple[Network, ...] | str = istio(
         "-i --istio-service-cidr", kinds.NETWORKS_OR_ALL, default=(), layouts=SIDECAR,
         istio_annotations=(f"{TRAFFIC}includeOutboundIPRanges",), without_annotation=ALL, bypass="uncaptured",
@@ -136,7 +136,8 @@ class Interception(DeclaredOptions):
     virtual_interfaces: tuple[str, ...] = istio(
         "-k --kube-virt-interfaces", kinds.INTERFACES, default=(),
         istio_annotations=("istio.io/reroute-virtual-interfaces", f"{TRAFFIC}kubevirtInterfaces"), bypass="interface",
-        help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound.")
+        help_text="Inbound traffic of these interfaces (a VM behind the pod) is treated as outbound; br-+ is every name that begins "
+        "with br-.")
     tproxy_mark: int = istio(
         "-t --istio-inbound-tproxy-mark", kinds.MARK, default=1337, layouts=SIDECAR, help_text="The firewall mark for TPROXY.")
     tproxy_table: int = istio(

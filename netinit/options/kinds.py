@@ -246,6 +246,15 @@ def read_interface(text: str) -> str:
     return text
 
 
+def read_interface_or_prefix(text: str) -> str:
+    """Read the name of a network interface or, with `+` at the end, a prefix of names, as for iptables (`br-+`)."""
+    if text == "+":
+        raise ValueError("means every interface, lo and the pod's own too: write names, or a prefix such as br-+")
+    if len(text) <= MAX_NAME and text[-1:] == "+":
+        return f"{read_interface(text[:-1])}+"
+    return read_interface(text)
+
+
 def read_table(text: str) -> int:
     """Read the number of a routing table; not one of the system's."""
     table = read_number(text, 1, MAX_32, "a routing table")
@@ -428,7 +437,7 @@ UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic
 GIDS = _list("GIDS", read_gid, "a group")
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list, empty=NONE)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list, empty=NONE)
-INTERFACES = _list("NAMES", read_interface)
+INTERFACES = _list("NAMES", read_interface_or_prefix)
 MARK = Kind(metavar="MARK", read=read_mark)  # 0 is that of every unmarked packet
 ANY_MARK = Kind(metavar="MARK", read=lambda text: read_mark(text, 0))
 LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")

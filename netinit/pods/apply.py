@@ -62,7 +62,7 @@ from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.pods.transaction import Task, Transaction, activate, commit, route, routes_towards, run_steps
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import EMPTY_PLAN, INACTIVE, MOVED, OPEN_CHAINS, TABLES, Difference, Plan
+from netinit.rules.model import DEVICES, EMPTY_PLAN, INACTIVE, MOVED, OPEN_CHAINS, TABLES, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,14 +200,17 @@ def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
 
 
 def apply(
-    options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None
-) -> Outcome:
+    options: Options, *, final: bool = True, locked: bool = False, machine: Machine = HERE, signals: Signals | None = None,
+    awaits_devices: bool = False,
+) -> Outcome:  # fmt: skip
     """Make the rules of this process's network namespace match the options; correct parts stay untouched.
 
     `final`: list the rules afterwards. `locked`: the caller holds the namespace's lock. `signals` stay deferred after a
-    success. Raises ApplyError if other rules of Istio or netinit exist without --reconcile, the kernel refuses a rule or no
-    backend works; LockedError; NamespaceError in the machine's own namespace without --host-network; OptionError if `pid` or
-    `netns` names another one.
+    success. `awaits_devices`: a loopback device that is down is a warning, because the runtime may still set up devices
+    (containerd starts its network plugins and loopback at once). Otherwise it is an error: no connection inside of the pod,
+    so none that is redirected to the proxy, would work. Raises ApplyError if other rules of Istio or netinit exist without
+    --reconcile, the kernel refuses a rule or no backend works; LockedError; NamespaceError in the machine's own namespace
+    without --host-network; OptionError if `pid` or `netns` names another one.
     """
     with _lock_namespace(options, machine, locked=locked):
         if loopback := machine.renamed_loopback():
@@ -216,7 +219,9 @@ def apply(
             raise refuse_loopback(loopback)
         settled = machine.settle(options)
         survey = Survey(settled, thorough=False, machine=machine)
-        task = Task(options=settled, plan=plan_for(settled), final=final, machine=machine, signals=signals)
+        task = Task(
+            options=settled, plan=plan_for(settled), final=final, machine=machine, signals=signals, awaits_devices=awaits_devices
+        )
         outcome = _try_backends(task, survey)
         return _look_for_older(outcome, options) if machine is HERE else outcome
 
@@ -409,18 +414,20 @@ def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...]
         if required:
             raise ApplyError(f"{STAY}, but --require-capture is set, and {why}") from None
         return (*[one.describe() for one in shadows], why)
-    idle = [one for one in differences if one.kind == INACTIVE]
-    if idle:
+    idle = tuple([one for one in differences if one.kind == INACTIVE])
+    only_devices = all(one.where == DEVICES for one in idle)
+    if idle and not (only_devices and task.awaits_devices):
         from netinit.pods.refusals import list_differences
 
-        raise NotInForceError(list_differences(f"{STAY}, but are not in force:", tuple(idle), MAX_NAMED))
+        text = list_differences(f"{STAY}, but are not in force:", idle, MAX_NAMED)
+        raise ApplyError(text) if only_devices else NotInForceError(text)  # programming them anew would help the latter
     escaping = (*shadows, *[one for one in differences if one.kind != INACTIVE])
     if escaping and required:
         from netinit.pods.refusals import list_differences
 
         what = f"{STAY}, but --require-capture is set, and packets that they should capture may escape:"
         raise ApplyError(list_differences(what, escaping, MAX_NAMED))
-    return (*[one.describe() for one in escaping], *warnings)
+    return (*[one.describe() for one in (*idle, *escaping)], *warnings)
 
 
 def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:

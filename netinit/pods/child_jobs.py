@@ -26,7 +26,7 @@ def program(options: Options) -> Outcome:
         if options.cleanup_only:
             outcome = remove(pod.options, locked=True, signals=own)
         else:
-            outcome = apply(pod.options, final=False, locked=True, signals=own)
+            outcome = apply(pod.options, final=False, locked=True, signals=own, awaits_devices=True)
         return outcome.replace(rules={}, plan=EMPTY_PLAN, options=None)
 
     with NamedPod(options, refuses=True, stays=True) as pod, pod.lock(options.lock_timeout, warnings.append):

@@ -12,7 +12,7 @@ from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
-from netinit.base.snapshot import IFF_UP, INET, Snapshot
+from netinit.base.snapshot import INET, Snapshot
 from netinit.kernel import detect, tcp_sockets
 from netinit.kernel.capabilities import advise
 from netinit.kernel.snapshot.reader import read_snapshot
@@ -175,6 +175,6 @@ def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what affects packets but is not simulated."""
     found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in unfollowed.find_unfollowed(snapshot)]
     others = [one for one in snapshot.links if one.index != host.LOOPBACK_INDEX and one.name == LOOPBACK_DEVICE]
-    down = [one for one in snapshot.links if one.index == host.LOOPBACK_INDEX and not one.flags & IFF_UP]
-    found += ["a device called lo that is not the loopback"] * bool(others) + ["a loopback device that is down"] * bool(down)
+    found += ["a device called lo that is not the loopback"] * bool(others)
+    found += ["a loopback device that is down"] * host.is_loopback_down(snapshot)
     return tuple(dict.fromkeys(found))

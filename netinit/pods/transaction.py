@@ -112,13 +112,14 @@ class Transaction:
 
 
 class Task(Record):
-    """The plan to program, and where."""
+    """The plan to program, and where. `awaits_devices`: see `netinit.pods.apply.apply`."""
 
     options: SettledOptions
     plan: Plan
     final: bool
     machine: Machine
     signals: Signals | None
+    awaits_devices: bool = False
 
     def for_backend(self, backend: str) -> Task:
         """Return the task for a backend, on which --ipv6 auto depends."""

@@ -13,6 +13,7 @@ from netinit.inject.deciding.pod_options import find_init
 from netinit.inject.deciding.warnings import (
     MARK_SETTER,
     RULE_CHANGER,
+    PodFinding,
     annotation_findings,
     pod_findings,
     readable_options,
@@ -22,12 +23,12 @@ _OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # t
 _CHOSEN = (RULE_CHANGER, MARK_SETTER)  # rights that the author gave on purpose: for reviews, not at each creation
 
 
-def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[str]:
+def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[PodFinding | str]:
     """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
     found = [finding for finding in pod_findings(injected) if finding.kind not in (*_OF_THE_OPERATOR, *_CHOSEN)]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
-    return [*injection_warnings(pod), *map(str, found), *_contradictions(injected)]
+    return [*injection_warnings(pod), *found, *_contradictions(injected)]
 
 
 def _contradictions(injected: Tree) -> Iterator[str]:

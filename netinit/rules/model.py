@@ -63,6 +63,7 @@ OWNED_CHAINS = frozenset((
 
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
+DEVICES = "devices"  # where a difference is, if it is one of network devices
 BYPASSING = "bypassing"  # an open connection
 
 
@@ -201,7 +202,7 @@ class Plan(Record):
                 yield from [(table.name, chain.name, rule) for rule in chain.all_rules]
 
     def excluded_interfaces(self) -> frozenset[str]:
-        """Return the interfaces whose traffic is not captured."""
+        """Return the interfaces whose traffic is not captured: names, and prefixes with `+` at the end."""
         excluding = [rule for *_, rule in self.walk() if rule.origin and rule.origin.option == "exclude_interfaces"]
         return frozenset([name for rule in excluding for match in rule.matches for name in getattr(match, "names", ())])
 

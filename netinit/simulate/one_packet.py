@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from netinit.base.net import FULL_MASK, Network
+from netinit.base.net import FULL_MASK, Network, is_named
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
-from netinit.rules.matches.packet import is_named
 from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.packet_interfaces import Chosen

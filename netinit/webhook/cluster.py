@@ -30,6 +30,7 @@ from netinit.webhook.certificates import (
 )
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, read_files
+from netinit.webhook.pod_events import PodEvent
 from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
 from netinit.webhook.settings import SECOND, ServeSettings
 
@@ -77,6 +78,7 @@ class WatchedCluster:
             (settings.certificate_secret, self._renew),
             (settings.webhook_config, self._keep_bundles),
             (settings.webhook_config and settings.ca_cert_file, self._announce_file),
+            (True, lambda: self._state.pod_events.write(self._write_pod_event)),
         )  # fmt: skip
         return [task() for is_wanted, task in wanted if is_wanted]
 
@@ -176,6 +178,13 @@ class WatchedCluster:
             message=f"{stays}: {problem}", component=_COMPONENT,
         )  # fmt: skip
         self._problems.note("event", error)
+
+    async def _write_pod_event(self, event: PodEvent) -> None:
+        """Write a warning event on a pod's controller."""
+        error = await write_event(
+            self._client, dict(event.involved), reason=event.reason, message=event.message, component=_COMPONENT
+        )
+        self._problems.note("event about a pod", error)
 
     # ---- objects that affect the injection of pods
 

@@ -21,8 +21,10 @@ from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import decide
 from netinit.inject.deciding.manifests import PodOwner
+from netinit.inject.deciding.warnings import PROXY_OWNER, PodFinding
 from netinit.questions.injection_advice import advise
 from netinit.webhook.configuration import Served
+from netinit.webhook.pod_events import SHARED_USER, PodEvent, find_involved
 
 VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 MAX_REVIEW_BYTES = 6 << 20
@@ -51,7 +53,7 @@ class ReviewAnswer:
     """The HTTP response, and what is logged and counted.
 
     `outcome`: injected, unchanged, skipped, denied or refused (an HTTP error). `reason`: a metric label. `detail`: a
-    traceback.
+    traceback. `event`: about the pod, for its author; none of a dry run.
     """
 
     status: int
@@ -66,6 +68,7 @@ class ReviewAnswer:
     dry_run: bool = False
     detail: str = ""
     content_type: str = "application/json"
+    event: PodEvent | None = None
 
 
 class Fault(Exception):  # noqa: N818 - it becomes an HTTP response
@@ -89,6 +92,7 @@ class _Review:
     owner: str = ""
     warnings: list[str] = field(default_factory=list)
     audit: dict[str, str] = field(default_factory=dict)
+    event: PodEvent | None = None
 
     def respond(self, outcome: str, reason: str, message: str = "", *, patch: list[Tree] | None = None) -> ReviewAnswer:
         denied = outcome == "denied"
@@ -107,6 +111,7 @@ class _Review:
         return ReviewAnswer(
             status=200, body=_JSON.encode(review).encode(), outcome=outcome, reason=reason, message=message, uid=self.uid,
             namespace=self.namespace, pod=self.pod, owner=self.owner, dry_run=self.request.get("dryRun") is True,
+            event=self.event,
         )  # fmt: skip
 
 
@@ -232,7 +237,12 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     except NetinitError as error:
         reason = "template" if isinstance(error, ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
-    review.warnings += advise(pod, injected, served.config)
+    found = advise(pod, injected, served.config)
+    review.warnings += map(str, found)
+    shared = [str(one) for one in found if isinstance(one, PodFinding) and one.kind == PROXY_OWNER]
+    if shared and review.request.get("dryRun") is not True:
+        message = escape(shorten("; ".join(shared), _MAX_MESSAGE))
+        review.event = PodEvent(find_involved(pod, review.namespace), SHARED_USER, message)
     patch = json_patch(pod, injected)
     if not patch:
         return review.respond("unchanged", "injected-before", "the pod is complete already")

@@ -179,6 +179,8 @@ class Application:
         seconds = loop.time() - arrived
         self._metrics.count(answer.outcome, answer.reason, seconds)
         self._record(answer, seconds)
+        if answer.event is not None:
+            self._state.pod_events.offer(answer.event)
         if answer.status == 413:  # noqa: PLR2004 - Content Too Large
             await discard(receive)
         retry = [(b"retry-after", b"1")] if answer.status == 503 else []  # noqa: PLR2004 - Service Unavailable

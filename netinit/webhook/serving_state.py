@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from netinit.inject.adding.settings import Namespace
 from netinit.webhook.configuration import Served
+from netinit.webhook.pod_events import PodEvents
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 AWAITED_CONFIGS, AWAITED_NODES = "ProxyConfig resources", "nodes"
@@ -43,6 +44,7 @@ class ServingState:
     configuration_problem: str = ""
     problems: Problems = field(default_factory=Problems)
     cluster_problems: Problems = field(default_factory=Problems)
+    pod_events: PodEvents = field(default_factory=PodEvents)
 
     def namespace(self, name: str) -> Namespace:
         """Return the namespace, with its annotations if they are known."""

@@ -58,6 +58,10 @@ class ServeSettings(DeclaredOptions):
     compliance_policy: str = plain(
         "--compliance-policy", Kind(metavar="POLICY", read=str), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
+    refuse_shared_user: bool = plain(
+        "--refuseSharedProxyUser", _BOOL, default=False,
+        help_text="Refuse pods in which an application runs as the proxy's user or group, and so bypasses it; otherwise they get a "
+        "warning and an event.")
     address: str = plain(
         "--address", Kind(metavar="ADDRESS", read=str, is_name=True), default="", help_text="Listen only on this address.")
     port: int = plain("--port", PORT, default=15017, help_text="The port for reviews, over TLS.")
@@ -109,7 +113,7 @@ class ServeSettings(DeclaredOptions):
     def injection(self) -> InjectionSettings:
         """The initial settings of the injector."""
         return InjectionSettings(
-            revision=self.revision, compliance_policy=self.compliance_policy,
+            revision=self.revision, compliance_policy=self.compliance_policy, refuse_shared_user=self.refuse_shared_user,
             native_sidecars=Kubelets() if self.watches_nodes else self.native_sidecars is True, proxy_metadata=self._proxy_metadata(),
         )
 

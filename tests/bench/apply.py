@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from netinit.base.net import FAMILIES  # noqa: E402
+from netinit.kernel.links import Links  # noqa: E402
+from netinit.kernel.netlink import LOOPBACK_INDEX  # noqa: E402
 from netinit.options import Options, offline  # noqa: E402 - the path must be set first
 from netinit.rules import nft  # noqa: E402
 from netinit.rules.iptables import sets  # noqa: E402
@@ -107,6 +109,8 @@ def fresh_namespace() -> None:
     _kept.append(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     if _libc.unshare(CLONE_NEWNET):
         raise SystemExit("a network namespace cannot be made: run as root")
+    with Links() as links:
+        links.set_up(LOOPBACK_INDEX)
 
 
 class Contender:

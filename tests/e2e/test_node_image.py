@@ -29,7 +29,7 @@ def test_the_plugin_is_static_small_and_runs_on_a_host_without_anything(root: Pa
     done = subprocess.run(
         [shutil.which("chroot"), tmp_path, "/plugin"], env={"CNI_COMMAND": "VERSION"}, input=b'{"cniVersion": "1.0.0"}', capture_output=True, check=True
     )
-    assert json.loads(done.stdout)["supportedVersions"] == ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+    assert json.loads(done.stdout)["supportedVersions"] == ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 
 
 def test_the_agent_and_all_that_it_imports_are_there(root: Path):

@@ -219,6 +219,27 @@ def test_while_the_api_is_away_known_pods_start_and_unknown_ones_wait(node, api,
     assert waiting.returncode == 0
 
 
+def test_a_loopback_that_a_runtime_brings_up_at_the_same_time_fails_no_pod_and_one_that_stays_down_is_an_error_of_check(node, api, pod):
+    api.put(make_pod("web"))
+    pod.run(["ip", "link", "set", "lo", "down"], check=True)
+    assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
+    status, tree = node.ask("CHECK", netns=pod.path, configuration=previous(V4))
+    assert (status, tree["code"]) == (1, 102)
+    assert "inactive: devices: the loopback device is down" in tree["msg"]
+    pod.run(["ip", "link", "set", "lo", "up"], check=True)
+    assert node.ask("CHECK", netns=pod.path, configuration=previous(V4)) == (0, None)
+
+
+@pytest.mark.parametrize(("version", "former"), [("0.1.0", {"ip4": {"ip": "10.77.0.2/24"}}), ("0.2.0", {"ip6": {"ip": "fd77::2/64"}}),
+                                                 ("0.3.0", {"ips": [{"version": "4", **V4}]})])
+def test_a_list_of_an_older_version_captures_and_its_result_is_printed_as_it_came(node, api, pod, version, former):
+    api.put(make_pod("web"))
+    configuration = {"cniVersion": version, "prevResult": {"cniVersion": version, **former}}
+    assert node.ask("ADD", netns=pod.path, configuration=configuration) == (0, configuration["prevResult"])
+    start_servers(pod)
+    assert outcomes(pod, "198.51.100.7", "2001:db8::7") == ["proxy", "proxy" if "ip6" in former else "outside"]
+
+
 def test_gc_forgets_what_the_runtime_does_not_know(node, api, pod):
     for name in ("web", "shop"):
         api.put(make_pod(name))

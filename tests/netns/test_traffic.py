@@ -11,7 +11,7 @@ from lab_probes import Probe
 from laboratory import Pod, start_servers
 from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
-from programming import SIDECAR, apply_in, arrivals, needs
+from programming import SIDECAR, apply_in, arrivals, needs, remove_in, run_tool
 
 OUTSIDE = {4: ("198.51.100.7", "203.0.113.7", "203.0.113.8"), 6: ("2001:db8::7", "2001:db8::8")}
 POD = {4: "10.77.0.2", 6: "fd77::2"}
@@ -194,6 +194,46 @@ def test_what_a_machine_behind_the_pod_sends_is_outbound(family):
             program(pod, "-b", "*", "-i", networks, "-k", "net1")
             assert arrivals(pod.neighbours["net1"], Probe(one, 80), Probe(two, 80)) == wanted, networks
             assert arrivals(pod.client, Probe(POD[family], 80)) == [INBOUND]
+
+
+@pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
+@pytest.mark.parametrize("layout", ["current", "classic", "ambient"])
+@families
+def test_a_prefix_of_names_is_every_bridge_that_docker_makes_and_no_other_device(family, layout, variant):
+    """Docker calls its bridges br- and twelve random digits; `br-+` is what iptables makes of that."""
+    here = {4: "10.78.0.2/24", 6: "fd78::2/64"}[family]
+    captured, left = (("-b", "81", "-i", "*"), ("outside", 80)) if layout != "ambient" else ((), ("proxy", 15006))
+    with Pod(interfaces=["net1", "br"]) as pod:
+        start_servers(pod)
+        bridge = ["ip link add br-5f0c1d2e3a4b type bridge", f"ip address del {here} dev net1", "ip link set net1 master br-5f0c1d2e3a4b"]
+        for command in (*bridge, f"ip address add {here} dev br-5f0c1d2e3a4b nodad", "ip link set br-5f0c1d2e3a4b up"):
+            pod.run(command.split(), check=True)
+        probe = Probe(OUTSIDE[family][0], 80)
+        assert any(arrivals(pod.neighbours["net1"], probe) == [("outside", 80)] for _ in range(10)), "a new bridge needs a moment for IPv6"
+        program(pod, *captured, "-k", "br-+,tap0,br-0", "--layout", layout, variant=variant)
+        behind = {name: arrivals(pod.neighbours[name], probe) for name in ("net1", "br")}
+        assert behind == {"net1": [OUTBOUND], "br": [left]}
+        found = run_tool(pod, "verify", "--backend", variant)
+        assert (found.returncode, found.stdout.startswith("as planned")) == (0, True), found.stdout + found.stderr
+        assert "br-+" in found.stderr, "the options that the rules show"
+        remove_in(pod, Options.from_argv(["--backend", variant, "-k", "br-+", "--layout", layout]))
+        assert arrivals(pod.neighbours["net1"], probe) == [("outside", 80)]
+
+
+@pytest.mark.parametrize("variant", ["iptables-nft", "iptables-legacy", "libiptc", "nftables"])
+@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+@families
+def test_a_prefix_of_names_excludes_every_interface_that_begins_so(family, mode, variant):
+    there, here = ("10.78.0.1", "10.78.0.2") if family == 4 else ("fd78::1", "fd78::2")
+    with Pod(interfaces=["net7", "xnet"]) as pod:
+        start_servers(pod, transparent=(15006,) if mode == "TPROXY" else ())
+        near = pod.neighbours["net7"].serve("neighbour", [_listener(80, family)])
+        program(pod, "-b", "*", "-i", "*", "-m", mode, "-c", "net+,net7", variant=variant)
+        assert arrivals(pod.neighbours["net7"], Probe(here, 80)) == [("app", 80)]
+        assert arrivals(pod, Probe(there, 80, **APP)) == [(near.name, 80)]
+        assert arrivals(pod.neighbours["xnet"], Probe("10.79.0.2" if family == 4 else "fd79::2", 80)) == [INBOUND]
+        assert arrivals(pod, Probe(OUTSIDE[family][0], 80, **APP)) == [OUTBOUND]
+        assert run_tool(pod, "verify", "--backend", variant).stdout.startswith("as planned")
 
 
 @families

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from in_force_cases import CAPTURED, DROPS, ESCAPED, NATIVE, NFT, OPTIONS, connect, do, programmed, verify
+from in_force_cases import CAPTURED, DROPS, ESCAPED, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed, verify
 from laboratory import Pod, start_servers
 from programming import needs, run_tool
 
+BACKENDS = (NFT, LEGACY, NATIVE)
 DROPPING = [(what, case, backend) for what, case in DROPS.items() for backend in case.backends]
 
 
@@ -60,6 +61,32 @@ def test_a_first_apply_into_a_dormant_table_is_active_and_says_so(backend, requi
         done = run_tool(pod, "apply", *OPTIONS, "--backend", backend)
         assert done.returncode == 0, done.stderr
         assert connect(pod, "out") == CAPTURED["out"], done.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loopback_that_is_down_is_inactive_for_every_command_until_it_is_up(backend, require_netns):
+    needs(backend)
+    arguments = (*OPTIONS, "--backend", backend)
+    with Pod() as pod:
+        start_servers(pod)
+        do(pod, ("ip link set lo down",), backend)
+        for _ in range(2):  # the second run finds the rules as planned, and is no success either
+            done = run_tool(pod, "apply", *arguments)
+            assert done.returncode == 1
+            assert "the rules are programmed and stay, but are not in force" in done.stderr
+            assert "inactive: devices: the loopback device is down" in done.stderr
+        checked = run_tool(pod, "verify", *arguments)
+        assert (checked.returncode, checked.stdout.count("\ninactive: ") + checked.stdout.startswith("inactive: ")) == (3, 1), checked.stdout
+        examined = run_tool(pod, "doctor", without=("sys_admin",))
+        assert "✘ settings: the loopback device is down" in examined.stdout
+        assert examined.returncode == 1
+        assert connect(pod, "out") in ("timeout", "unreachable", "nothing answers"), "the truth"
+        do(pod, ("ip link set lo up",), backend)
+        done = run_tool(pod, "apply", *arguments)
+        assert (done.returncode, "nothing to do" in done.stderr) == (0, True), done.stderr
+        assert run_tool(pod, "verify", *arguments).returncode == 0
+        assert "loopback" not in run_tool(pod, "doctor", without=("sys_admin",)).stdout
+        assert connect(pod, "out") == CAPTURED["out"]
 
 
 def test_apply_refuses_a_pod_whose_loopback_has_another_name(require_netns):

@@ -12,7 +12,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tables import format_table
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import Tree, mapping
 from netinit.cli.console import answer_either, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
@@ -20,7 +20,6 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.injection_report import Verdict, judge
-from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
 from netinit.library.manifest_files import in_file
@@ -49,19 +48,14 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
     """Print what the webhooks would do, or `manually` what `netinit inject` would; return the exit code."""
     config = inject_inputs.read_config_with_warnings(flags)
     trees = list(inject_inputs.read_trees(flags))
-    metadata = [mapping(tree.get("metadata")) for tree in _items(trees, "Namespace")]
-    known = {string(item.get("name")): strings(item.get("labels")) for item in metadata}
     given = {} if manually else _parse_labels(flags.labels) if flags.labels is not None else None
-    cluster = inject_inputs.Cluster(flags) if given is None and flags.uses_cluster else None
+    cluster = inject_inputs.Cluster(flags) if flags.uses_cluster and (manually or given is None) else None
     webhooks = None if manually else _webhooks(flags.revision, config, trees, cluster)
     settings = inject_inputs.settings_of(flags)
+    namespaces = inject_inputs.Namespaces(_items(trees, "Namespace"), cluster, is_optional=manually)
 
     def judge_one(workload: Workload) -> Verdict:
-        namespace = workload.namespace or flags.namespace or "default"
-        own = given if given is not None else known.get(namespace)
-        if own is None and cluster is not None:
-            own = known[namespace] = cluster.namespace_labels(namespace)
-        where = Namespace(name=namespace, labels=own)
+        where = namespaces.get(workload.namespace or flags.namespace or "default", given)
         return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
 
     verdicts = []

@@ -72,6 +72,9 @@ class CheckFlags(DeclaredOptions):
     compliance_policy: str = plain(
         "--compliance-policy", _text("POLICY"), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
+    refuse_shared_user: bool = plain(
+        "--refuseSharedProxyUser", SWITCH, default=False,
+        help_text="Refuse applications with the proxy's user.")
     context: str = plain(
         "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )
@@ -84,7 +87,7 @@ class CheckFlags(DeclaredOptions):
     istio_namespace: str = plain(
         "-i --istioNamespace", _text("NAMESPACE"), default="istio-system", help_text="The namespace of these ConfigMaps.")
     namespace: str = plain(
-        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects that do not name one.")
+        "-n --namespace", _text("NAMESPACE"), default="", help_text="The namespace of objects without one.")
     select: str = plain(
         "--select", _text("NAME"), default="", help_text="Only workloads of this name: NAME, NAMESPACE/NAME or KIND/NAME.")
     # None: unset; an empty text: no labels

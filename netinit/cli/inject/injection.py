@@ -36,12 +36,15 @@ def run(flags: InjectFlags) -> int:
     changed = 0
     settings = inject_inputs.settings_of(flags)
     selection = Selection(flags.select)
-    for name, text in read_manifests(flags.filenames, recursive=flags.recursive):
+    manifests = read_manifests(flags.filenames, recursive=flags.recursive)
+    cluster = inject_inputs.Cluster(flags) if flags.uses_cluster else None
+    namespaces = inject_inputs.Namespaces.of_texts([text for _, text in manifests], cluster)
+    for name, text in manifests:
         joined.begin()
         try:
             notices, count = inject_into(
-                joined.write, text, config, advise=advise, settings=settings, namespace=flags.namespace, selection=selection,
-                progress=_progress(name),
+                joined.write, text, config, advise=advise, settings=settings, namespace=flags.namespace,
+                find_namespace=namespaces.get, selection=selection, progress=_progress(name),
             )  # fmt: skip
         except NetinitError as error:
             problems.append(in_file(name, error))

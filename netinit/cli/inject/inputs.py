@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netinit.base.errors import ClusterError, ConfigError, InjectionError, NetinitError, OptionError, ParseError
@@ -12,9 +13,9 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig, load_config
 from netinit.inject.adding.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
-from netinit.inject.adding.settings import Kubelets, Settings
+from netinit.inject.adding.settings import UID_RANGE, Kubelets, Namespace, Settings
 from netinit.inject.deciding import yaml_texts
-from netinit.inject.deciding.manifests import split
+from netinit.inject.deciding.manifests import objects, split
 from netinit.library import safe_files
 from netinit.library.manifest_files import in_file, read_manifests, read_text
 from netinit.library.safe_files import STDIN, Spool
@@ -31,6 +32,7 @@ def settings_of(flags: CheckFlags) -> Settings:
         native_sidecars=Kubelets.of(Cluster(flags).nodes()) if flags.native_sidecars == AUTO else flags.native_sidecars is True,
         compliance_policy=flags.compliance_policy,
         proxy_configs=ProxyConfigs.of(_read_proxy_configs(flags), flags.revision),
+        refuse_shared_user=flags.refuse_shared_user,
     )
 
 
@@ -53,6 +55,42 @@ def _read_proxy_configs(flags: CheckFlags) -> list[ProxyConfigResource]:
         if not trees:
             raise ConfigError(f"--proxyConfigFile: {shorten(name)} has no ProxyConfig of {API_GROUP}")
     return found
+
+
+class Namespaces:
+    """The namespaces of objects: those in the input, or else those of the cluster, if one is asked.
+
+    Injection itself needs only OpenShift's user ids of them: with `is_optional` a namespace that cannot be read is a warning.
+    """
+
+    def __init__(self, given: Iterable[Tree], cluster: Cluster | None, *, is_optional: bool = False) -> None:
+        self._is_optional = is_optional
+        self._known = {string(metadata.get("name")): metadata for metadata in (mapping(one.get("metadata")) for one in given)}
+        self._cluster = cluster
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str], cluster: Cluster | None) -> Namespaces:
+        """Find those with OpenShift's user ids among the documents of manifests; text that is no YAML is left to its reader."""
+        found: list[Tree] = []
+        for document in (one for text in texts if UID_RANGE in text for one in split(text)):
+            if UID_RANGE in document.text:
+                with contextlib.suppress(ParseError):
+                    found += [one for one in map(mapping, objects(document.parse()[0])) if one.get("kind") == "Namespace"]
+        return cls(found, cluster, is_optional=True)
+
+    def get(self, name: str, labels: Mapping[str, str] | None = None) -> Namespace:
+        """Return a namespace; `labels`: those that count. Raises ConfigError if the cluster does not show it."""
+        if name and name not in self._known and self._cluster is not None:
+            try:
+                self._known[name] = self._cluster.namespace(name)
+            except ConfigError as error:
+                if not self._is_optional:
+                    raise
+                self._known[name] = {}
+                warn([f"warning: {error}; if it has user ids of OpenShift, the proxy does not get them"])
+        metadata = self._known.get(name)
+        own = labels if labels is not None or metadata is None else strings(metadata.get("labels"))
+        return Namespace(name=name, labels=own, annotations=strings(mapping(metadata).get("annotations")))
 
 
 def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:
@@ -182,10 +220,10 @@ class Cluster:
         read = self._read(f"the ConfigMap {namespace}/{name}", lambda client: client.get(self._api.CONFIG_MAPS, name, namespace))
         return strings(mapping(read).get("data"))
 
-    def namespace_labels(self, name: str) -> dict[str, str]:
-        """Labels of a namespace. Raises ConfigError."""
+    def namespace(self, name: str) -> Tree:
+        """The metadata of a namespace. Raises ConfigError."""
         found = self._read(f"the namespace {name}", lambda client: client.get(self._api.NAMESPACES, name, ""))
-        return strings(mapping(mapping(found).get("metadata")).get("labels"))
+        return mapping(mapping(found).get("metadata"))
 
     def nodes(self) -> list[Tree]:
         """All nodes. Raises ConfigError."""

@@ -54,6 +54,7 @@ from netinit.inject.deciding.containers import (
     security,
 )
 from netinit.inject.deciding.manifests import PodOwner
+from netinit.inject.deciding.warnings import PROXY_OWNER, applications_of, pod_findings, user_of
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -86,9 +87,29 @@ def inject_pod(
     validate(strings(metadata.get("annotations")), modes=INTERCEPTION_MODES if has_none else INTERCEPTION_MODES[:2])
     proxy = _proxy_config(metadata, namespace.name, config, settings)
     subject = Subject(owner=owner, proxy=proxy, settings=settings, ids=proxy_ids(namespace.annotations))
+    if subject.ids is not None:
+        _forget_assigned_user(mapping(pod.get("spec")))
     result = _inject_classic(pod, config, subject) if config.classic else _Injection(pod, config, subject).run()
     normalize(mapping(result.get("spec")))
+    if settings.refuse_shared_user:
+        shared = [str(one) for one in pod_findings(result) if one.kind == PROXY_OWNER]
+        if shared:
+            raise InjectionError("\n".join(shared))
     return result
+
+
+def _forget_assigned_user(spec: Tree) -> None:
+    """Drop user and group of the pod's own proxy if OpenShift assigned them, so that the template's apply.
+
+    Its admission gives every container without a user the same one: the first of the namespace's range. The rules would
+    exempt an application with the proxy's user. A user that no application has is its author's choice, and stays
+    (istio pkg/kube/inject/webhook.go, isSidecarUserMatchingAppUser, which compares with one of the applications).
+    """
+    proxy = find_proxy(spec)
+    uid = security(proxy).get("runAsUser")
+    if proxy is None or uid is None or all(user_of(one, spec)[0] != uid for one in applications_of(spec, None)):
+        return
+    proxy["securityContext"] = {key: value for key, value in security(proxy).items() if key not in {"runAsUser", "runAsGroup"}}
 
 
 def _own(pod: Tree) -> Tree:

@@ -62,7 +62,8 @@ class Settings(Record):
     """An injector's settings besides its configuration.
 
     `environment`: variables for the proxy. `proxy_metadata`: defaults for the mesh's. `native_sidecars`: for all pods, or as
-    their nodes' kubelets support them.
+    their nodes' kubelets support them. `refuse_shared_user`: refuse pods with an application that runs as the proxy's user or
+    group.
     """
 
     revision: str = ""
@@ -71,6 +72,7 @@ class Settings(Record):
     compliance_policy: str = ""
     environment: Mapping[str, str] = {}
     proxy_metadata: Mapping[str, str] = {}
+    refuse_shared_user: bool = False
 
     def uses_native_sidecar(self, spec: Tree) -> bool:
         """Whether the proxy of a pod with this spec is a native sidecar, without an annotation."""

@@ -18,8 +18,8 @@ from netinit.inject.deciding.decision import Decision, DecisionStep, decide_manu
 from netinit.inject.deciding.manifests import Document, Selection, Workload, split, workloads
 from netinit.inject.deciding.warnings import ERROR, pod_findings
 
-Advise = Callable[[Tree, Tree, InjectionConfig, Workload], Iterable[str]]
-"""Returns warnings for the author of a pod, which is given before and after its injection."""
+Advise = Callable[[Tree, Tree, InjectionConfig, Workload], Iterable[object]]
+"""Returns warnings, whose str() is the text, for the author of a pod, which is given before and after its injection."""
 
 _HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
@@ -32,17 +32,21 @@ def inject_into(
     advise: Advise,
     settings: Settings | None = None,
     namespace: str = "",
+    find_namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
     selection: Selection | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[str, ...], int]:
     """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
-    `advise`: see `netinit.questions.injection_advice`. `namespace`: the default for objects without one. Workloads that
-    `selection` does not select are written unchanged.
+    `advise`: see `netinit.questions.injection_advice`. `namespace`: the default for objects without one. `find_namespace`: looks
+    a namespace up by name. Workloads that `selection` does not select are written unchanged.
     Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
-    run = _Run(config, advise, settings or Settings(), namespace, selection or Selection())
+    run = _Run(
+        config, advise=advise, settings=settings or Settings(), namespace=namespace, selection=selection or Selection(),
+        find_namespace=find_namespace,
+    )  # fmt: skip
     problems: list[str] = []
     changed = 0
     for number, document in enumerate(documents, 1):
@@ -64,8 +68,12 @@ def inject_into(
 
 
 class _Run:
-    def __init__(self, config: InjectionConfig, advise: Advise, settings: Settings, namespace: str, selection: Selection) -> None:
+    def __init__(
+        self, config: InjectionConfig, *, advise: Advise, settings: Settings, namespace: str, selection: Selection,
+        find_namespace: Callable[[str], Namespace],
+    ) -> None:  # fmt: skip
         self.config, self.advise, self.settings, self.namespace, self.selection = config, advise, settings, namespace, selection
+        self.find_namespace = find_namespace
         self.notices: list[str] = []
 
     def document(self, document: Document) -> tuple[str, int]:
@@ -105,7 +113,7 @@ class _Run:
                 errors = [finding for finding in pod_findings(pod) if finding.severity == ERROR]
                 self.notices += [f"warning: {workload.title}: {finding}" for finding in errors]
             return None
-        namespace = Namespace(name=where)
+        namespace = self.find_namespace(where)
         result = inject_pod(pod, self.config, namespace=namespace, settings=self.settings, owner=workload.owner)
         self.notices += [f"warning: {workload.title}: {warning}" for warning in self.advise(pod, result, self.config, workload)]
         return None if same(pod, result) else result

@@ -27,7 +27,7 @@ MERGE_METRICS = "prometheus.istio.io/merge-metrics"
 _READINESS = "readiness.status.sidecar.istio.io/"
 
 _DIGITS = r"[0-9]{1,20}\Z"
-_INTERFACE = r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}\Z"
+_INTERFACE = r"(?=.{1,15}\Z)[a-zA-Z][a-zA-Z0-9_.-]*\+?\Z"
 ACCEPTED = "netinit.io/accepted-findings"
 _CODE = r"NI[0-9]{3}"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
@@ -120,7 +120,7 @@ def read_accepted(value: str) -> dict[str, str]:
 _networks = _each(_is_network, "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8")
 _interfaces = _each(
     lambda item: re.match(_INTERFACE, item.strip()),
-    "is not an interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all",
+    "is not an interface name: a letter, then letters, digits, '_', '.', '-', at the end '+' for a prefix, at most 15 in all",
 )
 _bool = _must(lambda value: go_bool(value) is not None, "it must be true or false")
 _mode = _must(INTERCEPTION_MODES.__contains__, f"it must be one of {', '.join(INTERCEPTION_MODES)}")

@@ -22,8 +22,9 @@ from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_send
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
-ERROR, WARNING, NOTE = "error", "warning", "note"  # ERROR: the pod does not start, or breaks its node; NOTE: by design
-RULE_CHANGER, MARK_SETTER = "rule-changer", "mark-setter"  # kinds of findings
+ERROR, WARNING, NOTE = "error", "warning", "note"
+# ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
+RULE_CHANGER, MARK_SETTER, PROXY_OWNER = "rule-changer", "mark-setter", "proxy-owner"  # kinds of findings
 _MAX_NAMED = 5  # containers in a finding
 
 
@@ -70,18 +71,24 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         of_init = init is not None and not only_validates(init)
         return (_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else _finding("host-network"),)
     if init is None:
-        return (_finding("no-init-container"), *_sharing_proxy_user(spec, init, _proxy_options(spec)), *_by_rights(pod))
+        sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
+        return tuple(_errors_first([_finding("no-init-container"), *sharing, *_by_rights(pod)]))
     try:
         options = options_of(init)
     except OptionError as error:
         return (_finding("arguments", string(init.get("name")), problems="; ".join(error.problems)),)
+    by_plugin = only_validates(init, options) and find_proxy(spec) is not None
     found = [
         *_missing_capabilities(init, options),
-        *_sharing_proxy_user(spec, init, options),
+        *_sharing_proxy_user(spec, init, _proxy_options(spec) if by_plugin else options),
         *_without_network(spec, init, options),
         *_by_rights(pod),
     ]
-    return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
+    return tuple(_errors_first(found))
+
+
+def _errors_first(found: list[PodFinding]) -> list[PodFinding]:
+    return sorted(found, key=lambda finding: finding.severity != ERROR)
 
 
 def find_rule_changers(pod: Tree) -> tuple[RuleChanger, ...]:
@@ -137,15 +144,18 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
+    is_captured = init is not None or find_proxy(spec) is not None
     for name, owner in shared_owners(spec, init, options):
-        yield _finding("proxy-owner", name, owner=owner, field="runAsUser" if owner.startswith("uid") else "runAsGroup")
+        field = "runAsUser" if owner.startswith("uid") else "runAsGroup"
+        yield _finding(PROXY_OWNER if is_captured else "perhaps-proxy-owner", name, owner=owner, field=field)
 
 
 def _proxy_options(spec: Tree) -> Options:
+    """Return the proxy's users as a CNI plugin or an injector takes them: its own, unless root's."""
     if (proxy := find_proxy(spec)) is None:
         return Options()
     ids = zip(("proxy_uids", "proxy_gids"), user_of(proxy, spec), strict=True)
-    return Options().replace(**{field: str(number) for field, number in ids if number is not None})
+    return Options().replace(**{field: str(number) for field, number in ids if number})
 
 
 def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
@@ -231,6 +241,11 @@ def annotation_findings(
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
         yield _finding("unknown-annotation", name=quote(key), remedy=remedy)
+    for flag in Options.flags:
+        first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
+        for name in others:
+            if annotations[name].strip() != annotations[first].strip():
+                yield _finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
     if workload is not None and workload.kind != "Pod":
         yield from _misplaced_annotations(workload, known)
 

@@ -58,8 +58,7 @@ def read_virtual_network(text: str) -> tuple[str, Network]:
     name, colon, network = text.partition(":")
     if not colon or not name:
         raise ValueError("is not interface:CIDR, such as docker0:172.17.0.0/16")
-    kinds.read_interface(name.removesuffix("+"))
-    return name, Network.parse(network)
+    return kinds.read_interface_or_prefix(name), Network.parse(network)
 
 
 SECONDS = Kind(  # as nanoseconds
@@ -236,9 +235,6 @@ class Kuma(PeerOptions):
 
     def _complete_network(self, made: Conversion, name: str, network: Network) -> None:
         value = f"{name}:{network}"
-        if name.endswith("+"):
-            text = "interfaces are named one by one here, with --kube-virt-interfaces"
-        else:
-            made.fields["virtual_interfaces"] = (*made.fields.get("virtual_interfaces", ()), name)
-            text = f"inbound traffic of {name} is outbound here, to {network} too, and its DNS is not captured"
+        made.fields["virtual_interfaces"] = (*made.fields.get("virtual_interfaces", ()), name)
+        text = f"inbound traffic of {name} is outbound here, to {network} too, and its DNS is not captured"
         made.lacking.append(Remark(flag="--vnet", value=value, text=text))

@@ -19,6 +19,7 @@ from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
+from netinit.live.host import is_loopback_down
 from netinit.live.unfollowed import describe_node_program
 from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
@@ -144,6 +145,17 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
             yield symptom("valid-mark", where=marked[0], name=name)
     if is_on("ipv4/tcp_fwmark_accept"):
         yield symptom("accepted-mark")
+
+
+def find_down_loopback() -> Iterator[Symptom]:
+    """Yield an error if the loopback device is down."""
+    try:
+        snapshot = read_host()
+    except OSError as error:
+        yield symptom("unknown-force", error=error)
+        return
+    if is_loopback_down(snapshot):
+        yield symptom("down-loopback")
 
 
 def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:

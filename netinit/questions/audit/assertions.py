@@ -23,12 +23,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Interval, Network, family_of
+from netinit.base.net import FULL_MASK, IPV4, MAX_PORT, Interval, Network, family_of, is_named
 from netinit.options import Interception
 from netinit.options.kinds import quote_value, read_interface
 from netinit.questions.explain import Explanation
 from netinit.questions.pod_rules import PodRules
-from netinit.rules.matches.packet import is_named
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.condition import Condition
 from netinit.simulate.examples import example_of

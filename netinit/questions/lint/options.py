@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.finding_texts import format_finding
-from netinit.base.net import FAMILIES, IPV6, Ports, lists_port
+from netinit.base.net import FAMILIES, IPV6, Ports, lists_port, names_more
 from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options, RunOptions
-from netinit.options.kinds import ALL
+from netinit.options.kinds import ALL, INTERFACES
 from netinit.rules.model import Plan
 
 ERROR, WARNING = "error", "warning"  # error: traffic is lost or loops; warning: no effect, or a surprising one
@@ -41,6 +41,7 @@ def inspect_options(options: RunOptions, plan: Plan, given: Options | None, *, h
     yield from _without_its_switch(options)
     yield from _of_the_run(options)
     yield from _own_ports(options)
+    yield from _names_with_a_link(options)
     if not options.traits.proxy_mark:
         yield from _captures_nothing(options)
         yield from _family_without_rules(options, plan)
@@ -97,15 +98,24 @@ def _of_virtual_machines(options: RunOptions) -> Iterator[Finding]:
     REDIRECT rewrites its connections' destination; TPROXY that relies on `-m socket` finds no socket for later packets and
     treats them as new.
     """
-    for name in options.virtual_interfaces:
-        if name in options.exclude_interfaces:
-            yield finding("excluded-and-virtual", name=name)
+    for excluded in options.exclude_interfaces:
+        if any(names_more(one, excluded) or names_more(excluded, one) for one in options.virtual_interfaces):
+            yield finding("excluded-and-virtual", name=excluded)
     captured = options.inbound_mode == TPROXY and options.inbound_ports and options.virtual_interfaces
     if captured and options.traits.tproxy_by_socket:
         yield finding("tproxy-of-a-machine", layout=options.layout)
     captures = lists_port(options.outbound_ports, HTTPS) or options.outbound_cidrs
     if options.reject_quic and options.virtual_interfaces and captures and not lists_port(options.exclude_outbound_ports, HTTPS):
         yield finding("quic-of-a-machine", names=", ".join(options.virtual_interfaces))
+
+
+def _names_with_a_link(options: RunOptions) -> Iterator[Finding]:
+    """Names as iproute2 prints a device with a peer or a lower device, `net1@eth0`: the device is called net1."""
+    for flag in Options.flags:
+        for name in getattr(options, flag.field) if flag.kind is INTERFACES else ():
+            device, at, _ = name.partition("@")
+            if at and device:
+                yield finding("name-with-link", option=flag.label, name=name, device=device)
 
 
 def _open_tunnel(options: RunOptions) -> Iterator[Finding]:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import FULL_MASK, IPV4, Network, bounds_of, format_intervals, join_ranges, merge_networks
+from netinit.base.net import (
+    FULL_MASK,
+    IPV4,
+    Network,
+    bounds_of,
+    format_intervals,
+    join_ranges,
+    merge_networks,
+    names_more,
+)
 from netinit.rules import numbers, structs
 from netinit.rules.matches import (
     DESTINATION,
@@ -113,18 +122,23 @@ class InterfaceMatch(Match):
 
     def nft(self) -> str:
         # nft lists a set in the order of the kernel, which compares names as little-endian numbers.
-        names = sorted(set(self.names), key=lambda name: int.from_bytes(name.encode("utf-8", "surrogateescape"), "little"))
+        names = sorted(self._distinct(), key=lambda name: int.from_bytes(name.encode("utf-8", "surrogateescape"), "little"))
         texts = [f'"{_format_interface(name)}"' for name in names]
         return format_one_of("iifname" if self.inbound else "oifname", texts, self.negated)
 
     def express(self, writer: RuleBuilder) -> None:
         writer.load("meta", numbers.META_IIFNAME if self.inbound else numbers.META_OIFNAME)
-        ranges = [_name_range(name) for name in dict.fromkeys(self.names)]
+        ranges = [_name_range(name) for name in self._distinct()]
         (low, high) = ranges[0]
         if len(ranges) == 1 and low != high:  # a prefix of names
             writer.compare(low.rstrip(b"\0"), self.negated)
         else:
             writer.compare_ranges(ranges, self.negated, numbers.TYPE_INTERFACE)
+
+    def _distinct(self) -> list[str]:
+        """Return the names without those that a prefix among them matches too: the ranges of a set may not overlap."""
+        names = list(dict.fromkeys(self.names))
+        return [one for one in names if not any(other != one and names_more(other, one) for other in names)]
 
     def choose(self, packets: PacketSet) -> Chosen:
         return packets.through_interfaces(self.names, inbound=self.inbound).negated_if(self.negated)
@@ -339,8 +353,3 @@ def _format_interface(name: str) -> str:
     if name.endswith("+"):
         return f"{name[:-1]}*"
     return f"{name[:-1]}\\*" if name.endswith("*") else name
-
-
-def is_named(interface: str, names: tuple[str, ...]) -> bool:
-    """Whether the interface has one of the names (`+` at the end: a prefix)."""
-    return any(interface.startswith(name[:-1]) if name.endswith("+") else interface == name for name in names)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from operator import eq
 
-from netinit.base.net import Family, Network
+from netinit.base.net import Family, Network, is_named
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN
-from netinit.rules.matches.packet import is_named
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_interfaces import Chosen

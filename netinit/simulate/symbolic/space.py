@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
-from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network
-from netinit.rules.matches.packet import is_named
+from netinit.base.net import FULL_MASK, MAX_PORT, Family, Interval, Network, is_named
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.condition import CONNECTION_MARK, MARK, UNTRACKED
 from netinit.simulate.symbolic.diagram import Diagram

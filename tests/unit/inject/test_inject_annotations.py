@@ -29,7 +29,7 @@ GOOD = [
     *((T + "excludeOutboundIPRanges", value) for value in ("", "10.0.0.1/32", "::/0")),
     *((T + "includeInboundPorts", value) for value in ("*", "", "80", "80, 443 ,8080", "80,8000-8100")),
     *((T + name, value) for name in PORT_LISTS for value in ("", "80", "80,443", " 80 , 443")),
-    *((T + name, value) for name in ("excludeInterfaces", "kubevirtInterfaces") for value in ("", "eth0", "net1,net.2", "a-b_c")),
+    *((T + name, value) for name in ("excludeInterfaces", "kubevirtInterfaces") for value in ("", "eth0", "net1,net.2", "a-b_c", "br-+", "net1,e+")),
     ("istio.io/reroute-virtual-interfaces", "abcdefghijklmno"),
     *(("prometheus.istio.io/merge-metrics", value) for value in ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False")),
     ("proxy.istio.io/config", ""),
@@ -47,7 +47,7 @@ GOOD = [
 NO_PORT, NO_NUMBER, NO_QUANTITY = "it must be a port from 0 to 65535", "it must be a whole number from 0 to 4294967295", "it must be a quantity, such as 100m or 128Mi"
 NO_MODE, NO_BOOLEAN, NO_SWITCH = "it must be one of REDIRECT, TPROXY, NONE", "it must be true or false", "it is neither true nor false"
 NO_CIDR, NO_RANGE = "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8", f"{NO_PORT}, or two with a dash between, the lower first"
-NO_INTERFACE = "is not an interface name: a letter, then letters, digits, '_', '.', '-', at most 15 in all"
+NO_INTERFACE = "is not an interface name: a letter, then letters, digits, '_', '.', '-', at the end '+' for a prefix, at most 15 in all"
 NO_OWNERS = "it holds 'tcp', which is not a port or a range of ports: use a decimal number from 1 to 65535, or two with a dash, such as 8000-8100"
 NO_PROTOCOL = "it begins with neither tcp nor udp nor *: write protocol:ports:users, such as tcp:22,80:1000-2000; separate several with ;"
 NO_REASON = "it must be codes of findings with a reason each, such as: NI212 = the database has TLS of its own"
@@ -79,7 +79,7 @@ BAD = [
     *((T + "includeInboundPorts", value, NO_RANGE) for value in ("90-80", "80-")),
     *((T + name, value, NO_PORT) for name in PORT_LISTS for value in ("*", "bad", '80"')),
     *((T + name, "80,", f"'' is not a port: {NO_PORT}") for name in PORT_LISTS),
-    *((T + "excludeInterfaces", value, f"{value.split(',')[-1]!r} {NO_INTERFACE}") for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c")),
+    *((T + "excludeInterfaces", value, f"{value.split(',')[-1]!r} {NO_INTERFACE}") for value in ("abcdefghijklmnop", "0eth", "eth0,", "eth 0", "eth0\nnet1", "-c", "+", "br-++", "a+b", "abcdefghijklmno+", "net1@eth0")),
     *(("prometheus.istio.io/merge-metrics", value, NO_BOOLEAN) for value in ("", "yes", "tRUE", "2")),
     *(("proxy.istio.io/config", value, said) for value, said in NO_PROXY_CONFIG.items()),
     *((f"netinit.io/exclude-outbound-for-{kind}", "tcp:22", NO_OWNERS) for kind in ("uids", "gids")),

@@ -17,6 +17,7 @@ from netinit.cli.inject import injection as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.podfile import read_pods
 from netinit.kube import access, client
 from netinit.library.manifest_files import read_manifests
 from netinit.options import Options
@@ -152,7 +153,7 @@ class FakeCluster:
 
     def __init__(self, config_maps, webhooks=()):
         self.config_maps, self.webhooks, self.asked = config_maps, list(webhooks), []
-        self.proxy_configs, self.nodes = None, []
+        self.proxy_configs, self.nodes, self.annotations = None, [], {}
 
     def find_access(self, *, kubeconfig, context):
         self.asked.append((kubeconfig, context))
@@ -164,7 +165,9 @@ class FakeCluster:
 
     def get(self, resource, name, namespace=""):
         if resource.plural == "namespaces":
-            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None}}
+            if name == "secret":
+                raise ClusterError("no", status=403, reason="Forbidden")
+            return {"metadata": {"labels": {"istio-injection": "enabled"} if name == "shop" else None, "annotations": self.annotations}}
         if (namespace, name) not in self.config_maps:
             raise ClusterError("not there", status=404, reason="NotFound")
         return {"data": self.config_maps[namespace, name]}
@@ -246,6 +249,40 @@ def test_namespaces_and_webhooks_come_from_the_cluster(cluster):
     (found,) = verdicts("-f", "-", "--context", "prod", stdin=other)
     assert not found["injected"]
     assert found["remedies"] == ["for the webhook namespace: the namespace must have istio-injection=enabled"]
+
+
+RANGE = {"openshift.io/sa.scc.uid-range": "1000980000/10000"}
+USER = json.dumps({"policy": "enabled", "templates": {"sidecar": "metadata: {annotations: {uid: 'uid {{ .ProxyUID }}'}}"}})
+
+
+def test_openshifts_user_ids_come_from_the_namespaces_of_the_input(tmp_path):
+    (tmp_path / "config").write_text(USER)
+    namespaces = [{"kind": "Namespace", "metadata": {"name": name, "annotations": RANGE}} for name in ("shop", "other")]
+    listed = json.dumps({"kind": "List", "items": namespaces})
+    arguments = ("-f", "-", "--injectConfigFile", tmp_path / "config")
+    for text in (f"{POD}---\n{listed}\n", f"{json.dumps(namespaces[0])}\n---\n{POD}"):
+        assert "uid: uid 1000989999\n" in output(inject.command, *arguments, stdin=text)
+    for text in (POD, f"{json.dumps(namespaces[1])}\n---\n{POD}", f"# {json.dumps(namespaces[0])}\n---\n{POD}"):
+        assert "uid: uid 1337\n" in output(inject.command, *arguments, stdin=text)
+
+
+def test_openshifts_user_ids_come_from_the_cluster_and_a_namespace_that_cannot_be_read_is_a_warning(cluster, tmp_path):
+    (tmp_path / "config").write_text(USER)
+    cluster.annotations = RANGE
+    arguments = ("-f", "-", "--context", "prod", "--injectConfigFile", tmp_path / "config")
+    assert "uid: uid 1000989999\n" in output(inject.command, *arguments, stdin=POD)
+    result = run(inject.command, *arguments, stdin=POD.replace("shop", "secret"))
+    assert result.exception is None
+    assert "the cluster does not give the namespace secret: 403 Forbidden; if it has user ids of OpenShift, the proxy does not get them" in result.output
+    assert "1000989999" not in result.stdout
+
+
+def test_by_a_flag_objects_that_share_the_proxys_user_are_refused(folder):
+    shared = POD.replace("containers:", "securityContext: {runAsUser: 1337}, containers:")
+    assert "runs as uid 1337, which is the proxy's" in run(inject.command, "-f", "-", stdin=shared).stderr
+    result = run(inject.command, "-f", "-", "--refuseSharedProxyUser", stdin=shared)
+    assert "runs as uid 1337, which is the proxy's" in str(result.exception)
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -561,6 +598,22 @@ def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
     said = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod).stderr
     wrong = 'annotation "netinit.io/reject-quick" has no effect: nothing reads it; did you mean netinit.io/reject-quic?'
     assert said == f'warning: Pod "shop/p": {wrong}\n'
+
+
+@pytest.mark.parametrize(("second", "warned"), [("eth1", True), ("net1", False), (" net1", False)])
+def test_an_annotation_that_another_one_for_the_same_option_hides_is_named(tmp_path, second, warned):
+    both = f"istio.io/reroute-virtual-interfaces: net1, traffic.sidecar.istio.io/kubevirtInterfaces: '{second}'"
+    pod = POD.replace("name: p,", f"name: p, annotations: {{{both}}},")
+    injected = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod)
+    wrong = (
+        'warning: Pod "shop/p": annotation "traffic.sidecar.istio.io/kubevirtInterfaces" has no effect:'
+        ' "istio.io/reroute-virtual-interfaces" is there too and comes first, for the same option --kube-virt-interfaces; remove one of the two\n'
+    )
+    assert injected.stderr == (wrong if warned else "")
+    assert "- -k\n    - net1\n" in injected.stdout, "and so it is"
+    (tmp_path / "pod.yaml").write_text(injected.stdout)
+    (facts,) = read_pods([("pod.yaml", injected.stdout)])
+    assert [one.kind for one in facts.findings if "kubevirt" in str(one)] == (["no-effect"] if warned else [])
 
 
 def test_what_the_proxy_will_miss_is_warned_about():

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from netinit.inject import Settings, inject_pod, load_config
+from netinit.base.errors import InjectionError
+from netinit.inject import Namespace, Settings, inject_pod, load_config
 from netinit.inject.deciding.containers import find
 
 TEMPLATE = """
@@ -200,3 +201,54 @@ def test_one_configuration_serves_many_threads():
     alone = [inject_pod(given, shared) for given in pods]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda given: inject_pod(given, shared), pods)) == alone
+
+
+OPENSHIFT = Namespace(
+    name="bank",
+    annotations={"openshift.io/sa.scc.uid-range": "1000980000/10000", "openshift.io/sa.scc.supplemental-groups": "1000970000/10000"},
+)
+ASSIGNED = {"runAsUser": 1000980000, "readOnlyRootFilesystem": False}
+
+
+def ids_of(result):
+    """User and group of the proxy, user of the container that validates, and the user that the rules exempt."""
+    init = next(one for one in result["spec"]["initContainers"] if one["name"] in {"istio-init", "istio-validation"})
+    own, other = proxy(result)["securityContext"], init.get("securityContext", {})
+    return own.get("runAsUser"), own.get("runAsGroup"), other.get("runAsUser"), init["args"][-1]
+
+
+@pytest.mark.parametrize("cni", [False, True])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("app", "more", "own", "wanted"),
+    [
+        (ASSIGNED, {}, ASSIGNED, (1000989999, None)),
+        ({}, {"securityContext": {"runAsUser": 1000980000}}, ASSIGNED, (1000989999, None)),
+        (ASSIGNED, {}, {**ASSIGNED, "runAsGroup": 1000970000}, (1000989999, None)),
+        (ASSIGNED, {"initContainers": [{"name": "setup", "securityContext": {"runAsUser": 5}}]}, ASSIGNED, (1000989999, None)),
+        (ASSIGNED, {}, {"runAsUser": 1000980005, "runAsGroup": 7}, (1000980005, 7)),
+        ({}, {}, ASSIGNED, (1000980000, None)),
+    ],
+)  # fmt: skip
+def test_on_openshift_a_proxy_with_an_applications_user_gets_that_of_the_template(cni, native, app, more, own, wanted):
+    given = pod({"name": "istio-proxy", "image": "auto", "securityContext": own})
+    given["spec"]["containers"][0]["securityContext"] = app
+    given["spec"].update(copy.deepcopy(more))
+    before = copy.deepcopy(given)
+    settings = Settings(native_sidecars=native)
+    result = inject_pod(given, config(cni=cni), namespace=OPENSHIFT, settings=settings)
+    uid, gid, validating, exempted = ids_of(result)
+    assert ((uid, gid), exempted, given) == (wanted, str(uid), before)
+    assert validating == (uid if cni and uid != 1000989999 else None)  # the template's own otherwise
+    assert proxy(result)["securityContext"].get("readOnlyRootFilesystem") is own.get("readOnlyRootFilesystem")
+    assert inject_pod(result, config(cni=cni), namespace=OPENSHIFT, settings=settings) == result
+
+
+def test_elsewhere_a_user_that_is_an_applications_too_is_kept_or_refused_by_a_setting():
+    given = pod({"name": "istio-proxy", "image": "auto", "securityContext": ASSIGNED})
+    given["spec"]["containers"][0]["securityContext"] = ASSIGNED
+    assert ids_of(inject_pod(given, config()))[0] == 1000980000
+    with pytest.raises(InjectionError, match=r'container "app" runs as uid 1000980000, which is the proxy\'s'):
+        inject_pod(given, config(), settings=Settings(refuse_shared_user=True))
+    assert inject_pod(given, config(), namespace=OPENSHIFT, settings=Settings(refuse_shared_user=True))
+    assert inject_pod(pod(), config(), settings=Settings(refuse_shared_user=True))

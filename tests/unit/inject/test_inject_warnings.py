@@ -108,20 +108,20 @@ def test_a_container_that_only_checks_the_rules_of_a_cni_plugin_needs_no_capabil
 
 def test_an_application_with_the_proxys_user_is_found():
     tree = pod(containers=[container("app", 1337), container("istio-proxy", 1337)])
-    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert kinds(tree) == [(ERROR, "proxy-owner", "app")]
     assert "choose another runAsUser" in str(pod_findings(tree)[0])
 
 
 def test_the_pods_own_user_counts_where_a_container_names_none():
     tree = pod(containers=[container("app"), container("other", 5), container("istio-proxy")])
     tree["spec"]["securityContext"] = {"runAsUser": 1337}
-    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert kinds(tree) == [(ERROR, "proxy-owner", "app")]
 
 
 def test_an_application_with_the_proxys_group_is_found():
     app = {**container("app"), "securityContext": {"runAsUser": 5, "runAsGroup": 1337}}
     tree = pod(containers=[app, container("istio-proxy", 1337)])
-    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert kinds(tree) == [(ERROR, "proxy-owner", "app")]
     assert "runAsGroup" in str(pod_findings(tree)[0])
 
 
@@ -136,35 +136,51 @@ def test_an_application_with_the_proxys_group_is_found():
     ],
 )
 def test_the_proxys_user_is_found_before_an_injector_or_plugin_programs_the_pod(containers, found):
-    expected = [(WARNING, "no-init-container", ""), *[(WARNING, "proxy-owner", name) for name in found]]
+    has_proxy = any(one["name"] == "istio-proxy" for one in containers)  # otherwise it may never be injected
+    shared = [(ERROR if has_proxy else WARNING, "proxy-owner", name) for name in found]
+    expected = sorted([(WARNING, "no-init-container", ""), *shared], key=lambda finding: finding[0] != ERROR)
     assert kinds(pod(inits=[container("setup")], containers=containers)) == expected
 
 
 def test_the_proxys_group_is_found_before_an_injector_programs_the_pod():
     app, proxy = ({"name": name, "image": "i", "securityContext": {"runAsUser": uid, "runAsGroup": 2102}} for name, uid in (("app", 5), ("istio-proxy", 2102)))
-    expected = [(WARNING, "no-init-container", ""), (WARNING, "proxy-owner", "app")]
+    expected = [(ERROR, "proxy-owner", "app"), (WARNING, "no-init-container", "")]
     assert kinds(pod(inits=[container("setup")], containers=[app, proxy])) == expected
 
 
 def test_the_users_of_the_options_count():
     tree = pod(inits=[init("-b * -i * -u 77")], containers=[container("app", 77), container("istio-proxy", 77)])
-    assert kinds(tree) == [(WARNING, "proxy-owner", "app")]
+    assert kinds(tree) == [(ERROR, "proxy-owner", "app")]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "found"),
+    [
+        ({"runAsUser": 2102}, ["second"]), ({"runAsUser": 5, "runAsGroup": 7}, ["first", "third"]), ({}, []), ({"runAsUser": 0, "runAsGroup": 0}, []),
+        ({"runAsUser": 1337, "runAsGroup": 1337}, []),
+    ],
+)  # fmt: skip
+def test_where_a_plugin_programs_the_rules_the_users_are_those_of_the_proxy(proxy, found):
+    applications = [container("first", 5), container("second", 2102), container("third", securityContext={"runAsUser": 9, "runAsGroup": 7})]
+    checks = {**init("-b * -i * -u 77 --skip-rule-apply"), "name": "istio-validation"}
+    tree = pod(inits=[checks], containers=[*applications, container("istio-proxy", securityContext=proxy)])
+    assert [one.subject for one in pod_findings(tree) if (one.severity, one.kind) == (ERROR, "proxy-owner")] == found
 
 
 def test_where_no_container_has_the_proxys_name_the_first_with_its_user_is_the_proxy():
     assert kinds(pod(containers=[container("app", 5), container("envoy", 1337)])) == []
     assert kinds(pod(containers=[container("envoy", 1337), container("app", 1337)])) == [
-        (WARNING, "proxy-owner", "app")
+        (ERROR, "proxy-owner", "app")
     ]
 
 
 def test_the_only_container_with_the_proxys_user_is_an_application():
-    assert kinds(pod(containers=[container("app", 1337)])) == [(WARNING, "proxy-owner", "app")]
+    assert kinds(pod(containers=[container("app", 1337)])) == [(ERROR, "proxy-owner", "app")]
 
 
 def test_a_sidecar_among_the_init_containers_counts_as_an_application():
     sidecar = container("logs", 1337, restartPolicy="Always")
-    assert (WARNING, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
+    assert (ERROR, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
 
 
 @together(
@@ -202,7 +218,7 @@ def test_arguments_that_cannot_be_read_are_an_error():
 
 def test_errors_come_first():
     tree = pod(inits=[init(add=()), container("after")], containers=[container("app", 1337), container("istio-proxy")])
-    assert [one.severity for one in pod_findings(tree)] == [ERROR, WARNING, WARNING]
+    assert [one.severity for one in pod_findings(tree)] == [ERROR, ERROR, WARNING]
 
 
 def test_nothing_of_the_pod_is_changed_and_nonsense_in_it_is_harmless():

@@ -109,7 +109,7 @@ def test_what_is_not_watched_may_not_be_read(given, wanted):
     for own in ((), ("certificate.mode=certManager", "certificate.issuer={name: mesh}")):
         rules = [rule for tree in made(*given, *own) if tree["kind"] == "ClusterRole" for rule in tree["rules"]]
         found = {rule["resources"][0]: rule["verbs"] for rule in rules if "resourceNames" not in rule}
-        assert found == {name: ["list", "watch"] for name in wanted}
+        assert found == {"events": ["create"], **{name: ["list", "watch"] for name in wanted}}
 
 
 def test_no_right_is_given_on_everything():
@@ -507,3 +507,15 @@ def test_notes_name_the_consequence_of_leaving_the_quota_out(tmp_path):
         told[enabled] = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "No ResourceQuota is installed" not in told["true"]
     assert "pods with system-cluster-critical are refused" in told["false"]
+
+
+def test_pods_that_share_the_proxys_user_are_refused_only_if_a_value_says_so():
+    def words(*given):
+        return one("Deployment", *given)["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    assert not [word for word in words() if "refuse" in word]
+    assert "--refuseSharedProxyUser=true" in words("injection.refuseSharedProxyUser=true")
+
+
+def test_the_webhook_has_a_side_effect_unless_it_is_a_dry_run():
+    assert {hook["sideEffects"] for tree in hooks() for hook in tree["webhooks"]} == {"NoneOnDryRun"}

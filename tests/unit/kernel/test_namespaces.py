@@ -42,7 +42,7 @@ def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(p
 
 FOR_A_PERSON = """
   for a pod: name it with --pid (a process of it) or --netns
-  to try it on this machine: netinit demo, or unshare -n netinit …
+  to try it on this machine: netinit demo, or unshare -n sh -c 'ip link set lo up; netinit …'
   to see the rules and change nothing: netinit render …
   for the whole machine: --host-network"""
 FOR_A_POD = """

@@ -131,12 +131,13 @@ def test_a_dormant_table_without_effect_and_one_of_the_plan_are_not_named():
 @pytest.mark.parametrize(
     ("links", "kinds"),
     [
-        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="eth0")), [INACTIVE]),
-        ((Device(index=1, name="xlo", flags=8), Device(index=2, name="lo")), [INACTIVE, ESCAPING]),
+        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="eth0")), [INACTIVE]),
+        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="lo")), [INACTIVE, ESCAPING]),
+        ((Device(index=1, name="lo", flags=8), Device(index=2, name="eth0", flags=1)), [INACTIVE]),
         (LINKS, []),
     ],
 )
-def test_lo_is_the_first_device_and_no_other(links, kinds):
+def test_lo_is_the_first_device_and_no_other_and_is_up(links, kinds):
     found = departures(snapshot().replace(links=links, tables=(), chains=(), rules=()))
     assert [one.kind for one in found.differences if one.where == "devices"] == kinds
 

@@ -7,15 +7,21 @@ import json
 import pytest
 
 from netinit.base.errors import ConfigError
-from netinit.node.conflist import network_of, settings_of, with_entry
+from netinit.node.conflist import network_of, settings_of, with_entry, without_entry
+from netinit.node.protocol import VERSIONS
 from netinit.node.settings import SECOND, WAIT, InstallSettings
 
-VERSION = "netinit's plugin has 0.3.1, 0.4.0, 1.0.0, 1.1.0"
+VERSION = "netinit's plugin has 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
 
 
 @pytest.mark.parametrize(("text", "single", "problem"), [
-    ("[]", False, "it is not a JSON object"), ('{"cniVersion": "0.2.0"}', False, f'its cniVersion is "0.2.0"; {VERSION}'),
-    ("{}", False, f'its cniVersion is "None"; {VERSION}'), ('{"cniVersion": "1.0.0"}', False, "it has no name"),
+    ("[]", False, "it is not a JSON object"), ('{"cniVersion": "1.2.0"}', False, f'it has cniVersion "1.2.0"; {VERSION}'),
+    ("{}", False, f"it has no cniVersion; {VERSION}"), ('{"cniVersion": ""}', False, f"it has no cniVersion; {VERSION}"),
+    ('{"cniVersion": null}', False, f"it has no cniVersion; {VERSION}"),
+    ('{"cniVersion": 1}', False, f"it has a cniVersion that is no string; {VERSION}"),
+    ('{"cniVersion": "1.0.0", "cniVersions": ["1.1.0", "1.2.0"]}', False, f'it has cniVersion "1.2.0"; {VERSION}'),
+    ('{"cniVersion": "2.0.0", "cniVersions": ["1.1.0"]}', False, f'it has cniVersion "2.0.0"; {VERSION}'),
+    ("{}", True, f"it has no cniVersion; {VERSION}"), ('{"cniVersion": "1.0.0"}', False, "it has no name"),
     ('{"cniVersion": "1.0.0", "name": 1}', False, "it has no name"),
     ('{"cniVersion": "1.0.0", "name": "n"}', True, "it names no plugin (type)"),
     ('{"cniVersion": "1.0.0", "name": "n"}', False, "it has no list of plugins"),
@@ -47,3 +53,15 @@ def test_a_list_that_is_written_anew_is_indented_as_people_do():
     lines = ["{", '  "cniVersion": "0.4.0",', '  "name": "b",', '  "plugins": [', "    {", '      "type": "bridge",', '      "x": "ü"', "    },"]
     assert with_entry(single, single=True).splitlines() == [*lines, "    {", '      "type": "netinit-cni"', "    }", "  ]", "}"]
     assert network_of().splitlines() == ["{", '  "cniVersion": "1.0.0",', '  "name": "netinit-cni",', '  "type": "netinit-cni"', "}"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_list_of_each_version_of_the_specification_is_taken_and_restored_to_the_byte(version):
+    text = json.dumps({"cniVersion": version, "name": "azure", "plugins": [{"type": "azure-vnet", "mode": "transparent"}, {"type": "portmap"}]})
+    assert [one["type"] for one in json.loads(with_entry(text, single=False))["plugins"]] == ["azure-vnet", "portmap", "netinit-cni"]
+    assert without_entry(with_entry(text, single=False)) == text
+
+
+def test_a_list_may_offer_several_versions():
+    text = json.dumps({"cniVersions": ["0.3.0", "1.1.0"], "name": "n", "plugins": [{"type": "bridge"}]})
+    assert json.loads(with_entry(text, single=False))["plugins"][-1] == {"type": "netinit-cni"}

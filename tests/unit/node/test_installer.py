@@ -170,7 +170,7 @@ def test_a_list_made_of_a_single_plugin_that_somebody_changed_since_stays_a_list
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"), ('{"name": "x"', "not JSON"), ("[]", "not a JSON object"), (json.dumps({**LIST, "cniVersion": "0.2.0"}), "cniVersion"),
+        ("", "not JSON"), ('{"name": "x"', "not JSON"), ("[]", "not a JSON object"), (json.dumps({**LIST, "cniVersion": "0.9.0"}), "cniVersion"),
         (json.dumps({key: value for key, value in LIST.items() if key != "cniVersion"}), "cniVersion"), (json.dumps({**LIST, "plugins": {}}), "no list of plugins"),
         (json.dumps({**LIST, "plugins": []}), "no plugin that makes a network"), (json.dumps({**LIST, "plugins": ["x"]}), "no list"),
         (json.dumps({**LIST, "name": ""}), "no name"), (json.dumps({**LIST, "plugins": [ENTRY]}), "no plugin that makes a network"), ("[" * 100_000, "not JSON"),

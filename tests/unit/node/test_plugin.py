@@ -22,7 +22,7 @@ from sweeps import fixtures_in_turn
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
 
-VERSIONS = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 POD = "IgnoreUnknown=1;K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3de"
 PREVIOUS = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 'a"\\b'}
 
@@ -272,13 +272,27 @@ def test_what_is_no_configuration_is_told_by_cnis_codes_and_pods_can_end(plugin,
     assert ask(plugin, "DEL", raw=raw) == (0, None)
 
 
+@pytest.mark.parametrize(("raw", "problem"), [
+    (b"{}", "the configuration has no cniVersion"), (b'{"cniVersion":"1.2.0"}', f"cniVersion must be one of {', '.join(VERSIONS)}"),
+])  # fmt: skip
+def test_a_version_that_is_missing_or_unknown_is_said(plugin, raw, problem):
+    assert ask(plugin, raw=raw)[1] == {"cniVersion": "1.1.0", "code": 1, "msg": f"netinit: {problem}"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("previous", [{"ip4": {"ip": "10.0.0.2/24"}}, {"ips": [{"version": "4", "address": "10.0.0.2/24"}]}, None])
+def test_a_pod_that_starts_without_the_agent_has_the_result_before_in_every_version(plugin, version, previous):
+    given = {"cniVersion": version, **({"prevResult": {"cniVersion": version, **previous}} if previous else {})}
+    assert ask(plugin, "ADD", given, CNI_ARGS=POD) == (0, {"cniVersion": version, **(previous or {})})
+
+
 def test_the_verb_must_be_one(plugin):
     assert ask(plugin, "PLAY")[1]["code"] == 4
     assert ask(plugin, CNI_COMMAND=None)[1]["code"] == 4
     assert ask(plugin, CNI_ARGS="x" * 70_000)[1]["code"] == 4
 
 
-@pytest.mark.parametrize("version", [*VERSIONS, "0.1.0"])
+@pytest.mark.parametrize("version", [*VERSIONS, "1.2.0"])
 def test_version_is_answered_without_an_agent(plugin, version):
     status, tree = ask(plugin, "VERSION", {"cniVersion": version})
     assert (status, tree["supportedVersions"]) == (0, VERSIONS)

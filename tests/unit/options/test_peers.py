@@ -78,6 +78,9 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
         ("linkerd", "FOO=1 proxy-init -p 4143 -o 4140", ["'FOO' is not a variable of Linkerd"]),
         ("kuma", "--redirect-dns --redirect-all-dns-traffic", ["--redirect-dns: Kuma refuses it with --redirect-all-dns-traffic; give one of the two"]),
         ("kuma", "--exclude-outbound-ports-for-uids tcp:22:*", ["--exclude-outbound-ports-for-uids: 'tcp:22:*' means every user: exclude the ports themselves with --istio-local-outbound-ports-exclude"]),
+        ("kuma", "--vnet +:10.0.0.0/8", [
+            "--vnet: '+:10.0.0.0/8' means every interface, lo and the pod's own too: write names, or a prefix such as br-+",
+        ]),
         ("kuma", "--vnet docker0", ["--vnet: 'docker0' is not interface:CIDR, such as docker0:172.17.0.0/16"]),
         ("kuma", "--exclude-inbound-ips pod", ["--exclude-inbound-ips: 'pod' is not an IPv4 network"]),
         ("kuma", "--exclude-outbound-tcp-ports-for-uids tcp:22:5", ["--exclude-outbound-tcp-ports-for-uids: 'tcp:22:5' has more than two parts: write ports:users, such as 22,80:1000-2000"]),

@@ -102,6 +102,12 @@ FINDINGS = [
     ("-i * -b * -d 80,15008", "no-effect", "--istio-local-exclude-ports"),
     ("-i * -x 10.0.0.0/8,10.1.0.0/16", "redundant", "--istio-service-exclude-cidr"),
     ("-i * -k eth1 -c eth1", "contradiction", "--istio-exclude-interfaces"),
+    ("-i * -k br-+ -c br-0a", "contradiction", "--istio-exclude-interfaces"),
+    ("-i * -k br-0a -c br-+", "contradiction", "--istio-exclude-interfaces"),
+    ("-i * -k b+ -c br-+", "contradiction", "--istio-exclude-interfaces"),
+    ("-i * -c net1@eth0", "no-effect", "--istio-exclude-interfaces"),
+    ("-i * -k net1@eth0", "no-effect", "--kube-virt-interfaces"),
+    ("--layout ambient -k net1@eth0", "no-effect", "--kube-virt-interfaces"),
     ("", "no-effect", "-b and -i"),
     ("-m NONE -b *", "no-effect", "-b and -i"),
     ("-b 80 -i 10.0.0.0/8,fd00::/8 -x 192.168.0.0/16", "no-effect", "--istio-service-exclude-cidr"),
@@ -322,3 +328,16 @@ def test_an_ambient_mesh_needs_its_tunnel():
     with pytest.raises(OptionError, match="--inbound-tunnel-port: '0' leaves --layout ambient without a tunnel"):
         Options.from_argv(["--layout", "ambient", "-e", "0"], {})
     assert Options.from_argv(["--layout", "classic", "-e", "0"], {}).tunnel_port == 0, "which has none anyway"
+
+
+def test_a_name_as_iproute2_prints_it_is_answered_with_the_device_s_own():
+    (said,) = [str(one) for one in lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15020", "-c", "net1@eth0"], {})) if one.kind == "no-effect"]
+    assert said == (
+        "warning: --istio-exclude-interfaces: no device is called net1@eth0: `ip addr` shows the device net1 so, with the one that it"
+        " is linked to behind @; write net1"
+    )
+
+
+def test_names_that_only_begin_alike_are_no_contradiction():
+    for line in ("-k br-0 -c br-0a", "-k br-+ -c net+", "-k br-+ -c br", "-k net1 -c net"):
+        assert "contradiction" not in [kind for _, kind, _ in found(f"-i * {line}")], line

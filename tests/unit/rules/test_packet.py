@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, IPV6, Network, Surroundings, number_of
-from netinit.base.net import FULL_MASK
-from netinit.rules.matches.packet import is_named
+from netinit.base.net import FULL_MASK, is_named, names_more
 
 POD = Surroundings(
     family=IPV4,
@@ -60,3 +59,11 @@ def test_a_packet_leaves_by_the_longest_route_or_stays_for_its_mark(address, mar
 ])  # fmt: skip
 def test_a_name_that_ends_with_a_plus_is_a_prefix(interface, names, is_one):
     assert is_named(interface, names) is is_one
+
+
+@pytest.mark.parametrize(("wide", "narrow", "is_more"), [
+    ("br-+", "br-0", True), ("br-+", "br-+", True), ("b+", "br-+", True), ("br-+", "b+", False), ("br-+", "br-", True), ("br-+", "br", False),
+    ("br", "br", True), ("br", "br0", False), ("br", "br+", False),
+])  # fmt: skip
+def test_a_prefix_names_whatever_begins_with_it(wide, narrow, is_more):
+    assert names_more(wide, narrow) is is_more

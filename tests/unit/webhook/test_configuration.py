@@ -105,13 +105,14 @@ def follow(api, until):
 
     async def run():
         cluster = WatchedCluster(api, settings, state, config=ConfigLoader(Settings(), state, lambda *_: None), certificates=None)
-        (task,) = map(asyncio.create_task, cluster.tasks(asyncio.Queue()))
+        task, *others = map(asyncio.create_task, cluster.tasks(asyncio.Queue()))
         async with asyncio.timeout(20):
             while not until(state):
                 assert not task.done(), task
                 await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for one in (task, *others):
+            one.cancel()
+        await asyncio.gather(task, *others, return_exceptions=True)
 
     asyncio.run(run())
     return state

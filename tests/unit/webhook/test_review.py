@@ -388,3 +388,46 @@ def test_classic_configurations_are_told_apart_by_their_templates_hash():
     served = load(Texts(config=json.dumps({"policy": "enabled", "template": text})), Settings())
     assert served.version == hashlib.sha256(text.encode()).hexdigest()
     assert ask(make_pod(), served)[0].outcome == "injected"
+
+
+def shared_pod(uid=1337, **metadata):
+    pod = make_pod(securityContext={"runAsUser": uid})
+    pod["metadata"] |= metadata
+    return pod
+
+
+CONTROLLER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "u-5d", "controller": True}
+
+
+def test_an_application_with_the_proxys_user_is_a_warning_and_an_event_on_its_controller():
+    given, told = ask(shared_pod(ownerReferences=[{"name": "other"}, CONTROLLER]), OWN)
+    assert given.outcome == "injected"
+    message = 'container "app" runs as uid 1337, which is the proxy\'s: its outbound traffic counts as the proxy\'s'
+    assert any(text.startswith(message) for text in told["response"]["warnings"])
+    assert dict(given.event.involved) == {"namespace": "shop", "kind": "ReplicaSet", "apiVersion": "apps/v1", "name": "web-5d", "uid": "u-5d"}
+    assert given.event.reason == "SharedProxyUser"
+    assert given.event.message.startswith(message)
+
+
+def test_the_event_of_a_pod_without_a_controller_is_on_the_pod():
+    given, _ = ask(shared_pod(), OWN)
+    assert dict(given.event.involved) == {"namespace": "shop", "kind": "Pod", "apiVersion": "v1", "name": "web"}
+
+
+def test_no_event_is_of_a_dry_run_or_of_a_pod_that_is_right():
+    assert ask(shared_pod(), OWN, dryRun=True)[0].event is None
+    assert ask(shared_pod(uid=5), OWN)[0].event is None
+    assert ask(make_pod(), OWN)[0].event is None
+
+
+def test_a_hostile_reference_to_a_controller_is_bounded_and_on_one_line():
+    given, _ = ask(shared_pod(ownerReferences=[{"controller": True, "kind": ["x"], "name": "a\n\x1b" * 9999, "uid": {}}]), OWN)
+    assert all(len(value) < 1100 and value.isprintable() for _, value in given.event.involved)
+
+
+def test_by_a_setting_such_a_pod_is_denied_with_the_reason():
+    served = load(Texts(), Settings(refuse_shared_user=True))
+    given, told = ask(shared_pod(), served)
+    assert (given.outcome, given.reason, told["response"]["allowed"]) == ("denied", "pod", False)
+    assert 'container "app" runs as uid 1337' in told["response"]["status"]["message"]
+    assert ask(shared_pod(uid=5), served)[0].outcome == "injected"
