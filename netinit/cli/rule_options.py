@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import click
 
+from netinit.base.errors import OptionError
 from netinit.cli.flags import Decorator, add_value, pass_given
 from netinit.cli.values import OneOf, takes
-from netinit.library.rule_reading import PodChoice, RuleChoice
+from netinit.library.rule_reading import Gate, PodChoice, RuleChoice
 from netinit.options.kinds import ANY_MARK
 from netinit.questions.connections import APPLICATION, DIRECTIONS, Question
 from netinit.questions.rule_sources import name_manifests
@@ -35,11 +36,26 @@ ask_about_a_connection = question_options(
 )
 
 
+def _read_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if any(not one.strip("/") for one in patterns):
+        raise OptionError("--exclude: a pattern is empty; name a file or a folder, such as templates or '*.tpl.yaml'")
+    return patterns
+
+
+gate_options = add_value(
+    "gate", lambda exclude, require_pods: Gate(_read_patterns(exclude), require_pods),
+    click.option("--exclude", multiple=True, **takes("PATTERN"), help="Leave out files of this name, path or folder; repeatable."),
+    click.option("--require-pods", is_flag=True, help="Files without any pod are an error."),
+)  # fmt: skip
+
+
 def pod_options(text: str) -> Decorator:
     """Add --pod, with `text` as its help, and --select; the function gets `pods`, with the manifests of its argument FILE, if any."""
 
-    def choose(pod: tuple[str, ...], select: str, given: Mapping[str, str], files: tuple[str, ...] = ()) -> PodChoice:
-        return PodChoice((*pod, *files), select, name_manifests(pod, files), given)
+    def choose(
+        pod: tuple[str, ...], select: str, given: Mapping[str, str], files: tuple[str, ...] = (), gate: Gate | None = None
+    ) -> PodChoice:
+        return PodChoice((*pod, *files), select, name_manifests(files), given, gate)
 
     return add_value(
         "pods", choose,

@@ -39,6 +39,7 @@ from netinit.options import Options
 from netinit.options.kinds import TRUE_WORDS
 
 TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
+OF_ANNOTATION = "annotation "  # begins what is said of one
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -86,12 +87,12 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str
     """Return the facts of all pods and pod templates in manifests, given as (name, text).
 
     `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
-    contains a pod, which names `label`, and OptionError with a line for each pod with invalid options.
+    contains a pod, which names the option `label`, and OptionError with a line for each pod with invalid options.
     """
-    found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
-    names = shorten(", ".join([label for label, _ in manifests]))
+    found = [(name, one) for name, text in manifests for one in _workloads(name, text)]
+    names = shorten(", ".join([name for name, _ in manifests]))
     if not found:
-        raise ParseError(f"{label}: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`")
+        raise ParseError(without_pods(label, names))
     selection = Selection(select)
     facts: list[PodFacts] = []
     problems: list[str] = []
@@ -99,7 +100,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str
         if not selection.takes(one):
             continue
         try:
-            facts.append(replace(_facts(one, Options()), file=name))
+            facts.append(replace(read_facts(one, Options()), file=name))
         except OptionError as error:
             where = f"{name}: " if len(manifests) > 1 else ""
             problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
@@ -117,17 +118,27 @@ def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
         raise ParseError("the object is not a pod with a spec")
-    return _facts(found[0], base or Options())
+    return read_facts(found[0], base or Options())
 
 
-def _workloads(label: str, text: str) -> list[Workload]:
+def without_pods(label: str, names: str) -> str:
+    """Return the error for files without a pod; `label`: the option that names them, empty for arguments."""
+    where = f"{label}: " if label else ""
+    return f"{where}no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
+
+
+def _workloads(name: str, text: str) -> list[Workload]:
     try:
         return [one for document in yaml_texts.load_all(text) for one in workloads(document) if not one.bare]
     except ParseError as error:
-        raise ParseError(f"--pod: {label}: {error}") from None
+        raise ParseError(f"{shorten(name)}: {error}") from None
 
 
-def _facts(one: Workload, base: Options) -> PodFacts:
+def read_facts(one: Workload, base: Options) -> PodFacts:
+    """Return the facts of a workload's pod. Raises OptionError.
+
+    `base`: the node agent's defaults.
+    """
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
@@ -139,7 +150,7 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         programs, by, options = True, "init container", options_of(container)
         note = f"options of its init container {string(container.get('name'))}"
     elif ambient:
-        by, options = "by an ambient agent", make_ambient_options(annotations)
+        by, options = "by an ambient agent", _ambient_options(annotations)
         note = f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent"
     else:
         by, options = "by a CNI plugin", _options_of_annotations(spec, annotations, base)
@@ -168,11 +179,18 @@ def _facts(one: Workload, base: Options) -> PodFacts:
     )
 
 
+def accepted_findings(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the codes that a pod accepts, with reasons; none if its annotation cannot be read."""
+    with contextlib.suppress(OptionError):
+        return _accepted(annotations)
+    return {}
+
+
 def _accepted(annotations: Mapping[str, str]) -> dict[str, str]:
     try:
         return read_accepted(annotations.get(ACCEPTED, ""))
     except ValueError as error:
-        raise OptionError(f"annotations: {ACCEPTED}: {error}") from None
+        raise OptionError(f"{OF_ANNOTATION}{ACCEPTED}: {error}") from None
 
 
 def _addresses(items: object) -> Iterator[str]:
@@ -188,7 +206,28 @@ def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Op
     try:
         return make_cni_options(annotations, environment, base, uid=uid, gid=gid)
     except OptionError as error:
-        raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None
+        raise OptionError(*[_name_origin(problem, annotations, environment) for problem in error.problems]) from None
+
+
+def _ambient_options(annotations: Mapping[str, str]) -> Options:
+    try:
+        return make_ambient_options(annotations)
+    except ValueError as error:  # the only value of such a pod that may be invalid
+        name = find_annotation(Options.flag("virtual_interfaces"), annotations)
+        raise OptionError(f"{OF_ANNOTATION}{name}: {error}") from None
+
+
+def _name_origin(problem: str, annotations: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return a problem of a field under the name that its author wrote: the annotation, or the variable of the proxy."""
+    name, _, text = problem.partition(": ")
+    for flag in Options.flags if text else ():
+        if flag.field != name:
+            continue
+        if annotation := find_annotation(flag, annotations):
+            return f"{OF_ANNOTATION}{annotation}: {text}"
+        if flag.pod_variable in environment:
+            return f"variable {flag.pod_variable} of the proxy: {text}"
+    return f"annotations: {problem}"
 
 
 def has_tunnel(pod: Tree) -> bool | None:

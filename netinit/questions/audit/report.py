@@ -8,7 +8,8 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.json_answers import with_version
-from netinit.base.sanitize import Lines, lines
+from netinit.base.sanitize import Lines, lines, split_message
+from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.options.command_line import format_options
 from netinit.options.kinds import quote_value
 from netinit.questions.answers import shown_steps
@@ -16,7 +17,8 @@ from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
 from netinit.questions.audit.bypasses import Traffic, audit
 from netinit.questions.audit.words import format_box
-from netinit.questions.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
+from netinit.questions.findings import CODES, ERROR, NOTE, WARNING, Issue, format_issue, place_issues, without_ignored
+from netinit.questions.findings import to_object as describe_issue
 from netinit.questions.rule_sources import RuleSource, list_conditions
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.examples import example_of
@@ -192,10 +194,15 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy."""
+    """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy.
+
+    `issues`: files and pods that were not audited, and why; `passed`: which files held no pod, in words.
+    """
 
     pods: tuple[Audited, ...]
     full: bool = False
+    issues: tuple[Issue, ...] = ()
+    passed: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -208,6 +215,11 @@ class AuditReport:
         return tuple([text for one in self.pods for text in one.source.warnings])
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every manifest could be read, or what could not is accepted."""
+        return not any(one.severity == ERROR and not one.accepted for one in self.issues)
+
+    @property
     def objects(self) -> list[Row]:
         """The pods in the form of JSON, from which all other formats are made."""
         return [to_object(one, full=self.full) for one in self.pods]
@@ -215,13 +227,23 @@ class AuditReport:
     @property
     def text(self) -> Lines:
         """What `netinit audit` prints."""
-        return render_text(self.objects)
+        counted = [one for one in self.issues if not one.accepted]
+        before, after = ([format_issue(one) for one in counted if (one.severity == ERROR) is is_error] for is_error in (True, False))
+        if self.passed:
+            after.append(self.passed if self.pods or self.issues else f"nothing to check: {self.passed}")
+        return lines([*before, *(split_message(render_text(self.objects)) if self.pods else ()), *after])
 
     def to_object(self) -> Row:
         """What `netinit audit --json` prints: netinit/data/audit.schema.json describes it."""
-        return with_version({"pods": self.objects})
+        return with_version({"pods": self.objects, "findings": [describe_issue(one) for one in self.issues]})
 
 
 def examine_all(sources: Sequence[RuleSource], assertions: Sequence[Assertion] = (), *, full: bool = False) -> AuditReport:
     """Audit each pod. Raises TooManyPartsError."""
     return AuditReport(tuple([examine(one, assertions) for one in sources]), full)
+
+
+def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:
+    """Add the files, and the pods in them, that cannot be audited; `accepted` has codes with reasons."""
+    issues = [one for one in place_issues(found.findings, accepted) if one.severity == ERROR or not one.pod]
+    return replace(report, issues=tuple(issues), passed=found.summary)
