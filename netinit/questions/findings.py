@@ -6,13 +6,16 @@ docs/findings.md is generated from netinit/data/findings.json.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.data import read_data
 from netinit.base.errors import OptionError
+from netinit.base.tables import count
 from netinit.inject.deciding.manifest_survey import PlacedFinding
+from netinit.inject.deciding.podfile import DOUBT, PodFacts
+from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.kinds import quote_value
 
 PAGE = "docs/findings.md"
@@ -96,10 +99,29 @@ def place_issues(findings: Iterable[PlacedFinding], ignored: Mapping[str, str]) 
     return found
 
 
+def list_doubts(pods: Sequence[PodFacts], ignored: Mapping[str, str]) -> list[Issue]:
+    """One issue for all pods of which it is not known whether they are injected, and one for those of them that accept it."""
+    found = []
+    doubted = [one for one in pods if one.in_doubt]
+    accepting = [one for one in doubted if CODES[NOT_PROGRAMMED] in one.accepted]
+    for several in ([one for one in doubted if one not in accepting], accepting):
+        if not several:
+            continue
+        names = ", ".join([one.name for one in several[:MAX_NAMED]]) + (" and more" if len(several) > MAX_NAMED else "")
+        text = DOUBT if len(several) == 1 else f"{count(len(several), 'pod')} ({names}): {DOUBT}"
+        pod, file = (several[0].name, several[0].file) if len(several) == 1 else ("", "")
+        issue = Issue(NOT_PROGRAMMED, WARNING, "", text, pod, file)
+        found += without_ignored([issue], ignored, several[0].accepted)
+    return found
+
+
+MAX_NAMED = 5  # pods in a message
+
+
 def format_issue(one: Issue) -> str:
     """An issue on a line, with the pod or the place that it is about."""
     place = one.pod or ("stdin" if one.file == "-" else one.place)
-    return f"{one.severity} {one.code}: {place}: {one.text}"
+    return ": ".join([f"{one.severity} {one.code}", *[part for part in (place, one.text) if part]])
 
 
 def to_object(one: Issue) -> dict[str, Any]:

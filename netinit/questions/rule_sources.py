@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, IPV6, parse_address
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.podfile import PodFacts
+from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
@@ -76,8 +76,10 @@ def find_planned(
 
 def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
     """The rules of options, none for a pod that is not intercepted, and the warnings of their plan."""
-    made = plan(options) if not facts or facts.intercepted else EMPTY_PLAN
-    rulesets = {PLAN: {family: load_plan(made, family) for family in FAMILIES}}
+    in_doubt = facts is not None and facts.in_doubt
+    made = plan(options) if not facts or facts.intercepted or in_doubt else EMPTY_PLAN
+    loaded = {family: load_plan(made, family) for family in FAMILIES}
+    rulesets = {PLAN: {family: replace(one, doubt=DOUBT if in_doubt else "") for family, one in loaded.items()}}
     around = {family: stand_in(family, addresses) for family in FAMILIES}
     rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
     return _with_facts(rules, facts), made.warnings

@@ -77,7 +77,7 @@ def command(
 def _show(found: AuditReport, form: str) -> None:
     if form == TEXT:
         for one in found.pods:
-            note(one.source.notes)
+            note([] if one.in_doubt else one.source.notes)  # said once for all
             warn(one.source.warnings)
         answer(found.text)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.sanitize import shorten
@@ -13,8 +14,22 @@ from netinit.base.tree import mapping, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, objects, workload
-from netinit.inject.deciding.podfile import OF_ANNOTATION, PodFacts, accepted_findings, read_facts
-from netinit.inject.deciding.warnings import ERROR, PodFinding, annotation_findings, make_finding, pod_findings
+from netinit.inject.deciding.podfile import (
+    Foresee,
+    ForeseeBy,
+    PodFacts,
+    accepted_findings,
+    deciding_objects,
+    read_facts,
+)
+from netinit.inject.deciding.warnings import (
+    ERROR,
+    NOT_PROGRAMMED,
+    PodFinding,
+    annotation_findings,
+    make_finding,
+    pod_findings,
+)
 from netinit.options import Options
 
 _LINE = re.compile(r"line ([0-9]{1,9})\b")
@@ -56,63 +71,70 @@ class FileSurvey:
         return not (self.pods or self.findings)
 
 
-def survey_files(files: Iterable[ManifestFile], select: str = "") -> FileSurvey:
+def survey_files(files: Iterable[ManifestFile], select: str = "", foresee_by: ForeseeBy | None = None) -> FileSurvey:
     """Read every pod that can be read, and say what is wrong with the rest. Raises ParseError if `select` names no pod."""
+    read = [(file.name, list(_read(file))) for file in files]
+    trees = [one for _, found in read for one in found if not isinstance(one, PlacedFinding)]
+    foresee = foresee_by(deciding_objects(trees)) if foresee_by else None
     selection = Selection(select)
     pods: list[PodFacts] = []
     findings: list[PlacedFinding] = []
-    names: list[str] = []
     without = 0
-    for file in files:
-        found = list(_read(file, selection))
-        names.append(file.name)
-        without += not found
-        pods += [one for one in found if isinstance(one, PodFacts)]
-        findings += [one for one in found if isinstance(one, PlacedFinding)]
+    for name, found in read:
+        placed = [done for one in found for done in _judge(one, name, selection, foresee)]
+        without += not placed
+        pods += [one for one in placed if isinstance(one, PodFacts)]
+        findings += [one for one in placed if isinstance(one, PlacedFinding)]
     if not findings:  # the pod may be in a file that cannot be read
-        selection.check(shorten(", ".join(names)))
+        selection.check(shorten(", ".join([name for name, _ in read])))
     findings.sort(key=lambda one: (one.finding.is_note, bool(one.pod)))  # stable: those of a pod stay together
     return FileSurvey(tuple(pods), tuple(findings), without)
 
 
-def _read(file: ManifestFile, selection: Selection) -> Iterator[PodFacts | PlacedFinding]:
-    """Yield the pods of a file and what is wrong with them; nothing if it holds none."""
+def _read(file: ManifestFile) -> Iterator[Any]:
+    """Yield the objects of a file, or the finding about it; nothing if it is no manifest."""
     if file.problem:
         if not file.text or looks_like_manifest(file.text):
             yield _unreadable(file.name, file.problem)
         return
     try:
-        documents = yaml_texts.load_all(file.text)
+        yield from [one for document in yaml_texts.load_all(file.text) for one in objects(document)]
     except ParseError as error:
         if is_template(file.text, str(error)):
             yield PlacedFinding(make_finding("helm-template"), file.name, _line_of(file.text, _OPEN))
         elif looks_like_manifest(file.text):
             yield _unreadable(file.name, str(error))
+
+
+def _judge(found: Any, file: str, selection: Selection, foresee: Foresee | None) -> Iterator[PodFacts | PlacedFinding]:
+    """Yield the pod of an object or the findings about it; nothing if it makes no pods."""
+    if isinstance(found, PlacedFinding):
+        yield found
         return
-    for tree in [one for document in documents for one in objects(document)]:
-        try:
-            one = workload(tree)
-        except ParseError as error:
-            yield _unreadable(file.name, str(error))
-            continue
-        if one is not None and not one.bare and selection.takes(one):
-            yield from _read_pod(one, file.name)
-
-
-def _read_pod(one: Workload, file: str) -> Iterator[PodFacts | PlacedFinding]:
-    """Yield the facts of a pod, or findings if its annotations or arguments cannot be read."""
     try:
-        yield replace(read_facts(one, Options()), file=file)
+        one = workload(found)
+    except ParseError as error:
+        yield _unreadable(file, str(error))
+        return
+    if one is None or one.bare or not selection.takes(one):
+        return
+    try:
+        yield replace(read_facts(one, Options(), foresee), file=file)
     except OptionError as error:
-        pod = one.pod()
-        annotations = strings(mapping(pod["metadata"]).get("annotations"))
-        found = [*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)]
-        found += [make_finding("invalid-value", problem=text) for text in error.problems if text.startswith(OF_ANNOTATION)]
-        if not any(finding.severity == ERROR for finding in found):
-            found.append(make_finding("invalid-value", problem="; ".join(error.problems)))
-        found.sort(key=lambda finding: finding.severity != ERROR)
-        accepted = accepted_findings(annotations)
-        yield from [PlacedFinding(finding, file, pod=one.title, accepted=accepted) for finding in found]
+        yield from _refused(one, file, error)
+
+
+def _refused(one: Workload, file: str, error: OptionError) -> Iterator[PlacedFinding]:
+    """Yield what is wrong with a pod whose options cannot be read."""
+    pod = one.pod()
+    annotations = strings(mapping(pod["metadata"]).get("annotations"))
+    found = [*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)]
+    if not any(finding.kind == "arguments" for finding in found):
+        found += [make_finding("invalid-value", problem=text) for text in error.problems]
+    accepted = accepted_findings(annotations)
+    for finding in sorted(found, key=lambda finding: finding.severity != ERROR):
+        if finding.kind != NOT_PROGRAMMED:
+            yield PlacedFinding(finding, file, pod=one.title, accepted=accepted)
 
 
 def _unreadable(file: str, problem: str) -> PlacedFinding:

@@ -23,7 +23,7 @@ from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING, NOTE = "error", "warning", "note"  # ERROR: the pod does not start, or breaks its node; NOTE: by design
-RULE_CHANGER, MARK_SETTER = "rule-changer", "mark-setter"  # kinds of findings
+RULE_CHANGER, MARK_SETTER, NOT_PROGRAMMED = "rule-changer", "mark-setter", "no-init-container"  # kinds of findings
 _MAX_NAMED = 5  # containers in a finding
 
 

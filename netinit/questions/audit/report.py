@@ -10,6 +10,7 @@ from netinit.base.errors import OptionError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, split_message
 from netinit.inject.deciding.manifest_survey import FileSurvey
+from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.command_line import format_options
 from netinit.options.kinds import quote_value
 from netinit.questions.answers import shown_steps
@@ -17,7 +18,17 @@ from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
 from netinit.questions.audit.bypasses import Traffic, audit
 from netinit.questions.audit.words import format_box
-from netinit.questions.findings import CODES, ERROR, NOTE, WARNING, Issue, format_issue, place_issues, without_ignored
+from netinit.questions.findings import (
+    CODES,
+    ERROR,
+    NOTE,
+    WARNING,
+    Issue,
+    format_issue,
+    list_doubts,
+    place_issues,
+    without_ignored,
+)
 from netinit.questions.findings import to_object as describe_issue
 from netinit.questions.rule_sources import RuleSource, list_conditions
 from netinit.simulate.endpoints import format_example, format_packet
@@ -44,6 +55,11 @@ class Audited:
     rulings: tuple[Ruling, ...]
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known that the pod will be injected."""
+        return self.source.facts is not None and self.source.facts.in_doubt
+
+    @property
     def accepted(self) -> Mapping[str, str]:
         """The codes of findings that the pod's annotation accepts, with reasons."""
         return self.source.facts.accepted if self.source.facts else {}
@@ -65,7 +81,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
-        if one.kind in kinds.BYPASSES and one.kind.name in CODES
+        if one.kind in kinds.BYPASSES and one.kind.name in CODES and not audited.in_doubt
     ]
     found += [
         Issue(ASSERTION, ERROR, one.assertion.name, f"{HOLDS[one.holds]}: {one.assertion.text}")
@@ -77,8 +93,11 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
-    kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
+    """Whether traffic of a kind in `failing`, a doubt whether there will be rules, or an unproved assertion, is not accepted."""
+    if audited.in_doubt:
+        kinds_found = [NOT_PROGRAMMED] if failing else []
+    else:
+        kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
     return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
 
@@ -228,7 +247,7 @@ class AuditReport:
     def text(self) -> Lines:
         """What `netinit audit` prints."""
         counted = [one for one in self.issues if not one.accepted]
-        before, after = ([format_issue(one) for one in counted if (one.severity == ERROR) is is_error] for is_error in (True, False))
+        before, after = ([format_issue(one) for one in counted if (one.severity != NOTE) is is_first] for is_first in (True, False))
         if self.passed:
             after.append(self.passed if self.pods or self.issues else f"nothing to check: {self.passed}")
         return lines([*before, *(split_message(render_text(self.objects)) if self.pods else ()), *after])
@@ -246,4 +265,5 @@ def examine_all(sources: Sequence[RuleSource], assertions: Sequence[Assertion] =
 def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:
     """Add the files, and the pods in them, that cannot be audited; `accepted` has codes with reasons."""
     issues = [one for one in place_issues(found.findings, accepted) if one.severity == ERROR or not one.pod]
+    issues += list_doubts([one.source.facts for one in report.pods if one.source.facts], accepted)
     return replace(report, issues=tuple(issues), passed=found.summary)

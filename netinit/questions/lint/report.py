@@ -21,6 +21,7 @@ from netinit.questions.findings import (
     WARNING,
     Issue,
     format_issue,
+    list_doubts,
     place_issues,
     to_object,
     without_ignored,
@@ -80,7 +81,7 @@ def examine_rules(source: RuleSource, accepted: Mapping[str, str]) -> LintReport
 
 def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[str, str]) -> LintReport:
     """Check pods of manifests; of the options, they take the name servers they need. `accepted` has codes with reasons."""
-    issues = [one for facts in pods for one in lint_pod(options, facts, accepted)]
+    issues = [*[one for facts in pods for one in lint_pod(options, facts, accepted)], *list_doubts(pods, accepted)]
     linted = [(facts.name, complete_servers(facts, options).options.settle(offline())) for facts in pods if facts.programs]
     return LintReport(tuple(issues), tuple([facts.name for facts in pods]), tuple(linted))
 
