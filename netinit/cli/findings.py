@@ -92,9 +92,11 @@ def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:
 
 
 def _result(one: Issue) -> dict[str, Any]:
-    place: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": escape(one.pod or _OPTIONS)}]}
+    place: dict[str, Any] = {}
+    if one.pod or not one.file:
+        place["logicalLocations"] = [{"fullyQualifiedName": escape(one.pod or _OPTIONS)}]
     if one.file:
-        place["physicalLocation"] = {"artifactLocation": {"uri": escape(one.file)}, "region": {"startLine": 1}}
+        place["physicalLocation"] = {"artifactLocation": {"uri": escape(one.file)}, "region": {"startLine": one.line or 1}}
     found = {"ruleId": one.code, "level": one.severity, "message": {"text": escape(one.text)}, "locations": [place]}
     if one.accepted:
         found["suppressions"] = [{"kind": "external", "justification": escape(one.accepted)}]
@@ -102,25 +104,34 @@ def _result(one: Issue) -> dict[str, Any]:
 
 
 def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
-    """One test case per pod: findings are failures, accepted findings its output."""
+    """A test case per pod, and per file with findings of its own: findings are failures, accepted ones and notes on files output."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    failed = sum(not one.accepted for one in issues)
-    lines.append(f'<testsuite name="netinit {command}" tests="{len(looked_at)}" failures="{failed}">')
-    for name in dict.fromkeys(looked_at):
+    of_files = [one.file for one in issues if one.file and not one.pod]
+    told = [one for one in issues if one.accepted or _is_note_about_a_file(one)]
+    cases = [*looked_at, *dict.fromkeys(of_files)]
+    lines.append(f'<testsuite name="netinit {command}" tests="{len(cases)}" failures="{len(issues) - len(told)}">')
+    for name in dict.fromkeys(cases):
         lines.append(f"  <testcase name={quoteattr(escape(name or _OPTIONS))}>")
-        for one in [one for one in issues if one.pod == name]:
+        for one in [one for one in issues if (one.pod or one.file) == name]:
             text = escape_xml(escape(f"{one.text} ({link(one.code)})"))
             if one.accepted:
                 lines.append(f"    <system-out>{one.code} accepted ({escape_xml(escape(one.accepted))}): {text}</system-out>")
+            elif _is_note_about_a_file(one):
+                lines.append(f"    <system-out>{one.code}: {text}</system-out>")
             else:
                 lines.append(f'    <failure type="{one.code}" message="{one.severity}">{text}</failure>')
         lines.append("  </testcase>")
     return "\n".join([*lines, "</testsuite>", ""])
 
 
+def _is_note_about_a_file(one: Issue) -> bool:
+    return one.severity == NOTE and not one.pod and bool(one.file)
+
+
 def _annotation(one: Issue) -> str:
     message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
-    file = f"file={_encode(escape(one.file), ':,')}," if one.file else ""
+    line = f"line={one.line}," if one.line else ""
+    file = f"file={_encode(escape(one.file), ':,')},{line}" if one.file else ""
     return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"
 
 

@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact
 from netinit.cli.console import answer, color_option, note
 from netinit.cli.findings import TEXT, format_options, ignore_options, render
 from netinit.cli.flags import FlagCommand
-from netinit.cli.rule_options import pod_options, rules_option
+from netinit.cli.rule_options import gate_options, pod_options, rules_option
 from netinit.cli.values import takes
 from netinit.library.lint import examine
 from netinit.library.rule_reading import PodChoice
@@ -21,6 +21,7 @@ CLEAN, FOUND = 0, 1
 
 @click.command("lint", cls=FlagCommand, judges_all=True)
 @click.argument("files", nargs=-1, **takes("[FILE]..."))
+@gate_options
 @pod_options("Check these pods and the options of their init containers (YAML or JSON).")
 @rules_option
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
@@ -36,7 +37,8 @@ def command(
 
     With files, the pods are checked too: host network, missing capabilities, users that are the proxy's, init containers
     without a network, containers that may change the rules, annotations without effect. That an option has no effect is
-    proved for all packets; --minimal prints the fewest options with the same effect.
+    proved for all packets; --minimal prints the fewest options with the same effect. Files without pods are counted and passed
+    over, templates of Helm too; a manifest that cannot be read is a finding.
 
     With --rules, the options that these rules show are checked.
 
@@ -55,6 +57,7 @@ def command(
     if form == TEXT:
         answer(found.text)
     else:
-        show_artefact(render(form, "lint", found.issues, found.pods or [""]))
+        note([found.passed] if found.passed else [])
+        show_artefact(render(form, "lint", found.issues, found.pods or ([] if pods.names_any else [""])))
     failing = {ERROR, WARNING} if strict else {ERROR}
     return FOUND if any(one.severity in failing for one in found.issues if not one.accepted) else CLEAN

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import click
 
+from netinit.base.errors import OptionError
 from netinit.cli.flags import Decorator, add_value, pass_given
 from netinit.cli.values import OneOf, takes
-from netinit.library.rule_reading import PodChoice, RuleChoice
+from netinit.library.rule_reading import Gate, Outlook, PodChoice, RuleChoice
 from netinit.options.kinds import ANY_MARK
 from netinit.questions.connections import APPLICATION, DIRECTIONS, Question
 from netinit.questions.rule_sources import name_manifests
@@ -35,14 +36,51 @@ ask_about_a_connection = question_options(
 )
 
 
+def _read_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if any(not one.strip("/") for one in patterns):
+        raise OptionError("--exclude: a pattern is empty; name a file or a folder, such as templates or '*.tpl.yaml'")
+    return patterns
+
+
+gate_options = add_value(
+    "gate", lambda exclude, require_pods: Gate(_read_patterns(exclude), require_pods),
+    click.option("--exclude", multiple=True, **takes("PATTERN"), help="Leave out files of this name, path or folder; repeatable."),
+    click.option("--require-pods", is_flag=True, help="Files without any pod are an error."),
+)  # fmt: skip
+
+
+outlook_options = add_value(
+    "outlook",
+    lambda assume, config_file, mesh_file, values_file: Outlook(assume or "", config_file, mesh_file, values_file),
+    click.option("--assume", type=OneOf(("injected", "cni", "none")), help="Whether pods are injected, where it is not known."),
+    click.option("--injectConfigFile", "config_file", default="", **takes("FILE"), help="The injector's, for pods not injected yet."),
+    click.option("--meshConfigFile", "mesh_file", default="", **takes("FILE"), help="The mesh's, likewise."),
+    click.option("--valuesFile", "values_file", default="", **takes("FILE"), help="Values of the templates, likewise."),
+)  # fmt: skip
+
+
+def check_outlook(outlook: Outlook, *, has_manifests: bool) -> Outlook:
+    """Refuse what is said of pods without any. Raises OptionError."""
+    if outlook != Outlook() and not has_manifests:
+        given = {"--assume": outlook.assume, "--injectConfigFile": outlook.config_file}
+        given |= {"--meshConfigFile": outlook.mesh_file, "--valuesFile": outlook.values_file}
+        wrong = [name for name, value in given.items() if value]
+        raise OptionError(*[f"{name}: is about pods of manifests; name some, or leave it out" for name in wrong])
+    return outlook
+
+
 def pod_options(text: str) -> Decorator:
     """Add --pod, with `text` as its help, and --select; the function gets `pods`, with the manifests of its argument FILE, if any."""
 
-    def choose(pod: tuple[str, ...], select: str, given: Mapping[str, str], files: tuple[str, ...] = ()) -> PodChoice:
-        return PodChoice((*pod, *files), select, name_manifests(pod, files), given)
+    def choose(
+        *, pod: tuple[str, ...], select: str, given: Mapping[str, str], outlook: Outlook, files: tuple[str, ...] = (),
+        gate: Gate | None = None,
+    ) -> PodChoice:  # fmt: skip
+        known = check_outlook(outlook, has_manifests=bool(pod or files))
+        return PodChoice((*pod, *files), select, name_manifests(files), given, gate, known)
 
     return add_value(
-        "pods", choose,
+        "pods", choose, outlook_options,
         click.option("--pod", multiple=True, **takes("FILE|FOLDER|PATTERN|-"), help=f"{text} Repeatable."),
         click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
         pass_given,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from netinit.base.errors import OptionError
 from netinit.library.manifest_files import is_file, read_file
@@ -59,43 +60,43 @@ def diff(
             raise OptionError("pid, netns: a side is rules; give the namespace whose rules are live as pid or netns of the call")
         options = name_place(None, pid, netns)
         old, new = (one if isinstance(one, Options) else os.fspath(one) for one in (before, after))
-        return compare_all(read_sides(options, old, new, {}, {}), full=full)
+        return compare_all(read_sides(options, old, new, {}, PodChoice()), full=full)
     if before is not None and not isinstance(before, Options):
         raise OptionError("diff: after is missing; to compare a manifest with live rules, give it as pod")
     options = name_place(before, pid, netns)
     inside = live or bool(options.pid or options.netns)
     if len(manifests) == BOTH and not inside:
-        return compare_all(pair_manifests(manifests[0], manifests[1], select, given={}), full=full)
+        return compare_all(pair_manifests(manifests[0], manifests[1], PodChoice(select=select)), full=full)
     if not inside or len(manifests) >= BOTH:
         raise OptionError("diff: nothing to compare: give before and after, or pod with two manifests, or pid")
     return compare_all(read_live_pair(options, PodChoice(manifests, select)), full=full)
 
 
-def pair_manifests(old: Manifest, new: Manifest, select: str = "", *, given: Mapping[str, str]) -> list[Compared]:
-    """The pods of two manifests, paired by name. Raises OptionError, ParseError."""
-    before, after = (_plan_pods(one, select, given) for one in (old, new))
+def pair_manifests(old: Manifest, new: Manifest, choice: PodChoice) -> list[Compared]:
+    """The pods of two manifests, paired by name; `choice`: which, and how they are read. Raises OptionError, ParseError."""
+    before, after = (_plan_pods(one, choice) for one in (old, new))
     return pair_pods(before, after)
 
 
-def _plan_pods(manifest: Manifest, select: str, given: Mapping[str, str]) -> dict[str, RuleSource]:
+def _plan_pods(manifest: Manifest, choice: PodChoice) -> dict[str, RuleSource]:
     if manifest == NOTHING:
         return {}
-    return plan_by_name(PodChoice((manifest,), select, given=given).read(), manifest if isinstance(manifest, str) else "pod")
+    return plan_by_name(replace(choice, pod=(manifest,)).read(), manifest if isinstance(manifest, str) else "pod")
 
 
 def read_sides(
-    options: Options, old: Options | str, new: Options | str, environ: Mapping[str, str], given: Mapping[str, str]
+    options: Options, old: Options | str, new: Options | str, environ: Mapping[str, str], choice: PodChoice
 ) -> list[Compared]:
     """Read two sides: options, a file of pods or of rules, or the live rules of the namespace that `options` name.
 
-    `environ`: variables for options that are written as a command line. Raises OptionError, ParseError.
+    `environ`: variables for options that are written as a command line. `choice`: how pods are read. Raises OptionError, ParseError.
     """
     listings = {side: found for side in (old, new) if isinstance(side, str) and (found := _read_listings(side))}
     if not listings and isinstance(old, str) and isinstance(new, str) and _names_file(old) and _names_file(new):
-        return pair_manifests(old, new, given=given)
+        return pair_manifests(old, new, choice)
     live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (
-        (isinstance(side, str) and listings.get(side)) or _read_side(side, live, environ, given) for side in (old, new)
+        (isinstance(side, str) and listings.get(side)) or _read_side(side, live, environ, choice) for side in (old, new)
     )
     names = [write_command(one) if isinstance(one, Options) else one for one in (old, new)]
     return [on_common_host(" and ".join(names), before, after, live)]
@@ -115,13 +116,13 @@ def _read_listings(side: str) -> RuleSource | None:
     return None
 
 
-def _read_side(side: Options | str, live: RuleSource | None, environ: Mapping[str, str], given: Mapping[str, str]) -> RuleSource:
+def _read_side(side: Options | str, live: RuleSource | None, environ: Mapping[str, str], choice: PodChoice) -> RuleSource:
     if side == LIVE_SIDE and live:
         return live
     if isinstance(side, Options):
         return plan_here(side)
     if _names_file(side):
-        return find_rule_source(Options(), RuleChoice(PodChoice((side,), given=given)))
+        return find_rule_source(Options(), RuleChoice(replace(choice, pod=(side,))))
     return plan_here(read_written_options(side, environ))
 
 

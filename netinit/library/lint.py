@@ -11,7 +11,7 @@ from netinit.library.rule_reading import RULES, PodChoice, read_dumps
 from netinit.options import Options
 from netinit.options.command_line import names_rules
 from netinit.questions.findings import read_accepted_codes
-from netinit.questions.lint.report import LintReport, examine_options, examine_pods, examine_rules
+from netinit.questions.lint.report import LintReport, examine_files, examine_options, examine_pods, examine_rules
 
 
 def lint(
@@ -35,5 +35,5 @@ def examine(options: Options, pods: PodChoice, accepted: Mapping[str, str], rule
             raise OptionError(f"{RULES}: lint checks the options that the rules show; leave out pods and options")
         return examine_rules(read_dumps(rules, options, pods), accepted)
     if pods.names_any:
-        return examine_pods(pods.read(), options, accepted)
+        return examine_files(pods.survey(), options, accepted) if pods.gate else examine_pods(pods.read(), options, accepted)
     return examine_options(options, accepted, read_name_servers)

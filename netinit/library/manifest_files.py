@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.sanitize import shorten, split_message
+from netinit.inject.deciding.manifests import ManifestFile
 from netinit.library import safe_files
 from netinit.library.safe_files import STDIN, is_folder
 from netinit.options.declare import is_flag
 from netinit.options.kinds import quote_value
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+Takes = Callable[[str], bool]
+"""Whether to read the file of this name."""
 
 
 def in_file(name: str, error: NetinitError) -> str:
@@ -26,6 +30,11 @@ def is_file(text: str) -> bool:
     return os.path.isfile(text)  # noqa: PTH113 - pathlib takes 5 ms to import
 
 
+def is_manifest_name(name: str) -> bool:
+    """Whether a folder's file of this name is read."""
+    return name.endswith(_SUFFIXES)
+
+
 def read_file(name: str, label: str) -> str:
     """Text of a file, or of stdin for `-`. Raises OptionError, which names the `label`."""
     try:
@@ -36,56 +45,94 @@ def read_file(name: str, label: str) -> str:
 
 def read_text(name: str) -> str:
     """Text of a file or stdin. Raises ParseError if it is unreadable or not UTF-8."""
+    return _text_of(_read_file(name, partial(safe_files.read, name)))
+
+
+def _read_file(name: str, read: Callable[[], bytes]) -> ManifestFile:
     try:
-        data = safe_files.read(name)
+        data = read().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
-        raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-    return _decoded(name, data)
-
-
-def _decoded(name: str, data: bytes) -> str:
+        return ManifestFile(name=name, text="", problem=f"cannot be read: {error.strerror}")
     try:
-        return data.removeprefix(b"\xef\xbb\xbf").decode()
+        return ManifestFile(name=name, text=data.decode())
     except UnicodeDecodeError as error:
-        raise ParseError(f"{shorten(name)}: not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}") from error
+        problem = f"not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        text = data.decode(errors="replace").replace("\0", "")  # UTF-16 has a NUL beside each letter
+        return ManifestFile(name=name, text=text, problem=problem)
+
+
+def _text_of(file: ManifestFile) -> str:
+    if file.problem:
+        raise ParseError(f"{shorten(file.name)}: {file.problem}")
+    return file.text
 
 
 def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) -> list[tuple[str, str]]:
     """Name and text of each manifest in files, `-`, directories and patterns such as *.yaml; errors name the option `label`."""
+    return [(file.name, _text_of(file)) for file in read_each(names, label, recursive=recursive)]
+
+
+def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes = lambda name: True) -> Iterator[ManifestFile]:  # noqa: ARG005
+    """Each manifest in files, `-`, directories and patterns, also those that cannot be read, as far as `takes` says so.
+
+    Errors name the option `label`, if there is one. Raises OptionError for a name that is none, ParseError for a directory that
+    cannot be listed.
+    """
+    of_option = f"{label}: " if label else ""
     if names.count(STDIN) > 1:
-        raise OptionError(f"{label}: '-' is given twice, and stdin can be read once; give it once")
-    found: list[tuple[str, str]] = []
-    for name in [path for given in names for path in _matching(given, label)]:
+        raise OptionError(f"{of_option}'-' is given twice, and stdin can be read once; give it once")
+    for name in [path for given in names for path in _matching(given, of_option)]:
         if name == STDIN:
-            found.append((name, read_text(name)))
+            yield _read_file(name, partial(safe_files.read, name))
             continue
         try:
             folder = is_folder(name)
         except (FileNotFoundError, NotADirectoryError, ValueError):
             remedy = "options are given before --" if is_flag(name) else "name a file, a folder, or - for stdin"
-            raise OptionError(f"{label}: {quote_value(name)} does not exist; {remedy}") from None
+            raise OptionError(f"{of_option}{quote_value(name)} does not exist; {remedy}") from None
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
-        found += _files_of(name, label, recursive=recursive) if folder else [(name, read_text(name))]
-    return found
+        found = _files_of(name, of_option, recursive=recursive) if folder else [(name, partial(safe_files.read, name))]
+        yield from [_read_file(file, read) for file, read in found if takes(file)]
 
 
-def _matching(name: str, label: str) -> list[str]:
+def _matching(name: str, of_option: str) -> list[str]:
     """Files that match a pattern; an existing name, or one without wildcards, stands for itself."""
     if not any(sign in name for sign in "*?[") or os.path.lexists(name):
         return [name]
     from glob import glob  # rarely needed
 
     if not (found := sorted(glob(name, recursive=True))):  # noqa: PTH207 - a pattern may be absolute
-        raise OptionError(f"{label}: no file matches {quote_value(name)}")
+        raise OptionError(f"{of_option}no file matches {quote_value(name)}")
     return found
 
 
-def _files_of(folder: str, label: str, *, recursive: bool) -> list[tuple[str, str]]:
+def _files_of(folder: str, of_option: str, *, recursive: bool) -> list[tuple[str, Callable[[], bytes]]]:
     try:
-        files = [(name, _decoded(name, data)) for name, data in safe_files.listed(folder, _SUFFIXES, recursive=recursive)]
+        files = list(safe_files.listed(folder, _SUFFIXES, recursive=recursive))
     except OSError as error:
         raise ParseError(f"{shorten(error.filename)}: cannot be read: {error.strerror}") from error
     if not files:
-        raise OptionError(f"{label}: {quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
+        raise OptionError(f"{of_option}{quote_value(folder)} has no file ending in {', '.join(_SUFFIXES)}")
     return files
+
+
+class FileExclusion:
+    """Says which files to read; counts those that a pattern leaves out: by path, by name, or by a folder that they are in."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.left_out = 0
+        self._patterns = [form for one in patterns for form in (one.strip("/"), f"{one.strip('/')}/*")]
+
+    def takes(self, name: str) -> bool:
+        """Whether no pattern matches the end of the path, or the path of a folder in it."""
+        from fnmatch import fnmatchcase  # rarely needed
+
+        parts = name.split("/")[-_MAX_DEPTH:] if self._patterns else []
+        ends = ["/".join(parts[start:]) for start in range(len(parts))]
+        taken = not any(fnmatchcase(end, pattern) for end in ends for pattern in self._patterns)
+        self.left_out += not taken
+        return taken
+
+
+_MAX_DEPTH = 64  # folders of a path that are compared with patterns: deeper than any repository

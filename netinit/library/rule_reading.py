@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from netinit.base.errors import OptionError, ParseError
-from netinit.inject.deciding.podfile import PodFacts, read_object, read_pods
+from netinit.base.errors import ConfigError, OptionError, ParseError
+from netinit.base.sanitize import shorten
+from netinit.inject.deciding.manifest_survey import FileSurvey, survey_files
+from netinit.inject.deciding.manifests import ManifestFile
+from netinit.inject.deciding.podfile import Foresee, PodFacts, read_object, read_pods, without_pods
 from netinit.kernel.detect import read_name_servers
-from netinit.library.manifest_files import read_file, read_manifests
+from netinit.library.manifest_files import FileExclusion, is_manifest_name, read_each, read_file, read_manifests
 from netinit.library.safe_files import STDIN
 from netinit.options import Options
 from netinit.options.command_line import names_rules
@@ -27,22 +30,68 @@ from netinit.questions.rule_sources import (
     refuse_given,
 )
 
+if TYPE_CHECKING:
+    from netinit.base.tree import Tree
+    from netinit.inject.adding.config import InjectionConfig
+
 Manifest = str | Mapping[str, Any]
 """A file, a folder, a pattern or `-` for stdin; or a pod, or what makes pods, as an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How a gate reads files that hold anything: it passes over those without pods, unless `requires_pods`; `exclude`: patterns."""
+
+    exclude: tuple[str, ...] = ()
+    requires_pods: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How pods are judged that are not injected yet.
+
+    `assume`: what becomes of them where it is not known: injected, cni or none. The files are those of the installation: the
+    injector's configuration, the mesh's, and values; by default netinit's own.
+    """
+
+    assume: str = ""
+    config_file: str = ""
+    mesh_file: str = ""
+    values_file: str = ""
+
+    def foresee_by(self, deciding: Sequence[Tree]) -> Foresee:
+        """Say what becomes of pods; `deciding`: the namespaces and webhooks of their files."""
+        from netinit.inject.adding.future_pods import foresee
+
+        return foresee(deciding, self._read_config, self.assume)
+
+    def _read_config(self) -> InjectionConfig:
+        from netinit.inject.adding.config import load_config
+
+        files = {"--injectConfigFile": self.config_file, "--meshConfigFile": self.mesh_file, "--valuesFile": self.values_file}
+        source, mesh, values = (read_file(name, label) if name else None for label, name in files.items())
+        try:
+            return load_config(source, values=values, mesh=mesh, lazily=True)
+        except ConfigError as error:
+            given = next((f"{label} {shorten(name)}: " for label, name in files.items() if name), "")
+            raise ConfigError(f"{given}{error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class PodChoice:
     """Which pods of manifests are meant, if any.
 
-    `label`: how messages name the manifests. `given`: the rule options that were given beside them, by field, as written: a
-    pod has its own.
+    `label`: the option that names them, empty for arguments. `given`: the rule options that were given beside them, by field, as
+    written: a pod has its own. `gate`: for who checks whole repositories. `outlook`: what becomes of pods that are not injected
+    yet.
     """
 
     pod: tuple[Manifest, ...] = ()
     select: str = ""
     label: str = POD
     given: Mapping[str, str] = field(default_factory=dict)
+    gate: Gate | None = None
+    outlook: Outlook = field(default_factory=Outlook)
 
     @property
     def names_any(self) -> bool:
@@ -54,18 +103,38 @@ class PodChoice:
         if not self.pod:
             raise OptionError("--select: names a pod of --pod; give --pod FILE")
         refuse_given(self.given, self.label)
-        objects = [read_object(dict(one)) for one in self.pod if isinstance(one, Mapping)]
+        objects = [read_object(dict(one), foresee_by=self.outlook.foresee_by) for one in self.pod if isinstance(one, Mapping)]
         files = [one for one in self.pod if not isinstance(one, Mapping)]
         return (*objects, *(self._read_files(files) if files else ()))
 
     def _read_files(self, files: Sequence[str]) -> tuple[PodFacts, ...]:
         texts = read_manifests(files, self.label, recursive=True)
         try:
-            return read_pods(texts, self.select, self.label)
+            return read_pods(texts, self.select, self.label, self.outlook.foresee_by)
         except (OptionError, ParseError):
             for name, text in texts:  # what is wrong with rules as manifests is no help
                 refuse_as_rules(name, text, self.label)
             raise
+
+    def survey(self) -> FileSurvey:
+        """Every pod that is meant and, for a gate, what is wrong with other files. Raises OptionError, ParseError."""
+        if self.gate is None or not self.pod:
+            return FileSurvey(self.read())
+        refuse_given(self.given, self.label)
+        excluded = FileExclusion(self.gate.exclude)
+        files = [one for one in self.pod if isinstance(one, str)]
+        read = read_each(files, self.label, recursive=True, takes=excluded.takes)
+        found = survey_files(self._refuse_rules(read), self.select, self.outlook.foresee_by)
+        if self.gate.requires_pods and not found.pods:
+            raise ParseError(without_pods(self.label, shorten(", ".join(files))))
+        return replace(found, left_out=excluded.left_out)
+
+    def _refuse_rules(self, files: Iterable[ManifestFile]) -> Iterator[ManifestFile]:
+        """Refuse rules that somebody named or piped here; what a hook or a folder gives has the name of a manifest."""
+        for one in files:
+            if not is_manifest_name(one.name):
+                refuse_as_rules(one.name, one.text, self.label)
+            yield one
 
     def read_one(self) -> PodFacts:
         """The single pod that is meant. Raises OptionError, ParseError."""
@@ -100,9 +169,16 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
 
 def find_rule_sources(options: Options, choice: RuleChoice) -> list[RuleSource]:
     """The rules for every pod of a manifest."""
+    ungated = replace(choice, pods=replace(choice.pods, gate=None))
+    return survey_rule_sources(options, ungated)[0]
+
+
+def survey_rule_sources(options: Options, choice: RuleChoice) -> tuple[list[RuleSource], FileSurvey]:
+    """The rules for every pod of files, and what else they hold; nothing else for live rules and those of options."""
     if choice.pods.pod and not (choice.rules or choice.live or options.pid or options.netns):
-        return [plan_here(options, facts, choice.pod_ip) for facts in choice.pods.read()]
-    return [find_rule_source(options, choice)]
+        found = choice.pods.survey()
+        return [plan_here(options, facts, choice.pod_ip) for facts in found.pods], found
+    return [find_rule_source(options, choice)], FileSurvey()
 
 
 def read_dumps(

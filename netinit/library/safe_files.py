@@ -11,8 +11,9 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import StringIO
 from typing import IO
 
@@ -49,15 +50,15 @@ def _bounded(data: bytes) -> bytes:
     return data
 
 
-def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of a directory's files with these suffixes, sorted by name.
+def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield the name of each of a directory's files with these suffixes, sorted, and what reads it.
 
-    Directories behind symlinks are skipped. Raises OSError with the file's name, also for a symlink that leaves the directory
-    and for a file that is not regular, which is never opened.
+    Directories behind symlinks are skipped. Raises OSError with the file's name; reading does so, too, for a symlink that leaves
+    the directory and for a file that is not regular, which is never opened.
     """
     names = _names(folder, suffixes, recursive=recursive)
     for name in sorted(names, key=lambda name: name.split("/")):
-        yield f"{folder.rstrip('/')}/{name}", _content(folder, name)
+        yield f"{folder.rstrip('/')}/{name}", partial(_content, folder, name)
 
 
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:

@@ -158,7 +158,10 @@ def compare(pair: Compared) -> Compared:
     """The pair with all packets that its sides treat differently. Raises TooManyPartsError."""
     if pair.before is None or pair.after is None:
         return pair
-    return replace(pair, changes=tuple(find_changes_of_fate(pair.before.rules, pair.after.rules)))
+    before, after = pair.before.rules, pair.after.rules
+    if all(one.facts and one.facts.in_doubt for one in (pair.before, pair.after)):  # the same becomes of both
+        before, after = before.without_doubt(), after.without_doubt()
+    return replace(pair, changes=tuple(find_changes_of_fate(before, after)))
 
 
 def compare_all(pairs: Sequence[Compared], *, full: bool = False) -> DiffReport:

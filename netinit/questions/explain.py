@@ -160,6 +160,8 @@ def explain(
     """
     trace = simulate(packet, ruleset, surroundings)
     made = Explanation(trace, origins=origins or {})
+    if ruleset.doubt:
+        return made.unknown_because(f"{ruleset.doubt}; with the rules of injection: {made.sentence}")
     if ruleset.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)

@@ -6,12 +6,16 @@ docs/findings.md is generated from netinit/data/findings.json.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.data import read_data
 from netinit.base.errors import OptionError
+from netinit.base.tables import count
+from netinit.inject.deciding.manifest_survey import PlacedFinding
+from netinit.inject.deciding.podfile import DOUBT, PodFacts
+from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.kinds import quote_value
 
 PAGE = "docs/findings.md"
@@ -50,7 +54,8 @@ def link(code: str) -> str:
 class Issue:
     """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
 
-    `pod` and `file` are empty if only options were checked. `accepted` is the reason for ignoring it, or empty.
+    `pod` and `file` are empty if only options were checked, `line` is 0 if unknown. `accepted` is the reason for ignoring it, or
+    empty.
     """
 
     kind: str
@@ -60,6 +65,12 @@ class Issue:
     pod: str = ""
     file: str = ""
     accepted: str = ""
+    line: int = 0
+
+    @property
+    def place(self) -> str:
+        """The file, with the line if it is known; empty without a file."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
     @property
     def code(self) -> str:
@@ -78,9 +89,45 @@ def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod:
     return [replace(one, accepted=reasons.get(one.code, "")) for one in issues]
 
 
+def place_issues(findings: Iterable[PlacedFinding], ignored: Mapping[str, str]) -> list[Issue]:
+    """The issues of files, and of pods whose options are not known; `ignored` has codes with reasons."""
+    found = []
+    for one in findings:
+        it = one.finding
+        issue = Issue(it.kind, it.severity, it.subject, it.text, one.pod, one.file, line=one.line)
+        found += without_ignored([issue], ignored, one.accepted)
+    return found
+
+
+def list_doubts(pods: Sequence[PodFacts], ignored: Mapping[str, str]) -> list[Issue]:
+    """One issue for all pods of which it is not known whether they are injected, and one for those of them that accept it."""
+    found = []
+    doubted = [one for one in pods if one.in_doubt]
+    accepting = [one for one in doubted if CODES[NOT_PROGRAMMED] in one.accepted]
+    for several in ([one for one in doubted if one not in accepting], accepting):
+        if not several:
+            continue
+        names = ", ".join([one.name for one in several[:MAX_NAMED]]) + (" and more" if len(several) > MAX_NAMED else "")
+        text = DOUBT if len(several) == 1 else f"{count(len(several), 'pod')} ({names}): {DOUBT}"
+        pod, file = (several[0].name, several[0].file) if len(several) == 1 else ("", "")
+        issue = Issue(NOT_PROGRAMMED, WARNING, "", text, pod, file)
+        found += without_ignored([issue], ignored, several[0].accepted)
+    return found
+
+
+MAX_NAMED = 5  # pods in a message
+
+
+def format_issue(one: Issue) -> str:
+    """An issue on a line, with the pod or the place that it is about."""
+    place = one.pod or ("stdin" if one.file == "-" else one.place)
+    return ": ".join([f"{one.severity} {one.code}", *[part for part in (place, one.text) if part]])
+
+
 def to_object(one: Issue) -> dict[str, Any]:
     """An issue in the form of netinit/data/findings.schema.json."""
     return {
         "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
-        "pod": one.pod or None, "file": one.file or None, "accepted": one.accepted or None, "page": link(one.code),
+        "pod": one.pod or None, "file": one.file or None, "line": one.line or None,
+        "accepted": one.accepted or None, "page": link(one.code),
     }  # fmt: skip

@@ -387,4 +387,4 @@ def refuse_as_rules(name: str, text: str, label: str) -> None:
     """Refuse a text of rules where manifests are expected, by what it is. Raises OptionError."""
     if form := name_form(text):
         advice = f"cannot be read: {FORM}" if form == BY_L else f"give it as {LABEL} {shorten(name, MAX_RULE_LENGTH)}"
-        raise OptionError(f"{label}: {'stdin' if name == '-' else shorten(name)} holds rules ({form}); {advice}")
+        raise OptionError(f"{f'{label}: ' if label else ''}{'stdin' if name == '-' else shorten(name)} holds rules ({form}); {advice}")

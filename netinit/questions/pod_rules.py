@@ -103,6 +103,13 @@ class PodRules:
             return found.unless_ipv4_is_first(self.ipv4_first.explain(packet, around))
         return found
 
+    def without_doubt(self) -> PodRules:
+        """The same rules, as if it were known that they will be there."""
+        known = {
+            place: {family: replace(one, doubt="") for family, one in found.items()} for place, found in self.rulesets.items()
+        }
+        return replace(self, rulesets=known, ipv4_first=self.ipv4_first and self.ipv4_first.without_doubt())
+
     def on_host(self, surroundings: Mapping[Family, Surroundings], *, routes_known: bool) -> PodRules:
         """The same rules on another host."""
         other = self.ipv4_first and self.ipv4_first.on_host(surroundings, routes_known=routes_known)

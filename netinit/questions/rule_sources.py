@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, IPV6, parse_address
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.podfile import PodFacts
+from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
@@ -22,7 +22,7 @@ from netinit.rules.model import EMPTY_PLAN
 from netinit.simulate.endpoints import EXAMPLE_POD, stand_in
 from netinit.simulate.ruleset import load_plan
 
-POD, FILE = "--pod", "FILE"
+POD = "--pod"
 PLAN = "plan"  # the place of rules that are not live
 MAX_NAMED = 5  # pods in a message
 ReadServers = Callable[[], Sequence[str]]
@@ -44,9 +44,9 @@ class RuleSource:
     facts: PodFacts | None = None
 
 
-def name_manifests(pod: Sequence[object], files: Sequence[object]) -> str:
-    """What messages call manifests that stand after --pod and as arguments."""
-    return " or ".join([POD] * bool(pod) + [FILE] * bool(files)) or POD
+def name_manifests(files: Sequence[object]) -> str:
+    """The option that messages name before manifests; empty if some of them are arguments."""
+    return "" if files else POD
 
 
 def name_namespace(options: Options) -> str:
@@ -76,8 +76,10 @@ def find_planned(
 
 def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
     """The rules of options, none for a pod that is not intercepted, and the warnings of their plan."""
-    made = plan(options) if not facts or facts.intercepted else EMPTY_PLAN
-    rulesets = {PLAN: {family: load_plan(made, family) for family in FAMILIES}}
+    in_doubt = facts is not None and facts.in_doubt
+    made = plan(options) if not facts or facts.intercepted or in_doubt else EMPTY_PLAN
+    loaded = {family: load_plan(made, family) for family in FAMILIES}
+    rulesets = {PLAN: {family: replace(one, doubt=DOUBT if in_doubt else "") for family, one in loaded.items()}}
     around = {family: stand_in(family, addresses) for family in FAMILIES}
     rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
     return _with_facts(rules, facts), made.warnings
@@ -149,14 +151,15 @@ def refuse_given(given: Mapping[str, str], label: str = POD) -> None:
     """Refuse options of rules beside a pod, which has its own. `given`: fields, with the flags as written. Raises OptionError."""
     rules = {flag.field for flag in Interception.flags} - {"dns_servers"}  # manifests do not contain name servers
     if ignored := [name for field, name in given.items() if field in rules]:
-        raise OptionError(*[f"{name}: the pod of {label} has its own options; give one of the two" for name in ignored])
+        raise OptionError(*[f"{name}: the pod of {label or 'a file'} has its own options; give one of the two" for name in ignored])
 
 
 def choose_one(found: Sequence[PodFacts], named: str, label: str = POD) -> PodFacts:
     """The single pod of those that were found where `named` says. Raises OptionError if there are several."""
     if len(found) > 1:
         names = ", ".join([facts.name for facts in found[:MAX_NAMED]]) + (" and more" if len(found) > MAX_NAMED else "")
-        raise OptionError(f"{label}: {len(found)} pods are in {quote_value(named)}: choose one with --select ({names})")
+        of_option = f"{label}: " if label else ""
+        raise OptionError(f"{of_option}{len(found)} pods are in {quote_value(named)}: choose one with --select ({names})")
     return found[0]
 
 

@@ -174,7 +174,8 @@ class HookStage:
 class Ruleset:
     """The tables of one family, and the marks that policy rules route to this host.
 
-    `tracked`: something else enables connection tracking. `unread`: what decides too and cannot be read.
+    `tracked`: something else enables connection tracking. `unread`: what decides too and cannot be read. `doubt`: why it is not known
+    whether these rules will be there.
     `others`: the rules of the kernel's other backends, which run at the same hooks; `source` then names this one.
     `foreign`: base chains of foreign nf_tables tables.
     """
@@ -185,6 +186,7 @@ class Ruleset:
     routing_table: int = 0  # that routes those marks
     tracked: bool = False
     unread: tuple[str, ...] = ()
+    doubt: str = ""
     source: str = ""
     others: tuple[Ruleset, ...] = ()
     foreign: tuple[HookedChain, ...] = ()

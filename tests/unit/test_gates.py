@@ -52,7 +52,7 @@ def run_action(tmp_path, inputs):
     (tmp_path / "netinit" / "bin").mkdir(parents=True)
     (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / "netinit" / "bin" / "python").chmod(0o755)
-    return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {"files": "", "strict": "false", "fail-on": "", "ignore-file": "", **inputs})
+    return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {"files": "", "strict": "false", "fail-on": "", "ignore-file": "", "exclude": "", **inputs})
 
 
 def make_hostile_checkout(folder):
@@ -97,6 +97,14 @@ def test_the_action_passes_over_our_examples_and_fails_at_a_bypass(tmp_path):
     assert (done.returncode, "title=NI216 shared-owner" in done.stdout) == (4, True), done
 
 
+def test_the_action_leaves_out_what_it_is_told_to(tmp_path):
+    commit(tmp_path, {"repo/broken.yaml": BROKEN, "repo/templates/web.yaml": TEMPLATE, **{f"repo/{name}": text for name, text in WITHOUT_PODS.items()}})
+    found = run_action(tmp_path / "one", {"files": f"{tmp_path}/repo"})
+    left = run_action(tmp_path / "two", {"files": f"{tmp_path}/repo", "exclude": "templates\n*ken.yaml\n"})
+    assert (found.returncode, found.stdout.count("NI110 "), found.stdout.count("NI111 ")) == (1, 2, 2), found
+    assert (left.returncode, left.stdout, "2 files excluded" in left.stderr) == (0, "", True), left
+
+
 def run_hook(hook, folder, *files):
     """A hook in this working folder, as pre-commit runs it: with the program that pip installs."""
     program, *words = shlex.split(hook["entry"])
@@ -111,6 +119,60 @@ def test_a_hook_of_pre_commit_runs_our_command_with_files(hook):
     assert done.returncode == 0, done
 
 
+WITHOUT_PODS = {
+    "svc.yaml": "{apiVersion: v1, kind: Service, metadata: {name: web}}",
+    "values.yaml": "image: {tag: latest}\n",
+    "package.json": '{"name": "web"}',
+    "tsconfig.json": '{\n  // no JSON\n  "compilerOptions": {"strict": true,},\n}',
+    "Chart.yaml": "apiVersion: v2\nname: web\nversion: 0.1.0\n",
+    ".github/workflows/ci.yml": "on: push\njobs: {lint: {runs-on: ubuntu, steps: [{run: 'echo ${{ github.sha }}'}]}}\n",
+}
+TEMPLATE = """apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "web.fullname" . }}
+spec:
+  template:
+    spec:
+      {{- if .Values.account }}
+      serviceAccountName: a
+      {{- end }}
+      containers: []
+"""
+BROKEN = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n   labels: {}\n"
+
+
+def commit(folder, files):
+    """The names of changed files, as the hooks get them."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return list(files)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
+@pytest.mark.parametrize("names", [[name] for name in WITHOUT_PODS] + [list(WITHOUT_PODS)], ids=" ".join)
+def test_a_hook_passes_a_commit_without_pods(hook, names, tmp_path):
+    done = run_hook(hook, tmp_path, *commit(tmp_path, {name: WITHOUT_PODS[name] for name in names}))
+    assert done.returncode == 0, done
+    assert f"no pod in {len(names)} file" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
+def test_a_hook_names_a_template_of_helm_and_checks_the_pod_beside_it(hook, tmp_path):
+    alone = run_hook(hook, tmp_path, *commit(tmp_path, {"templates/web.yaml": TEMPLATE}))
+    assert (alone.returncode, "render it: helm template … | netinit lint -" in alone.stdout) == (0, True), alone
+    beside = run_hook(hook, tmp_path, *commit(tmp_path, {"templates/web.yaml": TEMPLATE, "pod.yaml": SHARED}))
+    assert ("render it" in beside.stdout, 'Pod "out"' in beside.stdout) == (True, True), beside
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
+def test_a_hook_names_the_line_of_a_manifest_that_cannot_be_read_and_checks_the_others(hook, tmp_path):
+    done = run_hook(hook, tmp_path, *commit(tmp_path, {"broken.yaml": BROKEN, "pod.yaml": SHARED, **WITHOUT_PODS}))
+    place = "line=5" if "github" in hook["entry"] else "broken.yaml:5"
+    assert (done.returncode, done.stdout.count("title=NI110") or done.stdout.count("error NI110"), place in done.stdout, 'Pod "out"' in done.stdout) == (1, 1, True, True), done
+
+
 @pytest.fixture
 def hostile(tmp_path):
     folder = tmp_path / "checkout"
@@ -123,7 +185,7 @@ def test_the_action_runs_nothing_of_the_checkout_and_finds_what_is_wrong_with_it
     action = make_action(tmp_path / "action", tmp_path / "wheels")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    inputs = {"files": "p.yaml\na.yaml\n--ignore-file=a.yaml\n", "strict": "false", "fail-on": "", "ignore-file": ""}
+    inputs = {"files": "p.yaml\na.yaml\n--ignore-file=a.yaml\n", "strict": "false", "fail-on": "", "ignore-file": "", "exclude": ""}
     (tmp_path / "temp").mkdir()
     done = [run_step(step, folder, action, tmp_path / "temp", inputs) for step in STEPS]
     assert not ran.exists(), ran.read_text()
@@ -138,7 +200,7 @@ def test_a_hook_runs_nothing_of_the_checkout_and_takes_no_file_for_an_option(hoo
     done = [run_hook(hook, folder, *names) for names in (("--ignore-file=a.yaml", "p.yaml"), ("--help", "p.yaml"), ("p.yaml",))]
     assert not ran.exists(), ran.read_text()
     mistaken, missing, alone = done
-    assert (mistaken.stdout, mistaken.returncode) == (alone.stdout, alone.returncode)
+    assert (mistaken.stdout.replace("; no pod in 1 file", ""), mistaken.returncode) == (alone.stdout, alone.returncode)
     assert (missing.returncode, "'--help' does not exist; options are given before --" in missing.stderr) == (2, True)
 
 

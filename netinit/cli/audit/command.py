@@ -11,24 +11,27 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.output import show_artefact, show_object
 from netinit.base.tables import count
 from netinit.cli.audit.formats import render_markdown, render_page
-from netinit.cli.console import answer, color_option, note, warn
+from netinit.cli.console import answer, color_option, note, say, warn
 from netinit.cli.findings import FORMATS, JSON, TEXT, format_options, ignore_options, render
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_options import rule_source_options
+from netinit.cli.rule_options import gate_options, rule_source_options
 from netinit.cli.values import takes
+from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.kernel.processes import find_pods
 from netinit.library.assertion_files import read_assertions
-from netinit.library.rule_reading import LIVE, RuleChoice, find_rule_source, find_rule_sources
+from netinit.library.rule_reading import LIVE, RuleChoice, find_rule_source, survey_rule_sources
 from netinit.options import Options
-from netinit.questions.audit.report import AuditReport, examine_all, fails, list_issues, read_fail_on
+from netinit.questions.audit.report import AuditReport, examine_all, fails, list_issues, read_fail_on, with_files
+from netinit.questions.findings import format_issue
 from netinit.questions.rule_sources import RuleSource
 
 MARKDOWN, HTML = "markdown", "html"
-FOUND = 4
+FOUND, UNREAD = 4, 1
 
 
 @click.command("audit", cls=FlagCommand, shows=ANY_NAMESPACE)
 @click.argument("files", nargs=-1, **takes("[FILE]..."))
+@gate_options
 @rule_source_options
 @click.option("--all-pods", is_flag=True, help="Audit the live rules of every pod of this node.")
 @click.option("--assert", "asserted", multiple=True, **takes("FILE|TEXT"), help="Prove or refute what this says; repeatable.")
@@ -47,7 +50,9 @@ def command(
     evaluated, those by configuration, and those by design. Nothing is sent and nothing changes. --assert proves or refutes a
     sentence such as 'outbound tcp not by proxy not to pod is captured'.
 
-    Exit codes: 0; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
+    Files without pods are counted and passed over, templates of Helm too; a manifest that cannot be read is a finding.
+
+    Exit codes: 0; 1 if a manifest cannot be read; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
     assertions = read_assertions(asserted)
     failing = read_fail_on(fail_on)
@@ -55,25 +60,33 @@ def command(
         raise OptionError(f"--full: --format {form} lists only findings; leave one of them out")
     if all_pods and (choice.pods.pod or choice.rules or choice.live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --rules, --live, --pid and --netns")
-    rule_sources = _find_all(options) if all_pods else find_rule_sources(options, choice)
-    found = examine_all(rule_sources, assertions, full=full)
+    rule_sources, files = (_find_all(options), FileSurvey()) if all_pods else survey_rule_sources(options, choice)
+    found = with_files(examine_all(rule_sources, assertions, full=full), files, accepted)
     if form in FORMATS:
-        issues = [issue for one in found.pods for issue in list_issues(one, accepted)]
-        show_artefact(render(form, "audit", issues, [one.source.name for one in found.pods]))
+        note([found.passed] if found.passed else [])
+        issues = [*found.issues, *[issue for one in found.pods for issue in list_issues(one, accepted)]]
+        names = dict.fromkeys([one.pod for one in found.issues if one.pod])
+        show_artefact(render(form, "audit", issues, [*names, *[one.source.name for one in found.pods]]))
     else:
         _show(found, form)
-    return FOUND if any(fails(one, failing, accepted) for one in found.pods) else 0
+    if any(fails(one, failing, accepted) for one in found.pods):
+        return FOUND
+    return 0 if found.is_complete else UNREAD
 
 
 def _show(found: AuditReport, form: str) -> None:
     if form == TEXT:
         for one in found.pods:
-            note(one.source.notes)
+            note([] if one.in_doubt else one.source.notes)  # said once for all
             warn(one.source.warnings)
         answer(found.text)
-    elif form == JSON:
+        return
+    if form == JSON:
         show_object(found.to_object())
-    elif form == MARKDOWN:
+        return
+    say([format_issue(one) for one in found.issues if not one.accepted])
+    note([found.passed] if found.passed else [])
+    if form == MARKDOWN:
         show_artefact(render_markdown(found.objects))
     else:
         show_artefact(render_page(found.objects, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())))

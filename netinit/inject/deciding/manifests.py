@@ -38,6 +38,14 @@ _KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
+class ManifestFile(Record):
+    """A file with its text. `problem`: why it cannot be read; `text` then holds what could be decoded of it."""
+
+    name: str
+    text: str
+    problem: str = ""
+
+
 class Document(Record):
     """A document of a stream: its separator line, and its text."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
@@ -12,8 +13,8 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
-from netinit.inject.deciding.containers import find_proxy, named
-from netinit.inject.deciding.manifests import Selection, Workload, workloads
+from netinit.inject.deciding.containers import find_proxy, named, read_status
+from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.pod_options import (
     REDIRECTION,
     find_annotation,
@@ -25,6 +26,7 @@ from netinit.inject.deciding.pod_options import (
 )  # fmt: skip
 from netinit.inject.deciding.rights import RuleChanger
 from netinit.inject.deciding.warnings import (
+    NOT_PROGRAMMED,
     PodFinding,
     annotation_findings,
     applications_of,
@@ -38,7 +40,13 @@ from netinit.inject.deciding.warnings import (
 from netinit.options import Options
 from netinit.options.kinds import TRUE_WORDS
 
+DOUBT = (
+    "it is not known whether the pod is injected: it has no label that decides, and its Namespace is not in the files; give the "
+    "Namespace too, or --assume injected, cni or none"
+)
+_DECIDING = ("Namespace", "MutatingWebhookConfiguration")
 TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
+OF_ANNOTATION = "annotation "  # begins what is said of one
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -51,6 +59,23 @@ class ContainerUser:
     gid: int | None
 
 
+INJECTED, BY_PLUGIN, LEFT_OUT, NOT_KNOWN = "injected", "cni", "none", "unknown"  # what becomes of a pod without a proxy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuturePod:
+    """A pod as it will be created. `outlook`: INJECTED, BY_PLUGIN, LEFT_OUT or NOT_KNOWN; `reason`: what decides that."""
+
+    outlook: str
+    pod: Tree
+    reason: str = ""
+
+
+Foresee = Callable[[Workload], FuturePod]
+ForeseeBy = Callable[[Sequence[Tree]], Foresee]
+"""Return what becomes of a pod that has neither an init container of a mesh nor a proxy, by objects of the same files."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """What a pod's manifest shows; `name`: its kind, namespace and name.
@@ -59,7 +84,7 @@ class PodFacts:
     the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`programmed_by`). `name_servers`:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
-    of accepted findings, with reasons.
+    of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
     """
 
     name: str
@@ -80,18 +105,23 @@ class PodFacts:
     rule_changers: tuple[RuleChanger, ...] = ()
     file: str = ""
     accepted: Mapping[str, str] = field(default_factory=dict)
+    in_doubt: bool = False
 
 
-def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod") -> tuple[PodFacts, ...]:
+def read_pods(
+    manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod", foresee_by: ForeseeBy | None = None
+) -> tuple[PodFacts, ...]:
     """Return the facts of all pods and pod templates in manifests, given as (name, text).
 
     `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
-    contains a pod, which names `label`, and OptionError with a line for each pod with invalid options.
+    contains a pod, which names the option `label`, and OptionError with a line for each pod with invalid options.
     """
-    found = [(label, one) for label, text in manifests for one in _workloads(label, text)]
-    names = shorten(", ".join([label for label, _ in manifests]))
+    trees = [(name, one) for name, text in manifests for one in _objects(name, text)]
+    found = [(name, made) for name, tree in trees for made in _workloads(name, tree)]
+    foresee = foresee_by(deciding_objects([tree for _, tree in trees])) if foresee_by else None
+    names = shorten(", ".join([name for name, _ in manifests]))
     if not found:
-        raise ParseError(f"{label}: no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`")
+        raise ParseError(without_pods(label, names))
     selection = Selection(select)
     facts: list[PodFacts] = []
     problems: list[str] = []
@@ -99,7 +129,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str
         if not selection.takes(one):
             continue
         try:
-            facts.append(replace(_facts(one, Options()), file=name))
+            facts.append(replace(read_facts(one, Options(), foresee), file=name))
         except OptionError as error:
             where = f"{name}: " if len(manifests) > 1 else ""
             problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
@@ -109,7 +139,7 @@ def read_pods(manifests: Sequence[tuple[str, str]], select: str = "", label: str
     return tuple(facts)
 
 
-def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
+def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
     """Return the facts of one pod, given as a tree. Raises ParseError and OptionError.
 
     `base`: the node agent's defaults.
@@ -117,18 +147,63 @@ def read_object(tree: Tree, base: Options | None = None) -> PodFacts:
     found = [one for one in workloads(tree) if not one.bare]
     if len(found) != 1:
         raise ParseError("the object is not a pod with a spec")
-    return _facts(found[0], base or Options())
+    return read_facts(found[0], base or Options(), foresee_by(()) if foresee_by else None)
 
 
-def _workloads(label: str, text: str) -> list[Workload]:
+def deciding_objects(trees: Iterable[Any]) -> list[Tree]:
+    """Return the objects that decide whether others are injected: namespaces and configurations of webhooks."""
+    return [one for one in trees if isinstance(one, dict) and one.get("kind") in _DECIDING]
+
+
+def without_pods(label: str, names: str) -> str:
+    """Return the error for files without a pod; `label`: the option that names them, empty for arguments."""
+    where = f"{label}: " if label else ""
+    return f"{where}no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
+
+
+def _objects(name: str, text: str) -> list[Any]:
     try:
-        return [one for document in yaml_texts.load_all(text) for one in workloads(document) if not one.bare]
+        return [one for document in yaml_texts.load_all(text) for one in objects(document)]
     except ParseError as error:
-        raise ParseError(f"--pod: {label}: {error}") from None
+        raise ParseError(f"{shorten(name)}: {error}") from None
 
 
-def _facts(one: Workload, base: Options) -> PodFacts:
+def _workloads(name: str, tree: Any) -> list[Workload]:
+    try:
+        return [one for one in workloads(tree) if not one.bare]
+    except ParseError as error:
+        raise ParseError(f"{shorten(name)}: {error}") from None
+
+
+def _is_as_created(pod: Tree) -> bool:
+    """Whether nobody adds anything to the pod any more: it has a proxy or an init container, or no network of its own."""
+    spec = mapping(pod["spec"])
+    of_a_mesh = find_init(spec) is not None or find_proxy(spec) is not None or is_ambient(pod) or read_status(pod) is not None
+    return of_a_mesh or uses_host_network(pod)
+
+
+def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> PodFacts:
+    """Return the facts of a workload's pod. Raises OptionError.
+
+    `base`: the node agent's defaults. `foresee`: what becomes of a pod that is not injected yet; without it the pod stays as it is.
+    """
     pod = one.pod()
+    future = foresee(one) if foresee and not _is_as_created(pod) else None
+    if future is None:
+        return _facts_of(one, pod, base)
+    facts = _facts_of(one, future.pod, base)
+    facts = replace(facts, findings=tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED]))
+    if future.outlook == INJECTED:
+        return replace(facts, notes=(f"as the webhook would inject it ({future.reason})", *facts.notes))
+    if future.outlook == BY_PLUGIN:
+        return replace(facts, intercepted=True, notes=(f"as a CNI plugin would program it ({future.reason})",))
+    if future.outlook == NOT_KNOWN:
+        return replace(facts, in_doubt=True, notes=(DOUBT,))
+    return replace(facts, notes=(f"not injected: {future.reason}; nothing is intercepted",))
+
+
+def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
+    """Return the facts of a pod as it is created."""
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
     spec = pod["spec"]
@@ -139,7 +214,7 @@ def _facts(one: Workload, base: Options) -> PodFacts:
         programs, by, options = True, "init container", options_of(container)
         note = f"options of its init container {string(container.get('name'))}"
     elif ambient:
-        by, options = "by an ambient agent", make_ambient_options(annotations)
+        by, options = "by an ambient agent", _ambient_options(annotations)
         note = f"{REDIRECTION} is enabled: these are the options of a mesh's ambient agent"
     else:
         by, options = "by a CNI plugin", _options_of_annotations(spec, annotations, base)
@@ -168,11 +243,18 @@ def _facts(one: Workload, base: Options) -> PodFacts:
     )
 
 
+def accepted_findings(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the codes that a pod accepts, with reasons; none if its annotation cannot be read."""
+    with contextlib.suppress(OptionError):
+        return _accepted(annotations)
+    return {}
+
+
 def _accepted(annotations: Mapping[str, str]) -> dict[str, str]:
     try:
         return read_accepted(annotations.get(ACCEPTED, ""))
     except ValueError as error:
-        raise OptionError(f"annotations: {ACCEPTED}: {error}") from None
+        raise OptionError(f"{OF_ANNOTATION}{ACCEPTED}: {error}") from None
 
 
 def _addresses(items: object) -> Iterator[str]:
@@ -188,7 +270,28 @@ def _options_of_annotations(spec: Tree, annotations: Mapping[str, str], base: Op
     try:
         return make_cni_options(annotations, environment, base, uid=uid, gid=gid)
     except OptionError as error:
-        raise OptionError(*[f"annotations: {problem}" for problem in error.problems]) from None
+        raise OptionError(*[_name_origin(problem, annotations, environment) for problem in error.problems]) from None
+
+
+def _ambient_options(annotations: Mapping[str, str]) -> Options:
+    try:
+        return make_ambient_options(annotations)
+    except ValueError as error:  # the only value of such a pod that may be invalid
+        name = find_annotation(Options.flag("virtual_interfaces"), annotations)
+        raise OptionError(f"{OF_ANNOTATION}{name}: {error}") from None
+
+
+def _name_origin(problem: str, annotations: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return a problem of a field under the name that its author wrote: the annotation, or the variable of the proxy."""
+    name, _, text = problem.partition(": ")
+    for flag in Options.flags if text else ():
+        if flag.field != name:
+            continue
+        if annotation := find_annotation(flag, annotations):
+            return f"{OF_ANNOTATION}{annotation}: {text}"
+        if flag.pod_variable in environment:
+            return f"variable {flag.pod_variable} of the proxy: {text}"
+    return f"annotations: {problem}"
 
 
 def has_tunnel(pod: Tree) -> bool | None:

@@ -25,6 +25,7 @@ from netinit.options import BACKENDS, Options
 ERROR, WARNING, NOTE = "error", "warning", "note"
 # ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
 RULE_CHANGER, MARK_SETTER, PROXY_OWNER = "rule-changer", "mark-setter", "proxy-owner"  # kinds of findings
+NOT_PROGRAMMED = "no-init-container"
 _MAX_NAMED = 5  # containers in a finding
 
 
@@ -49,8 +50,8 @@ class PodFinding(Record):
         return self.text
 
 
-def _finding(key: str, subject: str = "", **values: object) -> PodFinding:
-    """Return this finding of pod-findings.json; `values` fill its text. `subject`: the container, whose name it quotes."""
+def make_finding(key: str, subject: str = "", **values: object) -> PodFinding:
+    """Return the finding of pod-findings.json under `key`; `values` fill its text. `subject`: the container, whose name it quotes."""
     severity, kind, text = format_finding("pod-findings.json", key, {"name": quote(subject), **values})
     return PodFinding(severity=severity, kind=kind, text=text, subject=subject)
 
@@ -69,14 +70,14 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     init = find_init(spec)
     if uses_host_network(pod):
         of_init = init is not None and not only_validates(init)
-        return (_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else _finding("host-network"),)
+        return (make_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else make_finding("host-network"),)
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
-        return tuple(_errors_first([_finding("no-init-container"), *sharing, *_by_rights(pod)]))
+        return tuple(_errors_first([make_finding("no-init-container"), *sharing, *_by_rights(pod)]))
     try:
         options = options_of(init)
     except OptionError as error:
-        return (_finding("arguments", string(init.get("name")), problems="; ".join(error.problems)),)
+        return (make_finding("arguments", string(init.get("name")), problems="; ".join(error.problems)),)
     by_plugin = only_validates(init, options) and find_proxy(spec) is not None
     found = [
         *_missing_capabilities(init, options),
@@ -108,13 +109,13 @@ def _by_rights(pod: Tree) -> Iterator[PodFinding]:
     """Yield a finding for each container that may change the rules, and one for those that may set ztunnel's mark."""
     changers = find_rule_changers(pod)
     for one in changers:
-        yield _finding(RULE_CHANGER, one.container, right=one.right)
+        yield make_finding(RULE_CHANGER, one.container, right=one.right)
     if is_ambient(pod):
         known = {one.container for one in changers}
         senders = [name for name in raw_senders(mapping(pod.get("spec")), _running_with_rules(pod)) if name not in known]
         if senders:
             more = f" and {len(senders) - _MAX_NAMED} more" if len(senders) > _MAX_NAMED else ""
-            yield _finding(MARK_SETTER, names=", ".join(map(quote, senders[:_MAX_NAMED])) + more)
+            yield make_finding(MARK_SETTER, names=", ".join(map(quote, senders[:_MAX_NAMED])) + more)
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
@@ -140,14 +141,14 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
     for capability, reason in wanted.items():
         if (granted := has_capability(init, capability)) is not True:
             key = "missing-capability" if granted is False else "uncertain-capability"
-            yield _finding(key, string(init.get("name")), capability=capability, reason=reason)
+            yield make_finding(key, string(init.get("name")), capability=capability, reason=reason)
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     is_captured = init is not None or find_proxy(spec) is not None
     for name, owner in shared_owners(spec, init, options):
         field = "runAsUser" if owner.startswith("uid") else "runAsGroup"
-        yield _finding(PROXY_OWNER if is_captured else "perhaps-proxy-owner", name, owner=owner, field=field)
+        yield make_finding(PROXY_OWNER if is_captured else "perhaps-proxy-owner", name, owner=owner, field=field)
 
 
 def _proxy_options(spec: Tree) -> Options:
@@ -214,7 +215,7 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
             continue
         if _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
             continue
-        yield _finding("no-network", name, move=move, uid=options.proxy_uids[0])
+        yield make_finding("no-network", name, move=move, uid=options.proxy_uids[0])
 
 
 # --- annotations ---
@@ -240,12 +241,12 @@ def annotation_findings(
     for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
-        yield _finding("unknown-annotation", name=quote(key), remedy=remedy)
+        yield make_finding("unknown-annotation", name=quote(key), remedy=remedy)
     for flag in Options.flags:
         first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
         for name in others:
             if annotations[name].strip() != annotations[first].strip():
-                yield _finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
+                yield make_finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
     if workload is not None and workload.kind != "Pod":
         yield from _misplaced_annotations(workload, known)
 
@@ -257,7 +258,7 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
             path = ".".join(workload.template_path)
-            yield _finding("misplaced-annotation", what=field[:-1], name=quote(key), workload=workload.kind, path=path)
+            yield make_finding("misplaced-annotation", what=field[:-1], name=quote(key), workload=workload.kind, path=path)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import Family
 from netinit.base.sanitize import quote
+from netinit.inject.deciding.podfile import DOUBT
 from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.questions.audit import kinds
@@ -279,6 +280,8 @@ def _because(piece: Piece) -> str:
 
 
 def _closes(subject: PodRules, piece: Piece) -> str:
+    if piece.part.reason == DOUBT:
+        return "give the pod's Namespace too, or --assume injected, cni or none"
     if subject.is_of_another_mesh:
         return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
     if piece.kind is kinds.UNCAPTURED:

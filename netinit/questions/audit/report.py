@@ -8,7 +8,9 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.json_answers import with_version
-from netinit.base.sanitize import Lines, lines
+from netinit.base.sanitize import Lines, lines, split_message
+from netinit.inject.deciding.manifest_survey import FileSurvey
+from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.command_line import format_options
 from netinit.options.kinds import quote_value
 from netinit.questions.answers import shown_steps
@@ -16,7 +18,18 @@ from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
 from netinit.questions.audit.bypasses import Traffic, audit
 from netinit.questions.audit.words import format_box
-from netinit.questions.findings import CODES, ERROR, NOTE, WARNING, Issue, without_ignored
+from netinit.questions.findings import (
+    CODES,
+    ERROR,
+    NOTE,
+    WARNING,
+    Issue,
+    format_issue,
+    list_doubts,
+    place_issues,
+    without_ignored,
+)
+from netinit.questions.findings import to_object as describe_issue
 from netinit.questions.rule_sources import RuleSource, list_conditions
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.examples import example_of
@@ -42,6 +55,11 @@ class Audited:
     rulings: tuple[Ruling, ...]
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known that the pod will be injected."""
+        return self.source.facts is not None and self.source.facts.in_doubt
+
+    @property
     def accepted(self) -> Mapping[str, str]:
         """The codes of findings that the pod's annotation accepts, with reasons."""
         return self.source.facts.accepted if self.source.facts else {}
@@ -63,7 +81,7 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
     found = [
         Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
-        if one.kind in kinds.BYPASSES and one.kind.name in CODES
+        if one.kind in kinds.BYPASSES and one.kind.name in CODES and not audited.in_doubt
     ]
     found += [
         Issue(ASSERTION, ERROR, one.assertion.name, f"{HOLDS[one.holds]}: {one.assertion.text}")
@@ -75,8 +93,11 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
-    """Whether traffic of a kind in `failing`, or an unproved assertion, is not accepted."""
-    kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
+    """Whether traffic of a kind in `failing`, a doubt whether there will be rules, or an unproved assertion, is not accepted."""
+    if audited.in_doubt:
+        kinds_found = [NOT_PROGRAMMED] if failing else []
+    else:
+        kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
     kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
     return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
 
@@ -192,10 +213,15 @@ def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy."""
+    """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy.
+
+    `issues`: files and pods that were not audited, and why; `passed`: which files held no pod, in words.
+    """
 
     pods: tuple[Audited, ...]
     full: bool = False
+    issues: tuple[Issue, ...] = ()
+    passed: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -208,6 +234,11 @@ class AuditReport:
         return tuple([text for one in self.pods for text in one.source.warnings])
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every manifest could be read, or what could not is accepted."""
+        return not any(one.severity == ERROR and not one.accepted for one in self.issues)
+
+    @property
     def objects(self) -> list[Row]:
         """The pods in the form of JSON, from which all other formats are made."""
         return [to_object(one, full=self.full) for one in self.pods]
@@ -215,13 +246,24 @@ class AuditReport:
     @property
     def text(self) -> Lines:
         """What `netinit audit` prints."""
-        return render_text(self.objects)
+        counted = [one for one in self.issues if not one.accepted]
+        before, after = ([format_issue(one) for one in counted if (one.severity != NOTE) is is_first] for is_first in (True, False))
+        if self.passed:
+            after.append(self.passed if self.pods or self.issues else f"nothing to check: {self.passed}")
+        return lines([*before, *(split_message(render_text(self.objects)) if self.pods else ()), *after])
 
     def to_object(self) -> Row:
         """What `netinit audit --json` prints: netinit/data/audit.schema.json describes it."""
-        return with_version({"pods": self.objects})
+        return with_version({"pods": self.objects, "findings": [describe_issue(one) for one in self.issues]})
 
 
 def examine_all(sources: Sequence[RuleSource], assertions: Sequence[Assertion] = (), *, full: bool = False) -> AuditReport:
     """Audit each pod. Raises TooManyPartsError."""
     return AuditReport(tuple([examine(one, assertions) for one in sources]), full)
+
+
+def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:
+    """Add the files, and the pods in them, that cannot be audited; `accepted` has codes with reasons."""
+    issues = [one for one in place_issues(found.findings, accepted) if one.severity == ERROR or not one.pod]
+    issues += list_doubts([one.source.facts for one in report.pods if one.source.facts], accepted)
+    return replace(report, issues=tuple(issues), passed=found.summary)

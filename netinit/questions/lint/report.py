@@ -10,10 +10,22 @@ from netinit.base.errors import ParseError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tables import count
+from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.options import Options, SettledOptions, offline
 from netinit.options.command_line import write_command
-from netinit.questions.findings import ERROR, NOTE, PAGE, WARNING, Issue, to_object, without_ignored
+from netinit.questions.findings import (
+    ERROR,
+    NOTE,
+    PAGE,
+    WARNING,
+    Issue,
+    format_issue,
+    list_doubts,
+    place_issues,
+    to_object,
+    without_ignored,
+)
 from netinit.questions.lint import NO_EFFECT, Finding, lint
 from netinit.questions.rule_sources import ReadServers, RuleSource, complete_servers
 
@@ -23,13 +35,14 @@ class LintReport:
     """The findings of each pod, or of options alone, accepted ones included.
 
     `pods`: the names of all pods; empty for options. `linted`: for `minimal`, the options that program rules, by pod. `notes`:
-    where the options come from.
+    where the options come from. `passed`: which files held nothing to check, in words; None without files.
     """
 
     issues: tuple[Issue, ...]
     pods: tuple[str, ...] = ()
     linted: tuple[tuple[str, SettledOptions], ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    passed: str | None = None
 
     @property
     def errors(self) -> tuple[Issue, ...]:
@@ -39,7 +52,7 @@ class LintReport:
     @property
     def text(self) -> Lines:
         """What `netinit lint` prints."""
-        return render_text(self.issues, self.pods or [""])
+        return render_text(self.issues, self.pods or [""], self.passed)
 
     @property
     def minimal(self) -> Lines:
@@ -68,9 +81,19 @@ def examine_rules(source: RuleSource, accepted: Mapping[str, str]) -> LintReport
 
 def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[str, str]) -> LintReport:
     """Check pods of manifests; of the options, they take the name servers they need. `accepted` has codes with reasons."""
-    issues = [one for facts in pods for one in lint_pod(options, facts, accepted)]
+    issues = [*[one for facts in pods for one in lint_pod(options, facts, accepted)], *list_doubts(pods, accepted)]
     linted = [(facts.name, complete_servers(facts, options).options.settle(offline())) for facts in pods if facts.programs]
     return LintReport(tuple(issues), tuple([facts.name for facts in pods]), tuple(linted))
+
+
+def examine_files(found: FileSurvey, options: Options, accepted: Mapping[str, str]) -> LintReport:
+    """Check the pods of files, and list what else is wrong with the files; `accepted` has codes with reasons."""
+    placed = place_issues(found.findings, accepted)
+    errors, notes = ([one for one in placed if (one.severity == NOTE) is is_note] for is_note in (False, True))
+    of_pods = examine_pods(found.pods, options, accepted)
+    refused = dict.fromkeys([one.pod for one in placed if one.pod])
+    issues, names = (*errors, *of_pods.issues, *notes), (*refused, *of_pods.pods)
+    return replace(of_pods, issues=issues, pods=names, passed=found.summary)
 
 
 def lint_options(
@@ -106,18 +129,24 @@ def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> li
     return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
 
 
-def render_text(issues: Sequence[Issue], pods: Sequence[str]) -> Lines:
-    """Format a line per finding that counts, grouped by pod, and a summary."""
+def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None = None) -> Lines:
+    """Format a line per finding that counts, grouped by pod, and a summary. `passed`: see LintReport."""
     counted = [one for one in issues if not one.accepted]
     printed: list[str] = []
     place = ("", "")
     for one in counted:
+        if one.file and not one.pod:
+            printed.append(format_issue(one))
+            continue
         printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
         place = (one.pod, one.file)
         printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
+    if passed is not None and not issues and not any(pods):
+        return lines([f"nothing to check: {passed}"])
     errors, warnings, notes = (sum(one.severity == severity for one in counted) for severity in (ERROR, WARNING, NOTE))
     where = f" in {count(len(pods), 'pod')}" if any(pods) else ""
     found = [count(errors, "error"), count(warnings, "warning"), *([count(notes, "note")] if notes else [])]
     summary = ", ".join(found) if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
-    return lines([*printed, f"{summary}{where}{accepted}{f'; {PAGE} explains the codes' if counted else ''}"])
+    besides = f"; {passed}" if passed else ""
+    return lines([*printed, f"{summary}{where}{accepted}{besides}{f'; {PAGE} explains the codes' if counted else ''}"])

@@ -61,6 +61,8 @@ class _PacketSets:
         else:
             self._send_out({(Condition(hook=OUTPUT, sender=True), ()): region})
         found = _settle(self._walker.ended, self._walker.doubts)
+        if self._ruleset.doubt:
+            return [Part(region, UNKNOWN, Condition(), (), self._ruleset.doubt)]
         if self._ruleset.unread:
             reason = list_unread(self._ruleset.unread)
             found = [one if one.fate == UNKNOWN else Part(one.region, UNKNOWN, one.condition, one.path, reason) for one in found]

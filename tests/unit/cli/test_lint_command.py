@@ -35,8 +35,8 @@ TUNNEL = (
     "enables: an application that listens there is reached directly; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true"
 )
 NO_INIT_CONTAINER = (
-    "warning NI102: no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it when "
-    "the pod is made; add one (netinit inject), or ask what the cluster does (netinit check-inject)"
+    "warning NI102: it is not known whether the pod is injected: it has no label that decides, and its Namespace is not in the "
+    "files; give the Namespace too, or --assume injected, cni or none"
 )
 OWN_PORT = (
     "error NI006: --istio-inbound-ports: 15006 is the proxy's own (--inbound-capture-port): connections to it would be handed to "

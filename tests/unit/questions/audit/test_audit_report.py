@@ -29,7 +29,7 @@ def ruling(text="tcp is captured", name="", line=0, *, holds=None):
 
 
 def audited(*found, rulings=(), accepted=None, file="pod.yaml"):
-    facts = None if accepted is None else SimpleNamespace(file=file, accepted=accepted)
+    facts = None if accepted is None else SimpleNamespace(in_doubt=False, file=file, accepted=accepted)
     return Audited(RuleSource("Pod x", PodRules({}, {}), facts=facts), found, rulings)
 
 

@@ -1,0 +1,102 @@
+"""Says what becomes of a pod when it is created: webhooks have it injected, or leave it out, or that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from netinit.base.errors import InjectionError, OptionError
+from netinit.base.sanitize import split_message
+from netinit.base.tree import Tree, mapping, string, strings
+from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.pod import inject_pod
+from netinit.inject.adding.settings import Namespace
+from netinit.inject.deciding.decision import DecisionStep, decide
+from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.podfile import INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
+from netinit.inject.deciding.webhooks import (
+    DEFAULT_REVISION,
+    NAME_LABEL,
+    REVISION_LABEL,
+    Webhook,
+    current_webhooks,
+    early_webhook,
+    firing,
+    parse_injectors,
+)
+
+_OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
+"""The steps that decide the same whatever the namespace's labels are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injector:
+    """What will inject pods. `namespaces`: labels by name, as far as known; `webhooks`: those installed, if known."""
+
+    config: InjectionConfig
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    webhooks: tuple[Webhook, ...] = ()
+
+    @classmethod
+    def of_objects(cls, config: InjectionConfig, objects: Sequence[Tree]) -> Injector:
+        """Read the namespaces and injectors' webhooks among objects of manifests. Raises ConfigError."""
+        metadata = [mapping(one.get("metadata")) for one in objects if one.get("kind") == "Namespace"]
+        configurations = [one for one in objects if one.get("kind") == "MutatingWebhookConfiguration"]
+        return cls(
+            config,
+            {string(one.get("name")): strings(one.get("labels")) for one in metadata},
+            tuple([webhook for one in configurations for _, webhook in parse_injectors(one)]),
+        )
+
+    def foresee(self, one: Workload) -> FuturePod:
+        """Decide like the webhooks and the injector. Raises OptionError if the injector would refuse the pod."""
+        pod, name = one.created_pod(), one.namespace or "default"
+        decision = decide(pod, name, self.config)
+        if not decision.inject and decision.step in _OF_THE_POD:
+            return FuturePod(outlook=LEFT_OUT, pod=pod, reason=decision.reason)
+        labels, of_pod = self.namespaces.get(name), strings(mapping(pod["metadata"]).get("labels"))
+        webhooks = self.webhooks or self._usual_webhooks(labels or {}, of_pod)
+        fired = firing(webhooks, {NAME_LABEL: name, **(labels or {})}, of_pod)
+        if not fired:
+            if labels is None and any(webhook.object_selector.matches(of_pod) for webhook in webhooks):
+                return FuturePod(outlook=NOT_KNOWN, pod=pod)
+            return FuturePod(outlook=LEFT_OUT, pod=pod, reason="no webhook selects the pod")
+        if not decision.inject:
+            return FuturePod(outlook=LEFT_OUT, pod=pod, reason=decision.reason)
+        return self.inject(one, f"webhook {fired[0].short_name}; {decision.reason}")
+
+    def inject(self, one: Workload, reason: str) -> FuturePod:
+        """Return the pod with what injection adds. Raises OptionError if the injector would refuse it."""
+        pod, name = one.created_pod(), one.namespace or "default"
+        try:
+            result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=self.namespaces.get(name)), owner=one.owner)
+        except InjectionError as error:
+            raise OptionError(*split_message(str(error))) from None
+        return FuturePod(outlook=INJECTED, pod=result, reason=reason)
+
+    def _usual_webhooks(self, labels: Mapping[str, str], of_pod: Mapping[str, str]) -> tuple[Webhook, ...]:
+        """Return the webhooks that the configuration's release installs, also for the revision that a label asks for."""
+        by_default = mapping(self.config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
+        if self.config.classic:
+            return early_webhook(by_default=by_default)
+        revisions = dict.fromkeys([DEFAULT_REVISION, *[one[REVISION_LABEL] for one in (labels, of_pod) if one.get(REVISION_LABEL)]])
+        return tuple([webhook for revision in revisions for webhook in current_webhooks(revision, by_default=by_default)])
+
+
+def foresee(objects: Sequence[Tree], read_config: Callable[[], InjectionConfig], assume: str = "") -> Callable[[Workload], FuturePod]:
+    """Return what says of each pod what becomes of it; `objects`: those of the manifests that decide about others.
+
+    `assume`: INJECTED, or what else is done with pods of which it is not known. The configuration is read when it is first needed.
+    """
+    made: list[Injector] = []
+
+    def decide_one(one: Workload) -> FuturePod:
+        if not made:
+            made.append(Injector.of_objects(read_config(), objects))
+        found = made[0].foresee(one)
+        if found.outlook != NOT_KNOWN or not assume:
+            return found
+        reason = f"--assume {assume}"
+        return made[0].inject(one, reason) if assume == INJECTED else FuturePod(outlook=assume, pod=found.pod, reason=reason)
+
+    return decide_one
