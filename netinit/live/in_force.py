@@ -27,7 +27,6 @@ from netinit.rules.model import (
     ESCAPING,
     INACTIVE,
     OWNED_CHAINS,
-    SHADOWING,
     Difference,
     Plan,
     Rule,
@@ -35,7 +34,7 @@ from netinit.rules.model import (
     is_base_of,
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Jump
+from netinit.rules.targets import Drop, Jump, Reject
 from netinit.simulate.endpoints import format_packet
 from netinit.simulate.examples import example_of
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
@@ -54,28 +53,43 @@ from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
-from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 NETKIT = "netkit"  # kind of a device
 FOREIGN = "a foreign rule"
 ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
+WORSE = (DROPPED, UNKNOWN, CAPTURED, DIRECT)  # ends of packets that a foreign rule diverts; CAPTURED: at another port
+EFFECTS = {  # of a foreign rule, by the verdict on packets that the plan captures
+    UNKNOWN: "it may divert packets that the plan captures", DROPPED: "captured packets do not reach the proxy, and are dropped",
+}  # fmt: skip
 
 
+Place = tuple[str, str, str, int]  # of a rule: family, table, chain, number
 Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
 """What keeps a plan from being in force, and warnings."""
 
 
-def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Deviations:
-    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
+def find_deviations(
+    snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference], shadows: Sequence[Difference] = ()
+) -> Deviations:
+    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`).
+
+    `shadows`: foreign rules before ours in a chain. Each is a difference only if captured packets are treated otherwise
+    because of it. Raises TooManyPartsError.
+    """
     source = SOURCES.get(backend)
-    return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
+    if not source or not plan.families:
+        return tuple(shadows), ()
+    return _ForceCheck(snapshot, plan, source, listed, shadows).check()
 
 
-def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: Sequence[Difference]) -> tuple[str, ...]:
+def find_dormant_bypasses(
+    snapshot: Snapshot, plan: Plan, backend: str, found: Sequence[Difference], shadows: Sequence[Difference] = ()
+) -> tuple[str, ...]:
     """Describe the foreign dormant tables through which captured packets would escape if one message woke them.
 
-    `found`: the differences as it is. The first MAX_DORMANT tables are judged, each alone; others are only named.
+    `found`: the differences as it is; `shadows` as in find_deviations. The first MAX_DORMANT tables are judged, each alone; others are only named.
     """
     if not any(one.flags & DORMANT for one in snapshot.tables):
         return ()
@@ -86,7 +100,7 @@ def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: S
     for table in dormant[:MAX_DORMANT]:
         woken = table.replace(flags=table.flags & ~DORMANT)
         awake = snapshot.replace(tables=tuple([woken if one is table else one for one in snapshot.tables]))
-        more = [one for one in find_deviations(awake, plan, backend, found)[0] if one.describe() not in usual]
+        more = [one for one in find_deviations(awake, plan, backend, found, shadows)[0] if one.describe() not in usual]
         lines += [f"{DORMANT_BYPASS}: {more[0].describe()}"] if more else []
     if len(dormant) > MAX_DORMANT:
         lines.append(f"{DORMANT_BYPASS}, perhaps: {len(dormant)} tables are dormant, and {MAX_DORMANT} were judged")
@@ -95,13 +109,15 @@ def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: S
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
     """What devices and routes divert or drop, which the rules do not show."""
-    checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
+    checks = _ForceCheck(snapshot, plan, SOURCES[backend])
     found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
     return (*found, *checks.losses())
 
 
 class _ForceCheck:
-    def __init__(self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference] = (), shadows: Sequence[Difference] = ()
+    ) -> None:
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
@@ -109,7 +125,8 @@ class _ForceCheck:
         self._kernel = load_snapshot(snapshot, (plan,))
         self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
-        self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
+        self._shadows = {(one.where, one.table, one.chain, one.number): one for one in shadows}
+        self._effective: dict[Place, dict[str, Difference]] = {}  # those that have an effect, by the verdict on packets
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
@@ -119,6 +136,7 @@ class _ForceCheck:
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
+        found += [max(by_verdict.items(), key=lambda one: WORSE.index(one[0]))[1] for by_verdict in self._effective.values()]
         found += self._unfollowed()
         self._warnings += [*unfollowed.warn_of_hidden(self._snapshot), *self.losses()]
         return tuple(found), tuple(self._warnings)
@@ -289,21 +307,25 @@ class _ForceCheck:
             return
         rule = responsible.rules[0]
         chain = responsible.chain
+        shadow = None
         if all(one.table != responsible.table for one in self._kernel.foreign[family]):
-            if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
-                return
-            if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
+            shadow = self._shadows.get((family.name, responsible.table, chain, rule.number))
+            if rule.bare_text == DOCKER_RULE or (chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed):
                 return
         place, where = self._locate(family, responsible)
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
-        if verdict == DROPPED:
+        if verdict == DROPPED and (shadow is None or isinstance(rule.rule.target, Drop | Reject)):
             what = f"`{text}` drops" if text else "drops"
             self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
             return
-        doubt = "it may divert packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
+        effect = EFFECTS.get(verdict, "captured packets escape there")
+        if shadow:
+            found = self._effective.setdefault((family.name, responsible.table, chain, rule.number), {})
+            found.setdefault(verdict, shadow.replace(purpose=f"precedes netinit's rules: {effect}, {example}"))
+            return
         yield Difference(
             kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
-            purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
+            purpose=f"{where}: {effect}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:

@@ -130,17 +130,17 @@ def _verify_here(
 def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
-    different = comparison.differences
+    different, shadows = comparison.differences, comparison.shadows()
     if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different):
         different = ()
-    listed = leftovers + different + steps + comparison.shadows()
+    listed = leftovers + different + steps
     if snapshot is None:
-        return listed, ()
+        return listed + shadows, ()
     try:
-        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
-        dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences)
+        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed, shadows)
+        dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences, shadows)
     except TooManyPartsError as error:
-        return listed, (f"{NOT_PROVED}: {error}",)
+        return listed + shadows, (f"{NOT_PROVED}: {error}",)
     return listed + differences, warnings + dormant
 
 

@@ -41,6 +41,17 @@ DRIFTS = {
 }  # fmt: skip
 
 
+# Foreign rules before ours, some of which programs add to every host: none treats a planned packet otherwise.
+WITHOUT_EFFECT = {
+    "an empty chain, as dockerd has it": "-t nat -N X; -t nat -I OUTPUT -m addrtype --dst-type LOCAL -j X",
+    "a redirection of UDP": "-t nat -I OUTPUT -p udp --dport 514 -j REDIRECT --to-ports 10514",
+    "ACCEPT of an excluded port": "-t nat -I PREROUTING -p tcp --dport 15021 -j ACCEPT",
+    "RETURN of the proxy's user": "-t nat -I OUTPUT -m owner --uid-owner 1337 -o eth+ ! -d 127.0.0.0/8 -p udp -j RETURN",
+    "a chain for forwarded packets": "-N DOCKER-USER; -I FORWARD -j DOCKER-USER",
+    "a chain that only marks": "-t mangle -N M; -t mangle -A M -j MARK --set-xmark 0x40000/0xff0000; -t mangle -I PREROUTING -j M",
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module", params=VARIANTS)
 def programmed(request):
     """A pod with the rules of OPTIONS in one variant, for tests that put back what they change."""
@@ -68,6 +79,19 @@ def test_drift_is_named(programmed, what):
         remove_in(pod, OPTIONS)
         pod.run([variant, "-w", "-t", "nat", "-F", "OUTPUT"], check=True)
         apply_in(pod, OPTIONS.replace(backend=variant))
+
+
+@variants
+def test_a_foreign_rule_before_ours_that_treats_no_planned_packet_otherwise_is_not_mentioned(variant):
+    needs(variant)
+    options = Options.from_argv([*SIDECAR, "-d", "15021", "-k", "docker0", "--ipv6", "off", "--backend", variant])
+    for what, commands in WITHOUT_EFFECT.items():
+        with Pod() as pod:
+            for command in commands.split("; "):
+                pod.run([variant, "-w", *command.split()], check=True)
+            outcome = apply_in(pod, options.replace(require_capture=True))
+            assert outcome.warnings == (), what
+            assert differences_in(pod, options) == [], what
 
 
 def test_a_moved_rule_is_named_with_its_place(programmed):
