@@ -55,6 +55,11 @@ VARIANTS = {
         f"ip daddr . tcp dport @s {TO}", before="set s { type ipv4_addr . inet_service; flags interval; elements = { 203.0.113.0/24 . 80-81 }; }")),
     "a set whose elements end": Variant(output(f"ip daddr @s meta l4proto tcp {TO}", before="set s { type ipv4_addr; flags timeout; elements = { 203.0.113.7 timeout 1h }; }"), backends=(NFT, NATIVE)),
     "a map of addresses": Variant(output("tcp dport 80 dnat to ip daddr map { 203.0.113.7 : 203.0.113.7 }")),
+    "a verdict map's catch-all": Variant(output(
+        "ip daddr vmap @m", before=f"map m {{ type ipv4_addr : verdict; elements = {{ 9.9.9.9 : accept, * : jump away }}; }}\nchain away {{ meta l4proto tcp {TO}; }}"),
+        backends=(NFT, NATIVE)),
+    "all but a set of several fields": Variant(output(
+        f"ip daddr . tcp dport != @s {TO}", before="set s { type ipv4_addr . inet_service; elements = { 9.9.9.9 . 80 }; }"), backends=(NFT, NATIVE)),
     "a range of users": Variant(output(f"meta skuid 999-1001 meta l4proto tcp {TO}")),
     "a set of users": Variant(output(f"meta skuid {{ 1000, 1001 }} meta l4proto tcp {TO}")),
     "at the priority of ours, in the table of both families": Variant(output(f"tcp dport 80 {TO}".replace("dnat to", "dnat ip to"), family="inet", priority="-100")),
@@ -125,6 +130,11 @@ VARIANTS = {
     "a program of XDP on eth0": Variant(("XDP eth0",), effect=OPAQUE, directions=(OUT, IN)),
     # ---- harmless ---------------------------------------------------------------------------------------------------------------
     "NAT behind ours by one": Variant(output(f"tcp dport 80 {TO}", priority="-99"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty verdict map": Variant(output("ip daddr vmap @m", before="map m { type ipv4_addr : verdict; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty set of NAT": Variant(output(f"ip daddr @s meta l4proto tcp {TO}", before="set s { type ipv4_addr; flags interval; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty set of several fields": Variant(output(f"ip daddr . tcp dport @s {TO}", before="set s { type ipv4_addr . inet_service; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty list of what is blocked": Variant(
+        output("ip daddr @s drop", kind="filter", priority="0", before="set s { type ipv4_addr; flags interval, timeout; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "NAT of the proxy alone": Variant(output(f"ip daddr 203.0.113.0/24 meta skuid 1337 meta l4proto tcp {TO}"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "NAT of UDP": Variant(output("udp dport 80 dnat to 203.0.113.8"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "the size of segments is clamped": Variant(
