@@ -121,6 +121,8 @@ VARIANTS = {
     "a port of a policy rule is delivered here": Variant((TABLE_LO, "ip rule add ipproto tcp dport 80 lookup 101"), effect=OPAQUE),
     "a source port of a policy rule is delivered here": Variant((TABLE_LO, "ip rule add ipproto tcp sport 1024-65000 lookup 101"), effect=OPAQUE),
     "all but one address is delivered here": Variant((TABLE_LO, "ip rule add not to 198.51.100.7 lookup 101"), effect=OPAQUE),
+    "the address is one of lo": Variant(("ip addr add 203.0.113.7/32 dev lo",), backends=ALL),
+    "the address is one of lo in IPv6": Variant(("ip -6 addr add 2001:db8::7/128 dev lo nodad",), directions=(OUT6,), options=IPV6),
     "the address of IPv6 is this host's": Variant(("ip -6 route add local 2001:db8::7 dev lo",), directions=(OUT6,), options=IPV6),
     "a route that drops": Variant(("ip route add blackhole 203.0.113.0/24",), effect=DROPS),
     "a policy rule that drops": Variant(("ip rule add to 203.0.113.7 prohibit",), effect=DROPS),

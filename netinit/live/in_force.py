@@ -15,6 +15,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, IP, Snapshot, TableRoute
 from netinit.live import host, unfollowed
 from netinit.live.copies import list_copied, stop_at_copies
+from netinit.live.culprits import Judge, marks_of
 from netinit.live.snapshot_rules import SOURCES, load_snapshot
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -34,9 +35,9 @@ from netinit.rules.model import (
     is_base_of,
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Drop, Jump, Reject
-from netinit.simulate.endpoints import format_packet
-from netinit.simulate.examples import example_of
+from netinit.rules.targets import Drop, Reject
+from netinit.simulate.endpoints import format_example
+from netinit.simulate.examples import example_of, is_restricted
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import (
     HookedChain,
@@ -49,13 +50,14 @@ from netinit.simulate.ruleset import (
     map_chains,
 )
 from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import local, make_spaces
+from netinit.simulate.symbolic.match_sets import local, make_spaces, through_devices
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 NETKIT = "netkit"  # kind of a device
+MAX_DEVICES = 32  # that a proof tells apart by name
 FOREIGN = "a foreign rule"
 ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
@@ -219,18 +221,26 @@ class _ForceCheck:
     def _foreign(self, family: Family) -> Iterator[Difference]:
         """Connections that the plan captures, but the kernel with everything in it does not."""
         around = host.surroundings_of(self._snapshot, family)
-        # Routes to lo that do not serve the host's own addresses are judged below.
-        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
+        # Routes to lo that do not serve the host's own addresses, and foreign addresses on lo, are judged below.
+        added = host.addresses_on_loopback(self._snapshot, self._plan, family)
+        around = around.replace(
+            routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=(), local_networks=(),
+            addresses=tuple(one for one in around.addresses if one[1] not in added),
+        )  # fmt: skip
         planned, live = self._planned[family], self._join(family)
         staying = list(host.routes_that_stay(self._snapshot, family))
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
-        if is_planned and not staying:
+        if is_planned and not staying and not added:
             return  # packets reach exactly the planned rules: nothing to prove
         free = not host.is_simple(self._snapshot, family)
         copying = stop_at_copies(live)
-        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
-            likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
+        devices = frozenset([link.name for link in self._snapshot.links]) - {LOOPBACK_DEVICE}
+        named = devices if len(devices) <= MAX_DEVICES else frozenset()
+        judge = Judge(planned, live, self._is_foreign)
+        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free, interfaces=named):
+            likely = in_states(space, (CtState.NEW,)) & through_devices(space, named)
+            # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
             # The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
@@ -244,24 +254,42 @@ class _ForceCheck:
                     wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
+                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, judge)
             if copying:
                 self._warn_of_copies(family, divide(space, copying, captured))
             if space.direction == OUTBOUND:
-                yield from self._diverted(family, captured, staying)
+                yield from self._diverted(family, captured, staying, added)
 
-    def _check_parts(self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region]) -> Iterator[Difference]:
+    def _check_parts(
+        self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], judge: Judge
+    ) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
             as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
             region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
-                responsible = self._find_responsible(part)
+                responsible = judge.find_culprit(part, region)
                 verdict = DROPPED if part.at_worst_dropped else part.verdict
                 key = (verdict, responsible, "" if responsible else part.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
         for (verdict, responsible, reason), region in found.items():
-            yield from self._describe(family, verdict, responsible, reason, region)
+            others = region if verdict == DROPPED else region - self._own_marks(family, region.space)
+            if others:
+                yield from self._describe(family, verdict, responsible, reason, others)
+            else:
+                self._warn_of_marks(family, responsible, region)
+
+    def _own_marks(self, family: Family, space: Space) -> Region:
+        """Packets that begin with a mark that the plan gives or asks for."""
+        found = [marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(self._plan, family)]
+        return unite([nothing(space), *found])
+
+    def _warn_of_marks(self, family: Family, responsible: RuleHit | None, region: Region) -> None:
+        place = escape(self._locate(family, responsible)[1]) if responsible else "routing"
+        self._warnings.append(
+            f"{family.name}: {place}: packets that begin with a mark of netinit's own escape there, {_give_example(region)}; "
+            "only a process with CAP_NET_ADMIN or CAP_NET_RAW can send them"
+        )
 
     def _warn_of_copies(self, family: Family, partition: Partition) -> None:
         copied: dict[tuple[str, str], Region] = {}
@@ -269,9 +297,8 @@ class _ForceCheck:
             key = (self._locate(family, hit)[1], escape(shorten(hit.rules[0].text, MAX_RULE_LENGTH)))
             copied[key] = copied.get(key, nothing(partition.space)) | part.region
         for (where, text), region in copied.items():
-            example = format_packet(example_of(region)[0])
             what = "copies packets that the plan captures"
-            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, for example {example}")
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {_give_example(region)}")
 
     def _locate(self, family: Family, hit: RuleHit) -> tuple[str, str]:
         """The table of a rule, with its backend, and the whole place of the rule."""
@@ -280,15 +307,6 @@ class _ForceCheck:
         rule = hit.rules[0]
         return place, f"{place}, chain {hit.chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
 
-    def _find_responsible(self, part: Part) -> RuleHit | None:
-        """The foreign rule that ended the packets, or the last that modified them."""
-        foreign = [one for one in part.path if self._is_foreign(one) and one.rules[0].number]  # 0: the device of a chain
-        if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
-            return part.path[-1]
-        acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
-        last = acting or foreign
-        return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
-
     def _is_foreign(self, hit: RuleHit) -> bool:
         native = self._tables == TABLES_OF_OUR_OWN and hit.source in ("", self._source) and hit.table in TABLES_OF_THE_KERNEL
         return not (native or is_ours(hit.rules[0]))
@@ -296,8 +314,7 @@ class _ForceCheck:
     def _describe(
         self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
     ) -> Iterator[Difference]:
-        packet, _ = example_of(region)
-        example = f"for example {format_packet(packet)}"
+        example = _give_example(region)
         if responsible is None:
             if verdict == DROPPED:
                 self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
@@ -315,8 +332,10 @@ class _ForceCheck:
         place, where = self._locate(family, responsible)
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED and (shadow is None or isinstance(rule.rule.target, Drop | Reject)):
-            what = f"`{text}` drops" if text else "drops"
-            self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
+            what = "drops packets that the plan captures"
+            if not isinstance(rule.rule.target, Drop | Reject):
+                what = "leads to the loss of packets that the plan captures"
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {example}")
             return
         effect = EFFECTS.get(verdict, "captured packets escape there")
         if shadow:
@@ -348,17 +367,18 @@ class _ForceCheck:
 
     # ---- routes ------------------------------------------------------------------------------------------------------
 
-    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
+    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute], added: Iterable[int]) -> Iterator[Difference]:
+        own = [Network((family.version, address, family.bits)) for address in added]
+        ways = [(network, f"address {network} dev lo", "a foreign address") for network in own]
         for route in routes:
             network = Network((family.version, *route.destination))
-            taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
-            if taken:
-                packet, _ = example_of(taken)
-                word = "local " if route.kind == host.DELIVERED_HERE else ""
+            word = "local " if route.kind == host.DELIVERED_HERE else ""
+            ways.append((network, f"{word}{network} dev lo table {route.table}", "a foreign route"))
+        for network, what, origin in ways:
+            if taken := captured & within(captured.space, Dim.DESTINATION, intervals_of([network])):
                 yield Difference(
-                    kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
-                    purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
-                    origin="a foreign route",
+                    kind=ESCAPING, where=family.name, table=ROUTING, rule=what, origin=origin,
+                    purpose=f"connections there stay in the pod and are not captured, {_give_example(taken)}",
                 )  # fmt: skip
 
 
@@ -371,6 +391,12 @@ def _list_own_tables(plan: Plan, backend: str) -> dict[tuple[int, str], Collecti
     for family in plan.families if tables == NF_TABLES else ():
         found |= {(family.number, table): chains for table, chains in write_plan(plan, family).items()}
     return found
+
+
+def _give_example(region: Region) -> str:
+    """A packet of the region, with everything that makes it one."""
+    packet, around = example_of(region)
+    return f"for example {format_example(packet, around, with_source_port=is_restricted(region, Dim.SOURCE_PORT))}"
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

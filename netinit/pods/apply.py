@@ -436,6 +436,7 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
     known = comparison.known_chains()
     return known is not None and task.machine.is_plain(
         known, tables=tuple([route.table for route in task.plan.routes]), excluded=task.plan.excluded_interfaces(),
+        addresses=tuple([one.cidr.partition("/")[0] for one in task.plan.addresses]),
         own_legacy=BACKENDS[backend].tables == LEGACY_TABLES and not comparison.state.foreign, sure=task.options.require_capture,
     )  # fmt: skip
 
