@@ -248,13 +248,13 @@ class _ForceCheck:
             may_be_marked = space.direction == OUTBOUND or around.forwards or keeps_marks
             likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
             wanted: dict[tuple[int, bool], Region] = {}
-            for part in divide(space, planned, likely).parts:
+            for part in divide(space, planned, likely, marks_matter=False).parts:
                 if part.verdict == CAPTURED:
                     key = (part.condition.redirect_port, part.condition.transparent)
                     wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured).parts, wanted, judge)
+                yield from self._check_parts(family, divide(space, live, captured, marks_matter=False).parts, wanted, judge)
             if copying:
                 self._warn_of_copies(family, divide(space, copying, captured))
             if space.direction == OUTBOUND:

@@ -28,7 +28,7 @@ from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
+from netinit.rules.model import BYPASSING, ESCAPING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.promises import leave_out, read_record
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
@@ -140,7 +140,9 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
         differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed, shadows)
         dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences, shadows)
     except TooManyPartsError as error:
-        return listed + shadows, (f"{NOT_PROVED}: {error}",)
+        purpose = f"{NOT_PROVED}: {error}"
+        doubt = Difference(kind=ESCAPING, where="kernel", rule="foreign rules", purpose=purpose, origin="foreign rules")
+        return (*listed, *shadows, doubt), ()
     return listed + differences, warnings + dormant
 
 

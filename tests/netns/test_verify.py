@@ -13,6 +13,7 @@ from laboratory import Pod
 from netinit.base.net import IPV4
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
+from netinit.simulate.symbolic import chain_walk
 from programming import (
     FOLDERS,
     SIDECAR,
@@ -239,3 +240,19 @@ def test_a_clean_pod_exits_0_and_an_empty_one_3(pod):
 
     assert run_tool(pod, "apply", *SIDECAR).returncode == 0
     assert run_tool(pod, "verify", *SIDECAR).returncode == 0
+
+
+def test_a_proof_that_takes_too_much_work_is_a_difference_with_the_rule(pod, monkeypatch):
+    """A hostile pod may add rules that divide packets into ever more groups: nothing says then that all is as planned."""
+    needs("iptables-nft")
+    options = Options.from_argv([*SIDECAR, "--ipv6", "off", "--backend", "iptables-nft"])
+    apply_in(pod, options)
+    for at in range(10):
+        mark = f"{1 << at + 4:#x}/{1 << at + 4:#x}"
+        pod.run(["iptables-nft", "-w", "-t", "mangle", "-A", "OUTPUT", "-d", f"10.{at}.0.0/16", "-j", "MARK", "--set-xmark", mark], check=True)
+    pod.run(["iptables-nft", "-w", "-t", "mangle", "-A", "OUTPUT", "-m", "mark", "--mark", "0x550/0xffff0", "-j", "DROP"], check=True)
+    monkeypatch.setattr(chain_walk, "MAX_WORK", 6_000)
+    (found,) = differences_in(pod, options)
+    assert found.startswith("escaping: kernel: foreign rules  (whether foreign rules divert captured traffic is not known: ")
+    assert "most of all because of rule " in found
+    assert "mangle OUTPUT, `" in found

@@ -101,9 +101,13 @@ class InSet(Match):
             found |= one
         return found.negated_if(self.negated)
 
+    @property
+    def parts(self) -> tuple[Match, ...]:
+        return tuple([match for matches in self.alternatives for match in matches])
+
     def describe(self) -> str:
         return f"`{self.text}` holds" if self.alternatives else f"`{self.text}` holds, and the set is empty"
 
     @property
     def tracks(self) -> bool:  # type: ignore[override] # computed here
-        return any(match.tracks for matches in self.alternatives for match in matches)
+        return any(match.tracks for match in self.parts)
