@@ -18,7 +18,17 @@ from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.one_packet import OnePacket, PacketState
 from netinit.simulate.ruleset import HookStage, Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace, TraceStep
+from netinit.simulate.trace import (
+    CAPTURED,
+    DELIVERED,
+    DROPPED,
+    FORWARDED,
+    ROUTED_OTHERWISE,
+    SENT,
+    UNKNOWN,
+    Trace,
+    TraceStep,
+)
 
 MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules
 _UNTRACKED = ("INVALID", "UNTRACKED")
@@ -51,7 +61,10 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
         return trace
     _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
-    return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
+    ends = [attempt.trace() for attempt in ways]
+    is_safe = is_all and {one.verdict for one in ends} == {CAPTURED, DROPPED}
+    dropped_by = next(one.reason for one in ends if one.verdict == DROPPED) if is_safe else ""
+    return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at], dropped_by=dropped_by)
 
 
 def _follow_each(begin: Callable[[tuple[bool, ...]], PacketPath]) -> tuple[list[PacketPath], bool]:
