@@ -92,6 +92,36 @@ class NftSet(Record):
     is_complete: bool = True
 
 
+class AddressSetElement(Record):
+    """An element of a set of ipset(8), with what its type has of these: up to two networks, protocol and port, device, member.
+
+    Addresses are as in packets; a `length` of -1 is the whole address.
+    """
+
+    address: bytes = b""
+    length: int = -1
+    second: bytes = b""
+    second_length: int = -1
+    protocol: int = 0
+    port: int = 0
+    device: str = ""
+    member: str = ""  # of a list: the name of another set
+
+
+class AddressSet(Record):
+    """A set of ipset(8) that is not netinit's; `family`: AF_* of its addresses, 0 without any.
+
+    `is_complete` is False if elements are left out, as too many or of properties that netinit does not know.
+    """
+
+    number: int
+    name: str
+    kind: str = ""
+    family: int = 0
+    elements: tuple[AddressSetElement, ...] = ()
+    is_complete: bool = True
+
+
 class NftObject(Record):
     """A named object (counter, quota, ...) by its NFT_OBJECT_* number, or a flow table; `devices` are names or prefixes of names."""
 
@@ -215,6 +245,7 @@ class Snapshot(Record):
     programs: tuple[AttachedProgram, ...] = ()
     transforms: int = 0  # number of IPsec policies (xfrm)
     address_sets: tuple[tuple[int, str], ...] = ()  # ids that rules use, and names (ipset(8))
+    foreign_sets: tuple[AddressSet, ...] = ()  # their contents, as far as they are read
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:

@@ -348,7 +348,7 @@ class _ForceCheck:
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that a family's packets reach; chains with address sets count as planned if their listing matches."""
+        """All rules that a family's packets reach; our chains with address sets count as planned if their listing matches."""
         own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._kernel.join(family, self._source)
@@ -357,8 +357,8 @@ class _ForceCheck:
         def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
             matches = [match for loaded in chain.rules for match in loaded.rule.matches if isinstance(match, UnknownMatch)]
             has_sets = any(match.text.startswith("-m set") for match in matches)
-            is_listed = has_sets and (family.name, table, chain.name) not in self._listed
-            return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
+            is_trusted = has_sets and chain.name in OWNED_CHAINS and (family.name, table, chain.name) not in self._listed
+            return planned.get(table, {}).get(chain.name, chain) if is_trusted else chain
 
         rulesets = self._kernel.rulesets
         known = replace(own, tables=map_chains(own.tables, trust_listing))

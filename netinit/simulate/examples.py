@@ -30,7 +30,7 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
         Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
-        preferred |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
+        preferred |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside, *_hosts(region, Dim.SOURCE))}
     return packet_of(space, region.pick(preferred))
 
 
