@@ -91,7 +91,8 @@ def find_dormant_bypasses(
 ) -> tuple[str, ...]:
     """Describe the foreign dormant tables through which captured packets would escape if one message woke them.
 
-    `found`: the differences as it is; `shadows` as in find_deviations. The first MAX_DORMANT tables are judged, each alone; others are only named.
+    `found`: the differences as it is; `shadows` as in find_deviations. The first MAX_DORMANT tables are judged, each alone;
+    others are only named.
     """
     if not any(one.flags & DORMANT for one in snapshot.tables):
         return ()
