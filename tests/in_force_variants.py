@@ -11,6 +11,7 @@ ESCAPES, DROPS, HARMLESS, OPAQUE = "escapes", "drops", "is harmless", "is not fo
 OUT, IN, OUT6, IN6 = "out", "in", "out6", "in6"
 TO = "dnat to 203.0.113.7:80"
 IPV6 = ("--ipv6", "on")
+IPTABLES = "{{iptables}} -w -t nat -I {0} {1} -p tcp -j ACCEPT"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ VARIANTS = {
         f"ip daddr . tcp dport @s {TO}", before="set s { type ipv4_addr . inet_service; flags interval; elements = { 203.0.113.0/24 . 80-81 }; }")),
     "a set whose elements end": Variant(output(f"ip daddr @s meta l4proto tcp {TO}", before="set s { type ipv4_addr; flags timeout; elements = { 203.0.113.7 timeout 1h }; }"), backends=(NFT, NATIVE)),
     "a map of addresses": Variant(output("tcp dport 80 dnat to ip daddr map { 203.0.113.7 : 203.0.113.7 }")),
+    "a verdict map's catch-all": Variant(output(
+        "ip daddr vmap @m", before=f"map m {{ type ipv4_addr : verdict; elements = {{ 9.9.9.9 : accept, * : jump away }}; }}\nchain away {{ meta l4proto tcp {TO}; }}"),
+        backends=(NFT, NATIVE)),
+    "all but a set of several fields": Variant(output(
+        f"ip daddr . tcp dport != @s {TO}", before="set s { type ipv4_addr . inet_service; elements = { 9.9.9.9 . 80 }; }"), backends=(NFT, NATIVE)),
     "a range of users": Variant(output(f"meta skuid 999-1001 meta l4proto tcp {TO}")),
     "a set of users": Variant(output(f"meta skuid {{ 1000, 1001 }} meta l4proto tcp {TO}")),
     "at the priority of ours, in the table of both families": Variant(output(f"tcp dport 80 {TO}".replace("dnat to", "dnat ip to"), family="inet", priority="-100")),
@@ -88,6 +94,16 @@ VARIANTS = {
     "a range of addresses": Variant(("{iptables} -w -t nat -I OUTPUT -m iprange --dst-range 203.0.113.1-203.0.113.9 -j RETURN",), backends=(NFT, LEGACY)),
     "a mark that leads away": Variant(("{iptables} -w -t mangle -A OUTPUT -p tcp --dport 80 -j MARK --set-mark 7", "{iptables} -w -t nat -I OUTPUT -m mark --mark 7 -j ACCEPT"), backends=(NFT, LEGACY)),
     "a policy that drops inbound": Variant(("{iptables} -w -P INPUT DROP",), effect=DROPS, directions=(IN, OUT), backends=(NFT, LEGACY)),
+    "a set of networks": Variant(("ipset create x hash:net; ipset add x 203.0.113.0/24", IPTABLES.format("OUTPUT", "-m set --match-set x dst")), backends=(NFT, LEGACY)),
+    "all but a set of addresses": Variant(("ipset create x hash:ip; ipset add x 198.51.100.1", IPTABLES.format("OUTPUT", "-m set ! --match-set x dst")), backends=(NFT, LEGACY)),
+    "a set of addresses with ports": Variant(
+        ("ipset create x hash:ip,port; ipset add x 203.0.113.7,tcp:80", IPTABLES.format("OUTPUT", "-m set --match-set x dst,dst")), backends=(NFT, LEGACY)),
+    "a set of networks with devices": Variant(
+        ("ipset create x hash:net,iface; ipset add x 10.77.0.0/24,eth0", IPTABLES.format("PREROUTING", "-m set --match-set x src,src")), directions=(IN,), backends=(NFT, LEGACY)),
+    "a list of sets": Variant(
+        ("ipset create y hash:ip; ipset create x list:set; ipset add x y; ipset add y 203.0.113.7", IPTABLES.format("OUTPUT", "-m set --match-set x dst")), backends=(NFT, LEGACY)),
+    "a set with an exception": Variant(
+        ("ipset create x hash:net; ipset add x 203.0.113.0/24; ipset add x 203.0.113.7 nomatch", IPTABLES.format("OUTPUT", "-m set --match-set x dst")), effect=OPAQUE, backends=(NFT, LEGACY)),
     # ---- IPv6 -----------------------------------------------------------------------------------------------------------------
     "a dormant table of IPv6": Variant(("nft 'add table ip6 nat { flags dormant; }'",), directions=(OUT6, IN6), options=IPV6),
     "an own table of IPv6": Variant(output("tcp dport 80 dnat to [2001:db8::7]:80", family="ip6"), directions=(OUT6,), options=IPV6, backends=ALL),
@@ -116,6 +132,8 @@ VARIANTS = {
     "a port of a policy rule is delivered here": Variant((TABLE_LO, "ip rule add ipproto tcp dport 80 lookup 101"), effect=OPAQUE),
     "a source port of a policy rule is delivered here": Variant((TABLE_LO, "ip rule add ipproto tcp sport 1024-65000 lookup 101"), effect=OPAQUE),
     "all but one address is delivered here": Variant((TABLE_LO, "ip rule add not to 198.51.100.7 lookup 101"), effect=OPAQUE),
+    "the address is one of lo": Variant(("ip addr add 203.0.113.7/32 dev lo",), backends=ALL),
+    "the address is one of lo in IPv6": Variant(("ip -6 addr add 2001:db8::7/128 dev lo nodad",), directions=(OUT6,), options=IPV6),
     "the address of IPv6 is this host's": Variant(("ip -6 route add local 2001:db8::7 dev lo",), directions=(OUT6,), options=IPV6),
     "a route that drops": Variant(("ip route add blackhole 203.0.113.0/24",), effect=DROPS),
     "a policy rule that drops": Variant(("ip rule add to 203.0.113.7 prohibit",), effect=DROPS),
@@ -125,6 +143,14 @@ VARIANTS = {
     "a program of XDP on eth0": Variant(("XDP eth0",), effect=OPAQUE, directions=(OUT, IN)),
     # ---- harmless ---------------------------------------------------------------------------------------------------------------
     "NAT behind ours by one": Variant(output(f"tcp dport 80 {TO}", priority="-99"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty verdict map": Variant(output("ip daddr vmap @m", before="map m { type ipv4_addr : verdict; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty set of NAT": Variant(output(f"ip daddr @s meta l4proto tcp {TO}", before="set s { type ipv4_addr; flags interval; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty set of several fields": Variant(output(f"ip daddr . tcp dport @s {TO}", before="set s { type ipv4_addr . inet_service; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
+    "an empty set of addresses that are blocked": Variant(
+        ("ipset create x hash:ip; {iptables} -w -I OUTPUT -m set --match-set x dst -j DROP; {iptables} -w -I INPUT -m set --match-set x src -j DROP",),
+        effect=HARMLESS, backends=(NFT, LEGACY)),
+    "an empty list of what is blocked": Variant(
+        output("ip daddr @s drop", kind="filter", priority="0", before="set s { type ipv4_addr; flags interval, timeout; }"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "NAT of the proxy alone": Variant(output(f"ip daddr 203.0.113.0/24 meta skuid 1337 meta l4proto tcp {TO}"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "NAT of UDP": Variant(output("udp dport 80 dnat to 203.0.113.8"), effect=HARMLESS, backends=(NFT, NATIVE)),
     "the size of segments is clamped": Variant(

@@ -26,7 +26,7 @@ class Probe:
     """A connection to make, or a datagram to send, to a literal address, which determines the family.
 
     `source`: local address. `uid`, `gid`, `groups`: owner of the socket, root's by default. `timeout`: seconds
-    until the answer. `mark`: firewall mark of its packets.
+    until the answer. `mark`: firewall mark of its packets. `source_port`: 0 for any.
     """
 
     host: str
@@ -38,6 +38,7 @@ class Probe:
     groups: tuple[int, ...] = ()
     timeout: float = 1.0
     mark: int = 0
+    source_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ async def _send(probe: Probe, opened: socket.socket) -> Arrival:
 
     try:
         async with asyncio.timeout(probe.timeout):
-            if probe.source is not None:
-                opened.bind((probe.source, 0))
+            if probe.source is not None or probe.source_port:
+                opened.bind((probe.source or "", probe.source_port))
             await loop.sock_connect(opened, (probe.host, probe.port))
             if probe.udp:
                 opened.send(b"?\n")

@@ -181,7 +181,7 @@ class MemoryMachine(Machine):
     def read_snapshot(self) -> None:
         """Nothing: no kernel has these rules."""
 
-    def is_plain(self, known: object, *, tables: object, excluded: object, own_legacy: bool, sure: bool) -> bool:
+    def is_plain(self, known: object, *, tables: object, addresses: object, excluded: object, own_legacy: bool, sure: bool) -> bool:
         """Always: no kernel has these rules."""
         return True
 

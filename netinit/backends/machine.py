@@ -68,12 +68,15 @@ class Machine:
         return read_snapshot()
 
     def is_plain(
-        self, known: KnownChains, *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
-    ) -> bool:
+        self, known: KnownChains, *, tables: Collection[int], addresses: Collection[str], excluded: Collection[str],
+        own_legacy: bool, sure: bool,
+    ) -> bool:  # fmt: skip
         """Whether only these chains affect packets: see netinit.kernel.plain_namespace. Raises OSError."""
         from netinit.kernel import plain_namespace
 
-        return plain_namespace.is_plain(known, tables=tables, excluded=excluded, own_legacy=own_legacy, sure=sure)
+        return plain_namespace.is_plain(
+            known, tables=tables, addresses=addresses, excluded=excluded, own_legacy=own_legacy, sure=sure
+        )
 
     def inside(
         self,

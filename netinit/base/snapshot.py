@@ -16,7 +16,7 @@ INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
 FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
 # NFT_TABLE_F_*, NFT_SET_* and NFT_SET_ELEM_* of linux/netfilter/nf_tables.h
 DORMANT = 1
-SET_ANONYMOUS, SET_INTERVAL, SET_MAP = 1, 4, 8
+SET_ANONYMOUS, SET_INTERVAL, SET_MAP, SET_DYNAMIC = 1, 4, 8, 32  # SET_DYNAMIC: packets add elements (NFT_SET_EVAL)
 ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 
@@ -89,6 +89,36 @@ class NftSet(Record):
     key_type: int = 0
     key_length: int = 0
     elements: tuple[NftElement, ...] = ()
+    is_complete: bool = True
+
+
+class AddressSetElement(Record):
+    """An element of a set of ipset(8), with what its type has of these: up to two networks, protocol and port, device, member.
+
+    Addresses are as in packets; a `length` of -1 is the whole address.
+    """
+
+    address: bytes = b""
+    length: int = -1
+    second: bytes = b""
+    second_length: int = -1
+    protocol: int = 0
+    port: int = 0
+    device: str = ""
+    member: str = ""  # of a list: the name of another set
+
+
+class AddressSet(Record):
+    """A set of ipset(8) that is not netinit's; `family`: AF_* of its addresses, 0 without any.
+
+    `is_complete` is False if elements are left out, as too many or of properties that netinit does not know.
+    """
+
+    number: int
+    name: str
+    kind: str = ""
+    family: int = 0
+    elements: tuple[AddressSetElement, ...] = ()
     is_complete: bool = True
 
 
@@ -215,6 +245,7 @@ class Snapshot(Record):
     programs: tuple[AttachedProgram, ...] = ()
     transforms: int = 0  # number of IPsec policies (xfrm)
     address_sets: tuple[tuple[int, str], ...] = ()  # ids that rules use, and names (ipset(8))
+    foreign_sets: tuple[AddressSet, ...] = ()  # their contents, as far as they are read
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:

@@ -35,18 +35,19 @@ _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 1
 
 
 def is_plain(
-    known: KnownChains, *, tables: Collection[int], excluded: Collection[str], own_legacy: bool, sure: bool
+    known: KnownChains, *, tables: Collection[int], addresses: Collection[str], excluded: Collection[str], own_legacy: bool, sure: bool
 ) -> bool:
     """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
 
-    `tables`: routing tables that may hold local routes. `excluded`: devices that no default route may use. `own_legacy`:
-    the caller knows every legacy rule. `sure`: check BPF programs and IPsec policies too.
+    `tables`: routing tables that may hold local routes. `addresses`: those that the loopback device may have. `excluded`:
+    devices that no default route may use. `own_legacy`: the caller knows every legacy rule. `sure`: check BPF programs and
+    IPsec policies too.
     """
     return (
         if_nametoindex("lo") == LOOPBACK_INDEX
         and _holds_only(known)
         and (own_legacy or not any(_holds_legacy_rules(family) for family in FAMILIES))
-        and _has_plain_host(tables, excluded, sure=sure)
+        and _has_plain_host(tables, [inet_pton(10 if ":" in one else 2, one) for one in addresses], excluded, sure=sure)
     )
 
 
@@ -76,7 +77,7 @@ def _holds_legacy_rules(family: Family) -> bool:
     return any(legacy_tables.holds_rules(family, name) for name in names)
 
 
-def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure: bool) -> bool:
+def _has_plain_host(tables: Collection[int], addresses: Collection[bytes], excluded: Collection[str], *, sure: bool) -> bool:
     with Netlink(NETLINK_ROUTE) as link:
         devices = []
         for body in link.dump(netlink.RTM_GETLINK, bytes(netlink.LINK_SIZE)):
@@ -95,7 +96,9 @@ def _has_plain_host(tables: Collection[int], excluded: Collection[str], *, sure:
         own = set()
         for body in link.dump(netlink.RTM_GETADDR, bytes(netlink.ADDRESS_SIZE)):
             found = read_attributes(body, netlink.ADDRESS_SIZE)
-            own.add(found.get(netlink.IFA_LOCAL) or found.get(netlink.IFA_ADDRESS))
+            address = found.get(netlink.IFA_LOCAL) or found.get(netlink.IFA_ADDRESS)
+            if unpack_from("=I", body, 4)[0] != LOOPBACK_INDEX or address in addresses:
+                own.add(address)
         for body in link.dump(netlink.RTM_GETROUTE, bytes(netlink.ROUTE_SIZE)):
             if not _is_plain_route(body, own, tables) or (excluded and _is_default(body, excluded)):
                 return False

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, covers, number_of
 from netinit.base.snapshot import IFF_UP, RoutingRule, Snapshot, TableRoute
 from netinit.live.unfollowed import VRF_KIND
+from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 DEFAULT, MAIN, LOCAL = 253, 254, 255  # RT_TABLE_DEFAULT, RT_TABLE_MAIN, RT_TABLE_LOCAL
@@ -79,6 +80,20 @@ def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]
         leads_here = route.kind == DELIVERED_HERE or (route.kind == UNICAST and LOOPBACK_INDEX in route.hops)
         if leads_here and not (is_own or covers(family.loopback_network, network)):
             yield route
+
+
+def addresses_on_loopback(snapshot: Snapshot, plan: Plan, family: Family) -> frozenset[int]:
+    """Addresses of lo alone that are neither of the loopback network nor the plan's: what is sent there stays here."""
+    found: dict[int, set[int]] = {}
+    for one in snapshot.addresses:
+        if one.family == family.number:
+            found.setdefault(number_of(one.address), set()).add(one.index)
+    ours = [Network.parse(one.cidr).first for one in plan.addresses if one.family is family]
+    inside = family.loopback_network
+    return frozenset([
+        address for address, devices in found.items()
+        if devices == {LOOPBACK_INDEX} and address not in ours and not inside.first <= address <= inside.last
+    ])  # fmt: skip
 
 
 def dropping_rules(snapshot: Snapshot, family: Family) -> list[RoutingRule]:

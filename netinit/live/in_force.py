@@ -15,6 +15,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import DORMANT, FAMILY_NAMES, IFF_LOOPBACK, INET, IP, Snapshot, TableRoute
 from netinit.live import host, unfollowed
 from netinit.live.copies import list_copied, stop_at_copies
+from netinit.live.culprits import Judge, marks_of
 from netinit.live.snapshot_rules import SOURCES, load_snapshot
 from netinit.options import BACKENDS, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.compare import DOCKER_RULE
@@ -27,7 +28,6 @@ from netinit.rules.model import (
     ESCAPING,
     INACTIVE,
     OWNED_CHAINS,
-    SHADOWING,
     Difference,
     Plan,
     Rule,
@@ -35,9 +35,9 @@ from netinit.rules.model import (
     is_base_of,
 )
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Jump
-from netinit.simulate.endpoints import format_packet
-from netinit.simulate.examples import example_of
+from netinit.rules.targets import Drop, Reject
+from netinit.simulate.endpoints import format_example
+from netinit.simulate.examples import example_of, is_restricted
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import (
     HookedChain,
@@ -50,32 +50,49 @@ from netinit.simulate.ruleset import (
     map_chains,
 )
 from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import local, make_spaces
+from netinit.simulate.symbolic.match_sets import local, make_spaces, through_devices
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
-from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
+from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 NETKIT = "netkit"  # kind of a device
+MAX_DEVICES = 32  # that a proof tells apart by name
 FOREIGN = "a foreign rule"
 ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
+WORSE = (DROPPED, UNKNOWN, CAPTURED, DIRECT)  # ends of packets that a foreign rule diverts; CAPTURED: at another port
+EFFECTS = {  # of a foreign rule, by the verdict on packets that the plan captures
+    UNKNOWN: "it may divert packets that the plan captures", DROPPED: "captured packets do not reach the proxy, and are dropped",
+}  # fmt: skip
 
 
+Place = tuple[str, str, str, int]  # of a rule: family, table, chain, number
 Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
 """What keeps a plan from being in force, and warnings."""
 
 
-def find_deviations(snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference]) -> Deviations:
-    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`)."""
+def find_deviations(
+    snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference], shadows: Sequence[Difference] = ()
+) -> Deviations:
+    """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`).
+
+    `shadows`: foreign rules before ours in a chain. Each is a difference only if captured packets are treated otherwise
+    because of it. Raises TooManyPartsError.
+    """
     source = SOURCES.get(backend)
-    return _ForceCheck(snapshot, plan, source, listed).check() if source and plan.families else ((), ())
+    if not source or not plan.families:
+        return tuple(shadows), ()
+    return _ForceCheck(snapshot, plan, source, listed, shadows).check()
 
 
-def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: Sequence[Difference]) -> tuple[str, ...]:
+def find_dormant_bypasses(
+    snapshot: Snapshot, plan: Plan, backend: str, found: Sequence[Difference], shadows: Sequence[Difference] = ()
+) -> tuple[str, ...]:
     """Describe the foreign dormant tables through which captured packets would escape if one message woke them.
 
-    `found`: the differences as it is. The first MAX_DORMANT tables are judged, each alone; others are only named.
+    `found`: the differences as it is; `shadows` as in find_deviations. The first MAX_DORMANT tables are judged, each alone;
+    others are only named.
     """
     if not any(one.flags & DORMANT for one in snapshot.tables):
         return ()
@@ -86,7 +103,7 @@ def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: S
     for table in dormant[:MAX_DORMANT]:
         woken = table.replace(flags=table.flags & ~DORMANT)
         awake = snapshot.replace(tables=tuple([woken if one is table else one for one in snapshot.tables]))
-        more = [one for one in find_deviations(awake, plan, backend, found)[0] if one.describe() not in usual]
+        more = [one for one in find_deviations(awake, plan, backend, found, shadows)[0] if one.describe() not in usual]
         lines += [f"{DORMANT_BYPASS}: {more[0].describe()}"] if more else []
     if len(dormant) > MAX_DORMANT:
         lines.append(f"{DORMANT_BYPASS}, perhaps: {len(dormant)} tables are dormant, and {MAX_DORMANT} were judged")
@@ -95,13 +112,15 @@ def find_dormant_bypasses(snapshot: Snapshot, plan: Plan, backend: str, found: S
 
 def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
     """What devices and routes divert or drop, which the rules do not show."""
-    checks = _ForceCheck(snapshot, plan, SOURCES[backend], ())
+    checks = _ForceCheck(snapshot, plan, SOURCES[backend])
     found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
     return (*found, *checks.losses())
 
 
 class _ForceCheck:
-    def __init__(self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference] = (), shadows: Sequence[Difference] = ()
+    ) -> None:
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
@@ -109,7 +128,8 @@ class _ForceCheck:
         self._kernel = load_snapshot(snapshot, (plan,))
         self._planned = {family: load_plan(plan, family) for family in plan.families}
         self._listed = {(one.where, one.table, one.chain) for one in listed}
-        self._shadows = {(one.where, one.table, one.chain, one.number) for one in listed if one.kind == SHADOWING}
+        self._shadows = {(one.where, one.table, one.chain, one.number): one for one in shadows}
+        self._effective: dict[Place, dict[str, Difference]] = {}  # those that have an effect, by the verdict on packets
         self._warnings: list[str] = []
         self._has_differences = False  # other than what foreign rules do
 
@@ -119,6 +139,7 @@ class _ForceCheck:
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
+        found += [max(by_verdict.items(), key=lambda one: WORSE.index(one[0]))[1] for by_verdict in self._effective.values()]
         found += self._unfollowed()
         self._warnings += [*unfollowed.warn_of_hidden(self._snapshot), *self.losses()]
         return tuple(found), tuple(self._warnings)
@@ -201,18 +222,26 @@ class _ForceCheck:
     def _foreign(self, family: Family) -> Iterator[Difference]:
         """Connections that the plan captures, but the kernel with everything in it does not."""
         around = host.surroundings_of(self._snapshot, family)
-        # Routes to lo that do not serve the host's own addresses are judged below.
-        around = around.replace(routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=())
+        # Routes to lo that do not serve the host's own addresses, and foreign addresses on lo, are judged below.
+        added = host.addresses_on_loopback(self._snapshot, self._plan, family)
+        around = around.replace(
+            routes=tuple(one for one in around.routes if one[1] != LOOPBACK_DEVICE), doubtful=(), local_networks=(),
+            addresses=tuple(one for one in around.addresses if one[1] not in added),
+        )  # fmt: skip
         planned, live = self._planned[family], self._join(family)
         staying = list(host.routes_that_stay(self._snapshot, family))
         rules_are_planned = all(_met_at(planned, hook) == _met_at(live, hook) for hook in planned.stages)
         is_planned = planned.local_marks <= around.local_marks and rules_are_planned
-        if is_planned and not staying:
+        if is_planned and not staying and not added:
             return  # packets reach exactly the planned rules: nothing to prove
         free = not host.is_simple(self._snapshot, family)
         copying = stop_at_copies(live)
-        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free):
-            likely = in_states(space, (CtState.NEW,))  # an ordinary socket sends from an address of its host
+        devices = frozenset([link.name for link in self._snapshot.links]) - {LOOPBACK_DEVICE}
+        named = devices if len(devices) <= MAX_DEVICES else frozenset()
+        judge = Judge(planned, live, self._is_foreign)
+        for space in make_spaces([{family: planned}, {family: live}], {family: around}, free=free, interfaces=named):
+            likely = in_states(space, (CtState.NEW,)) & through_devices(space, named)
+            # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
             # The kernel clears marks on entry to a network namespace (skb_scrub_packet), but netkit devices may keep them.
@@ -220,30 +249,48 @@ class _ForceCheck:
             may_be_marked = space.direction == OUTBOUND or around.forwards or keeps_marks
             likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
             wanted: dict[tuple[int, bool], Region] = {}
-            for part in divide(space, planned, likely).parts:
+            for part in divide(space, planned, likely, marks_matter=False).parts:
                 if part.verdict == CAPTURED:
                     key = (part.condition.redirect_port, part.condition.transparent)
                     wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured).parts, wanted)
+                yield from self._check_parts(family, divide(space, live, captured, marks_matter=False).parts, wanted, judge)
             if copying:
                 self._warn_of_copies(family, divide(space, copying, captured))
             if space.direction == OUTBOUND:
-                yield from self._diverted(family, captured, staying)
+                yield from self._diverted(family, captured, staying, added)
 
-    def _check_parts(self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region]) -> Iterator[Difference]:
+    def _check_parts(
+        self, family: Family, parts: Iterable[Part], wanted: Mapping[tuple[int, bool], Region], judge: Judge
+    ) -> Iterator[Difference]:
         found: dict[tuple[str, RuleHit | None, str], Region] = {}
         for part in parts:
             as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
             region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
-                responsible = self._find_responsible(part)
+                responsible = judge.find_culprit(part, region)
                 verdict = DROPPED if part.at_worst_dropped else part.verdict
                 key = (verdict, responsible, "" if responsible else part.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
         for (verdict, responsible, reason), region in found.items():
-            yield from self._describe(family, verdict, responsible, reason, region)
+            others = region if verdict == DROPPED else region - self._own_marks(family, region.space)
+            if others:
+                yield from self._describe(family, verdict, responsible, reason, others)
+            else:
+                self._warn_of_marks(family, responsible, region)
+
+    def _own_marks(self, family: Family, space: Space) -> Region:
+        """Packets that begin with a mark that the plan gives or asks for."""
+        found = [marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(self._plan, family)]
+        return unite([nothing(space), *found])
+
+    def _warn_of_marks(self, family: Family, responsible: RuleHit | None, region: Region) -> None:
+        place = escape(self._locate(family, responsible)[1]) if responsible else "routing"
+        self._warnings.append(
+            f"{family.name}: {place}: packets that begin with a mark of netinit's own escape there, {_give_example(region)}; "
+            "only a process with CAP_NET_ADMIN or CAP_NET_RAW can send them"
+        )
 
     def _warn_of_copies(self, family: Family, partition: Partition) -> None:
         copied: dict[tuple[str, str], Region] = {}
@@ -251,9 +298,8 @@ class _ForceCheck:
             key = (self._locate(family, hit)[1], escape(shorten(hit.rules[0].text, MAX_RULE_LENGTH)))
             copied[key] = copied.get(key, nothing(partition.space)) | part.region
         for (where, text), region in copied.items():
-            example = format_packet(example_of(region)[0])
             what = "copies packets that the plan captures"
-            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, for example {example}")
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {_give_example(region)}")
 
     def _locate(self, family: Family, hit: RuleHit) -> tuple[str, str]:
         """The table of a rule, with its backend, and the whole place of the rule."""
@@ -262,15 +308,6 @@ class _ForceCheck:
         rule = hit.rules[0]
         return place, f"{place}, chain {hit.chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
 
-    def _find_responsible(self, part: Part) -> RuleHit | None:
-        """The foreign rule that ended the packets, or the last that modified them."""
-        foreign = [one for one in part.path if self._is_foreign(one) and one.rules[0].number]  # 0: the device of a chain
-        if part.by_rule and part.path[-1:] == tuple(foreign[-1:]):
-            return part.path[-1]
-        acting = [one for one in foreign if not (isinstance(one.matched.target, Jump) or one.matched.target.only_observes)]
-        last = acting or foreign
-        return last[-1] if last and (part.by_rule or part.verdict != DROPPED) else None
-
     def _is_foreign(self, hit: RuleHit) -> bool:
         native = self._tables == TABLES_OF_OUR_OWN and hit.source in ("", self._source) and hit.table in TABLES_OF_THE_KERNEL
         return not (native or is_ours(hit.rules[0]))
@@ -278,8 +315,7 @@ class _ForceCheck:
     def _describe(
         self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
     ) -> Iterator[Difference]:
-        packet, _ = example_of(region)
-        example = f"for example {format_packet(packet)}"
+        example = _give_example(region)
         if responsible is None:
             if verdict == DROPPED:
                 self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
@@ -289,25 +325,31 @@ class _ForceCheck:
             return
         rule = responsible.rules[0]
         chain = responsible.chain
+        shadow = None
         if all(one.table != responsible.table for one in self._kernel.foreign[family]):
-            if (family.name, responsible.table, chain, rule.number) in self._shadows or rule.bare_text == DOCKER_RULE:
-                return
-            if chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed:
+            shadow = self._shadows.get((family.name, responsible.table, chain, rule.number))
+            if rule.bare_text == DOCKER_RULE or (chain in OWNED_CHAINS and (family.name, responsible.table, chain) in self._listed):
                 return
         place, where = self._locate(family, responsible)
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
-        if verdict == DROPPED:
-            what = f"`{text}` drops" if text else "drops"
-            self._warnings.append(f"{family.name}: {escape(where)} {what} packets that the plan captures, {example}")
+        if verdict == DROPPED and (shadow is None or isinstance(rule.rule.target, Drop | Reject)):
+            what = "drops packets that the plan captures"
+            if not isinstance(rule.rule.target, Drop | Reject):
+                what = "leads to the loss of packets that the plan captures"
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {example}")
             return
-        doubt = "it may divert packets that the plan captures" if verdict == UNKNOWN else "captured packets escape there"
+        effect = EFFECTS.get(verdict, "captured packets escape there")
+        if shadow:
+            found = self._effective.setdefault((family.name, responsible.table, chain, rule.number), {})
+            found.setdefault(verdict, shadow.replace(purpose=f"precedes netinit's rules: {effect}, {example}"))
+            return
         yield Difference(
             kind=ESCAPING, where=family.name, table=place, chain=chain, number=rule.number, rule=rule.text,
-            purpose=f"{where}: {doubt}, {example}", origin=FOREIGN,
+            purpose=f"{where}: {effect}, {example}", origin=FOREIGN,
         )  # fmt: skip
 
     def _join(self, family: Family) -> Ruleset:
-        """All rules that a family's packets reach; chains with address sets count as planned if their listing matches."""
+        """All rules that a family's packets reach; our chains with address sets count as planned if their listing matches."""
         own = self._kernel.rulesets.get(self._source, {}).get(family)
         if own is None:
             return self._kernel.join(family, self._source)
@@ -316,8 +358,8 @@ class _ForceCheck:
         def trust_listing(table: str, chain: LoadedChain) -> LoadedChain:
             matches = [match for loaded in chain.rules for match in loaded.rule.matches if isinstance(match, UnknownMatch)]
             has_sets = any(match.text.startswith("-m set") for match in matches)
-            is_listed = has_sets and (family.name, table, chain.name) not in self._listed
-            return planned.get(table, {}).get(chain.name, chain) if is_listed else chain
+            is_trusted = has_sets and chain.name in OWNED_CHAINS and (family.name, table, chain.name) not in self._listed
+            return planned.get(table, {}).get(chain.name, chain) if is_trusted else chain
 
         rulesets = self._kernel.rulesets
         known = replace(own, tables=map_chains(own.tables, trust_listing))
@@ -326,17 +368,18 @@ class _ForceCheck:
 
     # ---- routes ------------------------------------------------------------------------------------------------------
 
-    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute]) -> Iterator[Difference]:
+    def _diverted(self, family: Family, captured: Region, routes: Iterable[TableRoute], added: Iterable[int]) -> Iterator[Difference]:
+        own = [Network((family.version, address, family.bits)) for address in added]
+        ways = [(network, f"address {network} dev lo", "a foreign address") for network in own]
         for route in routes:
             network = Network((family.version, *route.destination))
-            taken = captured & within(captured.space, Dim.DESTINATION, intervals_of([network]))
-            if taken:
-                packet, _ = example_of(taken)
-                word = "local " if route.kind == host.DELIVERED_HERE else ""
+            word = "local " if route.kind == host.DELIVERED_HERE else ""
+            ways.append((network, f"{word}{network} dev lo table {route.table}", "a foreign route"))
+        for network, what, origin in ways:
+            if taken := captured & within(captured.space, Dim.DESTINATION, intervals_of([network])):
                 yield Difference(
-                    kind=ESCAPING, where=family.name, table=ROUTING, rule=f"{word}{network} dev lo table {route.table}",
-                    purpose=f"connections there stay in the pod and are not captured, for example {format_packet(packet)}",
-                    origin="a foreign route",
+                    kind=ESCAPING, where=family.name, table=ROUTING, rule=what, origin=origin,
+                    purpose=f"connections there stay in the pod and are not captured, {_give_example(taken)}",
                 )  # fmt: skip
 
 
@@ -349,6 +392,12 @@ def _list_own_tables(plan: Plan, backend: str) -> dict[tuple[int, str], Collecti
     for family in plan.families if tables == NF_TABLES else ():
         found |= {(family.number, table): chains for table, chains in write_plan(plan, family).items()}
     return found
+
+
+def _give_example(region: Region) -> str:
+    """A packet of the region, with everything that makes it one."""
+    packet, around = example_of(region)
+    return f"for example {format_example(packet, around, with_source_port=is_restricted(region, Dim.SOURCE_PORT))}"
 
 
 def _met_at(ruleset: Ruleset, hook: str) -> list[object]:

@@ -25,6 +25,7 @@ from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, RAW, LiveChain,
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table, plan_tables
 from netinit.rules.targets import Accept, Jump, Return, Target
 from netinit.rules.xtables.decoded_tables import decode_table
+from netinit.rules.xtables.set_lookups import read_lookups
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import (
     HookedChain,
@@ -40,6 +41,7 @@ from netinit.simulate.ruleset import (
 
 SOURCES = {name: FIRST_WITH[line.tables] for name, line in BACKENDS.items()}  # whose rules stand for a backend's
 BY_PREFIX, OTHER_DEVICES = "a hook of devices by prefix", "not one of these devices"  # what such a chain begins with, in sentences
+FILLS_SETS = b"SET\0"  # as the target of iptables is called that adds to a set
 INGRESS_PRIORITY = -(1 << 31)  # first, or for egress last
 Planned = tuple[str, Origin | None]  # purpose and origin of a rule
 Purposes = dict[tuple[str, str, tuple[object, ...]], Planned]  # by table, chain and canonical rule
@@ -70,6 +72,9 @@ class _Loader:
         self._snapshot = snapshot
         self._live = LiveTables(snapshot)
         self._sets = dict(snapshot.address_sets)
+        held = [*[one.expressions for one in snapshot.rules], *[one.entries for one in snapshot.legacy]]
+        are_filled = any(FILLS_SETS in one for one in held)  # by packets, so that what was read does not stay
+        self._contents = {} if are_filled else {one.number: one for one in snapshot.foreign_sets}
         self._plans = plans
         self._known = {family: list_purposes(plans, family) for family in FAMILIES}
         self._unreadable: list[str] = []
@@ -98,7 +103,7 @@ class _Loader:
         """A chain with its rules for a family, numbered as in the kernel."""
         loaded: list[LoadedRule] = []
         for number, live in enumerate(chain.rules, 1):
-            for rule in [name_sets(rule, self._sets) for rule in live.rules]:
+            for rule in [name_sets(read_lookups(rule, self._contents, family), self._sets) for rule in live.rules]:
                 if family in rule.families:
                     purpose, origin = purposes.get((table, chain.name, normalise_rule(rule)), UNPLANNED)
                     text, comment = str(write(rule, family)), rule.comment if rule.comment != purpose else ""

@@ -403,12 +403,14 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
 def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...], task: Task) -> tuple[str, ...]:
     """Return warnings about what diverts captured packets, or may.
 
-    `comparison`: what the rules were computed from. `shadows`: foreign rules before ours in a chain. Raises
-    NotInForceError; with --require-capture, ApplyError if captured packets may bypass the proxy.
+    `comparison`: what the rules were computed from. `shadows`: foreign rules before ours in a chain, which are named if
+    they have an effect, or if that cannot be proved. Raises NotInForceError; with --require-capture, ApplyError if captured
+    packets may bypass the proxy.
     """
     required = task.options.require_capture
     try:
-        differences, warnings = ((), ()) if _is_plain(backend, comparison, task) else _judge(backend, shadows, task)
+        is_plain = not shadows and _is_plain(backend, comparison, task)
+        differences, warnings = ((), ()) if is_plain else _judge(backend, shadows, task)
     except (OSError, TooManyPartsError) as error:
         why = f"{NOT_PROVED}: {(isinstance(error, OSError) and error.strerror) or error}"
         if required:
@@ -421,7 +423,7 @@ def _check(backend: str, comparison: Comparison, shadows: tuple[Difference, ...]
 
         text = list_differences(f"{STAY}, but are not in force:", idle, MAX_NAMED)
         raise ApplyError(text) if only_devices else NotInForceError(text)  # programming them anew would help the latter
-    escaping = (*shadows, *[one for one in differences if one.kind != INACTIVE])
+    escaping = tuple([one for one in differences if one.kind != INACTIVE])
     if escaping and required:
         from netinit.pods.refusals import list_differences
 
@@ -434,6 +436,7 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
     known = comparison.known_chains()
     return known is not None and task.machine.is_plain(
         known, tables=tuple([route.table for route in task.plan.routes]), excluded=task.plan.excluded_interfaces(),
+        addresses=tuple([one.cidr.partition("/")[0] for one in task.plan.addresses]),
         own_legacy=BACKENDS[backend].tables == LEGACY_TABLES and not comparison.state.foreign, sure=task.options.require_capture,
     )  # fmt: skip
 
@@ -441,7 +444,7 @@ def _is_plain(backend: str, comparison: Comparison, task: Task) -> bool:
 def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Deviations:
     snapshot = task.machine.read_snapshot()
     if snapshot is None:
-        return (), ()
+        return shadows, ()
     from netinit.live.in_force import find_deviations  # imports the prover: 150 ms
 
-    return find_deviations(snapshot, task.plan, backend, shadows)
+    return find_deviations(snapshot, task.plan, backend, (), shadows)

@@ -28,7 +28,7 @@ from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import BYPASSING, EXTRA, MISSING, Difference, Plan
+from netinit.rules.model import BYPASSING, ESCAPING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.promises import leave_out, read_record
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
@@ -130,17 +130,19 @@ def _verify_here(
 def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
-    different = comparison.differences
+    different, shadows = comparison.differences, comparison.shadows()
     if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different):
         different = ()
-    listed = leftovers + different + steps + comparison.shadows()
+    listed = leftovers + different + steps
     if snapshot is None:
-        return listed, ()
+        return listed + shadows, ()
     try:
-        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed)
-        dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences)
+        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed, shadows)
+        dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences, shadows)
     except TooManyPartsError as error:
-        return listed, (f"{NOT_PROVED}: {error}",)
+        purpose = f"{NOT_PROVED}: {error}"
+        doubt = Difference(kind=ESCAPING, where="kernel", rule="foreign rules", purpose=purpose, origin="foreign rules")
+        return (*listed, *shadows, doubt), ()
     return listed + differences, warnings + dormant
 
 

@@ -87,6 +87,7 @@ def _toggle_item(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Ne
 
 
 REPAIR = "netinit apply --reconcile"
+CAPTURED_OR_DROPPED = "captured, or dropped because of {}; never past the proxy"
 CONVERT = "configure the mesh that made these rules, or replace them with netinit's: netinit convert finds the options"
 
 
@@ -101,7 +102,8 @@ class Explanation:
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
-        return Explanation(replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None), (), self.origins)
+        unknown = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None, dropped_by="")
+        return Explanation(unknown, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
         """The answer, or UNKNOWN if `other`, for a pod whose first address is IPv4, differs."""
@@ -120,7 +122,8 @@ class Explanation:
         """The verdict, where the packet goes, and why."""
         trace = self.trace
         if trace.verdict == UNKNOWN:
-            return f"unknown: {trace.reason}"
+            doubt = trace.reason.removeprefix(f"{trace.dropped_by}: ")
+            return f"{CAPTURED_OR_DROPPED.format(trace.dropped_by)}: {doubt}" if trace.dropped_by else f"unknown: {trace.reason}"
         if trace.verdict == DROPPED:
             how = "refused, with a notice to its sender" if trace.fate == REFUSED else "dropped"
             step = trace.decider

@@ -81,7 +81,7 @@ class PodRules:
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of all packets, for both families and directions."""
         spaces = make_spaces(tuple(self.rulesets.values()), self.audited, free=not self.routes_known, interfaces=self.interfaces)
-        return tuple(self.divide(space) for space in spaces)
+        return tuple(divide(space, self.join(space.family), marks_matter=False) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
         """Partition the packets of one space."""

@@ -12,6 +12,7 @@ from netinit.base.sanitize import quote_words
 from netinit.rules.foreign_targets import ForeignTarget, Several
 from netinit.rules.iptables.write import KNOWN_TABLES, DecodedRule, ListedTable, unfold_rule
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import InterfaceMatch
 from netinit.rules.model import BUILTIN_CHAINS, LiveChain, LiveRule, Rule
 from netinit.rules.targets import Jump
@@ -97,7 +98,7 @@ def _name_set(match: Match, sets: Mapping[int, str]) -> Match:
 
 
 def _show_match(match: Match) -> Match:
-    if isinstance(match, UnknownMatch):
+    if isinstance(match, UnknownMatch | InSet):
         if not match.kept and match.text.startswith("-m set "):
             return match
         return UnknownMatch(text=f"{_bare(match.text)} [...]" if match.kept else f"[{_bare(match.text)}]")

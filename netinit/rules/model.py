@@ -213,7 +213,7 @@ EMPTY_PLAN = Plan(layout="none", families=(), tables=())
 class Difference(Record):
     """A difference between the live rules and the plan.
 
-    `kind`: missing, extra, moved, shadowing (a foreign rule that may decide first) or leftover (in the other dialect).
+    `kind`: missing, extra, moved, shadowing (a foreign rule before ours that decides) or leftover (in the other dialect).
     `number`: position in the chain from 1: in the plan for missing rules, else live.
     """
 

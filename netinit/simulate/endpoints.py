@@ -46,9 +46,9 @@ def format_packet(packet: Packet, *, source_port: int | None = None) -> str:
     return f"{ends}, {sender}{_format_state(packet)}{mark}"
 
 
-def format_example(packet: Packet, around: Surroundings) -> str:
-    """Format a packet in one line, with outgoing interface and source port if they are unusual."""
-    port = packet.source_port if packet.source_port != EPHEMERAL_PORT else None
+def format_example(packet: Packet, around: Surroundings, *, with_source_port: bool = False) -> str:
+    """Format a packet in one line, with outgoing interface and source port if they are unusual, or asked for."""
+    port = packet.source_port if with_source_port or packet.source_port != EPHEMERAL_PORT else None
     way = "" if packet.in_interface else around.leaving_interface(packet.destination, packet.mark)
     usual = way in ("", LOOPBACK_DEVICE, around.default_interface)
     return format_packet(packet, source_port=port) + ("" if usual else f", leaving through {way}")

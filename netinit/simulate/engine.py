@@ -18,7 +18,17 @@ from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.one_packet import OnePacket, PacketState
 from netinit.simulate.ruleset import HookStage, Ruleset
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, Trace
+from netinit.simulate.trace import (
+    CAPTURED,
+    DELIVERED,
+    DROPPED,
+    FORWARDED,
+    ROUTED_OTHERWISE,
+    SENT,
+    UNKNOWN,
+    Trace,
+    TraceStep,
+)
 
 MAX_PATHS = 32  # followed for one packet: all combinations of five uncertain rules
 _UNTRACKED = ("INVALID", "UNTRACKED")
@@ -45,6 +55,20 @@ def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surr
 
 def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     """Follow a packet under all assumptions about uncertain matches; UNKNOWN if its end depends on them."""
+    ways, is_all = _follow_each(begin)
+    trace = ways[0].trace()
+    if is_all and all(attempt.trace().end == trace.end for attempt in ways[1:]):
+        return trace
+    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
+    at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
+    ends = [attempt.trace() for attempt in ways]
+    is_safe = is_all and {one.verdict for one in ends} == {CAPTURED, DROPPED}
+    dropped_by = next(one.reason for one in ends if one.verdict == DROPPED) if is_safe else ""
+    return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at], dropped_by=dropped_by)
+
+
+def _follow_each(begin: Callable[[tuple[bool, ...]], PacketPath]) -> tuple[list[PacketPath], bool]:
+    """The ways of a packet under all assumptions, and whether these are all: at most MAX_PATHS are followed."""
     waiting: list[tuple[bool, ...]] = [()]
     ways: list[PacketPath] = []
     while waiting and len(ways) < MAX_PATHS:
@@ -54,12 +78,14 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
         ways.append(attempt)
         chosen = tuple([one for one, _, _ in attempt.doubts])
         waiting += [(*chosen[:at], True) for at in range(len(assumed), len(chosen))]
-    trace = ways[0].trace()
-    if not waiting and all(attempt.trace().end == trace.end for attempt in ways[1:]):
-        return trace
-    _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
-    at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
-    return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at])
+    return ways, not waiting
+
+
+def list_met(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[TraceStep]:
+    """The steps at rules that match a packet, or may, on any of its ways."""
+    around = surroundings.replace(local_marks=surroundings.local_marks | ruleset.local_marks)
+    ways, _ = _follow_each(lambda assumed: PacketPath(ruleset, around, packet, assumed))
+    return [step for way in ways for step in way.trace().steps if step.rule and step.holds is not False]
 
 
 class PacketPath(PacketState):

@@ -20,17 +20,23 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
     default = space.around.default_interface
     own = space.around.primary_address(default)
     names = space.dimension(Dim.INTERFACE).values
+    existing = [name for name, _ in space.around.addresses]
     outside, inside = (number_of(DEFAULT_CALLER[version]), own or 0)
     preferred: dict[str, tuple[int, ...]] = {
         Dim.PROTOCOL: tuple(space.dimension(Dim.PROTOCOL).values.index(name) for name in ("tcp", "udp")),
-        Dim.INTERFACE: (names.index(default),) if default in names else (),
+        Dim.INTERFACE: tuple([names.index(name) for name in (default, *existing) if name in names]),
         Dim.DESTINATION: (number_of(ELSEWHERE[version]), inside, *_hosts(region, Dim.DESTINATION)), Dim.DESTINATION_PORT: USUAL_PORTS,
         Dim.SOURCE: (inside, *_hosts(region, Dim.SOURCE)), Dim.SOURCE_PORT: (EPHEMERAL_PORT,), Dim.SENDER: (1,),
         Dim.UID: (SOMEONE, 0), Dim.GID: (SOMEONE, 0),
     }  # fmt: skip
     if space.direction == INBOUND:
-        preferred |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside,)}
+        preferred |= {Dim.DESTINATION: (inside,), Dim.SOURCE: (outside, *_hosts(region, Dim.SOURCE))}
     return packet_of(space, region.pick(preferred))
+
+
+def is_restricted(region: Region, name: str) -> bool:
+    """Whether some value of a dimension occurs in no packet of the region, or only in packets with other properties."""
+    return bool(region.ignoring(name) - region)
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:

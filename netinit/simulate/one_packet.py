@@ -248,7 +248,8 @@ class PacketState:
         for loaded in chain.rules:
             holds = self._test(loaded)
             target = loaded.rule.target
-            uncertain = holds is None and not target.only_observes
+            idle = target.only_observes or self._ruleset.marks_for_nobody(target, self._around.local_marks)
+            uncertain = holds is None and not idle
             outcome = target.describe() if holds else "does not hold"
             if holds is None:
                 outcome = "whether it holds cannot be known" if uncertain else "may match, and passes it on"

@@ -12,6 +12,8 @@ from netinit.rules.foreign_targets import DestinationNat, Several
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
 from netinit.rules.iptables.write import Listing, Written, write_plan
+from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
+from netinit.rules.matches.context import Mark
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
 from netinit.rules.packet_inputs import LocalMarks
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
@@ -262,6 +264,42 @@ class Ruleset:
             for chain in self.list_chains()
             for loaded in chain.rules
         )
+
+
+    def marks_for_nobody(self, target: Target, local_marks: LocalMarks) -> bool:
+        """Whether a target only changes bits of marks that no rule, and no policy rule for `local_marks`, reads."""
+        if not isinstance(target, SetMark):
+            return False
+        packet, connection = self._marks_read
+        asked = connection if target.connection else packet | _bits_of([mask for _, mask in local_marks])
+        if not target.connection and self._copies_marks:
+            asked |= connection
+        return not (target.mask | target.value) & asked
+
+    @cached_property
+    def _copies_marks(self) -> bool:
+        targets = [loaded.rule.target for chain in self.list_chains() for loaded in chain.rules]
+        return any(isinstance(each, SaveMark | RestoreMark) for one in targets for each in _each_target(one))
+
+    @cached_property
+    def _marks_read(self) -> tuple[int, int]:
+        """The bits of packets' and of connections' marks that rules read, directly or through a copy."""
+        rules = [loaded.rule for chain in self.list_chains() for loaded in chain.rules]
+        matches = [match for rule in rules for one in rule.matches for match in one.parts if isinstance(match, Mark)]
+        packet = _bits_of([one.mask for one in matches if not one.connection]) | _bits_of([mask for _, mask in self.local_marks])
+        connection = _bits_of([one.mask for one in matches if one.connection])
+        return (packet | connection, packet | connection) if self._copies_marks else (packet, connection)
+
+
+def _bits_of(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def _each_target(target: Target) -> tuple[Target, ...]:
+    return target.targets if isinstance(target, Several) else (target,)
 
 
 def join_backends(rulesets: Mapping[str, Mapping[Family, Ruleset]], family: Family, first: str = "") -> Ruleset:

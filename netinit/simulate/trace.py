@@ -80,6 +80,7 @@ class Trace:
     zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
+    dropped_by: str = ""  # of an unknown fate whose every outcome is captured or dropped: the rule or policy that may drop it
 
     @property
     def verdict(self) -> str:

@@ -13,6 +13,7 @@ from laboratory import Pod
 from netinit.base.net import IPV4
 from netinit.options import Options
 from netinit.rules.iptables.write import render_restore, write_plan
+from netinit.simulate.symbolic import chain_walk
 from programming import (
     FOLDERS,
     SIDECAR,
@@ -38,6 +39,17 @@ DRIFTS = {
     "the jump removed": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", ["missing: IPv4 nat OUTPUT rule 2: -j ISTIO_OUTPUT"]),
     "a foreign rule before ours": ("-t nat -I OUTPUT -p tcp --dport 9 -j ACCEPT", ["shadowing: IPv4 nat OUTPUT rule 1: -p tcp -m tcp --dport 9 -j ACCEPT"]),
     "a chain emptied": ("-t nat -F ISTIO_IN_REDIRECT", ["missing: IPv4 nat ISTIO_IN_REDIRECT rule 1: -p tcp -j REDIRECT --to-ports 15006"]),
+}  # fmt: skip
+
+
+# Foreign rules before ours, some of which programs add to every host: none treats a planned packet otherwise.
+WITHOUT_EFFECT = {
+    "an empty chain, as dockerd has it": "-t nat -N X; -t nat -I OUTPUT -m addrtype --dst-type LOCAL -j X",
+    "a redirection of UDP": "-t nat -I OUTPUT -p udp --dport 514 -j REDIRECT --to-ports 10514",
+    "ACCEPT of an excluded port": "-t nat -I PREROUTING -p tcp --dport 15021 -j ACCEPT",
+    "RETURN of the proxy's user": "-t nat -I OUTPUT -m owner --uid-owner 1337 -o eth+ ! -d 127.0.0.0/8 -p udp -j RETURN",
+    "a chain for forwarded packets": "-N DOCKER-USER; -I FORWARD -j DOCKER-USER",
+    "a chain that only marks": "-t mangle -N M; -t mangle -A M -j MARK --set-xmark 0x40000/0xff0000; -t mangle -I PREROUTING -j M",
 }  # fmt: skip
 
 
@@ -68,6 +80,19 @@ def test_drift_is_named(programmed, what):
         remove_in(pod, OPTIONS)
         pod.run([variant, "-w", "-t", "nat", "-F", "OUTPUT"], check=True)
         apply_in(pod, OPTIONS.replace(backend=variant))
+
+
+@variants
+def test_a_foreign_rule_before_ours_that_treats_no_planned_packet_otherwise_is_not_mentioned(variant):
+    needs(variant)
+    options = Options.from_argv([*SIDECAR, "-d", "15021", "-k", "docker0", "--ipv6", "off", "--backend", variant])
+    for what, commands in WITHOUT_EFFECT.items():
+        with Pod() as pod:
+            for command in commands.split("; "):
+                pod.run([variant, "-w", *command.split()], check=True)
+            outcome = apply_in(pod, options.replace(require_capture=True))
+            assert outcome.warnings == (), what
+            assert differences_in(pod, options) == [], what
 
 
 def test_a_moved_rule_is_named_with_its_place(programmed):
@@ -215,3 +240,19 @@ def test_a_clean_pod_exits_0_and_an_empty_one_3(pod):
 
     assert run_tool(pod, "apply", *SIDECAR).returncode == 0
     assert run_tool(pod, "verify", *SIDECAR).returncode == 0
+
+
+def test_a_proof_that_takes_too_much_work_is_a_difference_with_the_rule(pod, monkeypatch):
+    """A hostile pod may add rules that divide packets into ever more groups: nothing says then that all is as planned."""
+    needs("iptables-nft")
+    options = Options.from_argv([*SIDECAR, "--ipv6", "off", "--backend", "iptables-nft"])
+    apply_in(pod, options)
+    for at in range(10):
+        mark = f"{1 << at + 4:#x}/{1 << at + 4:#x}"
+        pod.run(["iptables-nft", "-w", "-t", "mangle", "-A", "OUTPUT", "-d", f"10.{at}.0.0/16", "-j", "MARK", "--set-xmark", mark], check=True)
+    pod.run(["iptables-nft", "-w", "-t", "mangle", "-A", "OUTPUT", "-m", "mark", "--mark", "0x550/0xffff0", "-j", "DROP"], check=True)
+    monkeypatch.setattr(chain_walk, "MAX_WORK", 6_000)
+    (found,) = differences_in(pod, options)
+    assert found.startswith("escaping: kernel: foreign rules  (whether foreign rules divert captured traffic is not known: ")
+    assert "most of all because of rule " in found
+    assert "mangle OUTPUT, `" in found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from in_force_cases import CAPTURED, DROPS, ESCAPED, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed, verify
+from in_force_cases import CAPTURED, DROPS, ESCAPED, LEGACY, NATIVE, NFT, OPTIONS, PORT, connect, do, programmed, verify
+from lab_probes import Probe
 from laboratory import Pod, start_servers
-from programming import needs, run_tool
+from programming import arrivals, needs, run_tool
 
 BACKENDS = (NFT, LEGACY, NATIVE)
 DROPPING = [(what, case, backend) for what, case in DROPS.items() for backend in case.backends]
@@ -26,6 +29,56 @@ def test_what_drops_captured_traffic_is_a_warning(what, case, backend, require_n
     assert truth in ("timeout", "unreachable"), f"{what} is another situation here: the connection ends as {truth}"
     assert found.returncode == 0, f"{what}: {found.stdout}{found.stderr}"
     assert any(all(word in line for word in case.named) for line in found.stderr.splitlines()), found.stderr
+
+
+DIVERTING = (  # one rule diverts, others stand beside it
+    "nft 'table ip t { chain c { type nat hook prerouting priority -110; tcp sport 1-1023 dnat to 10.77.0.2:8080; }; }'",
+    "nft 'table inet u { chain c { type filter hook input priority 10; tcp flags syn meta mark set 1337; meta mark set mark or 0x40000; }; }'",
+    "nft 'table ip v { chain c { type nat hook postrouting priority 110; masquerade; }; }'",
+)
+
+
+def test_the_rule_is_named_without_which_packets_are_captured_and_its_example_is_one_of_them(require_netns):
+    pod = programmed(NATIVE)
+    try:
+        do(pod, DIVERTING, NATIVE)
+        (line, _) = verify(pod, NATIVE).stdout.splitlines()
+        answers = [arrivals(pod.client, Probe("10.77.0.2", PORT, source_port=port))[0] for port in (999, 40000)]
+    finally:
+        pod.__exit__(None, None, None)
+    assert line.startswith("escaping: IPv4 nft table ip t c rule 1: ")
+    source = int(re.search(r"for example TCP from [\d.]+:(\d+) to 10\.77\.0\.2:", line)[1])
+    assert source < 1024, "the example has the source port that makes it one"
+    assert answers == [("app", 8080), CAPTURED["in"]]
+
+
+@pytest.mark.parametrize("backend", [NFT, NATIVE])
+def test_packets_that_begin_with_a_mark_of_ours_are_a_warning(backend, require_netns):
+    needs(backend)
+    options = ("-m", "TPROXY")
+    pod = programmed(backend, options)
+    try:
+        do(pod, ("nft 'table ip t { chain c { type route hook output priority -160; meta mark set 7; }; }'",), backend)
+        found, strict = (verify(pod, backend, (*options, *more)) for more in ((), ("--strict",)))
+        assert connect(pod, "out") == CAPTURED["out"]
+    finally:
+        pod.__exit__(None, None, None)
+    assert found.returncode == 0, found.stdout
+    assert "packets that begin with a mark of netinit's own escape there, for example " in found.stderr
+    assert strict.returncode == 3
+
+
+def test_a_rule_for_a_device_that_does_not_exist_is_not_mentioned(require_netns):
+    pod = programmed(NFT)
+    try:
+        do(pod, ("iptables-nft -w -t nat -I PREROUTING -i eniz0 -p tcp -j ACCEPT",), NFT)
+        assert (verify(pod, NFT).returncode, verify(pod, NFT).stderr) == (0, "")
+        do(pod, ("ip link add eniz0 type veth peer name eniz1",), NFT)
+        found = verify(pod, NFT)
+    finally:
+        pod.__exit__(None, None, None)
+    assert found.returncode == 3
+    assert "coming in through eniz0" in found.stdout
 
 
 DORMANT = {

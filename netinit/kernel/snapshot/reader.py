@@ -14,7 +14,7 @@ from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import AttachedProgram, Device, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
 from netinit.kernel import netlink, read_text
-from netinit.kernel.detect import set_names
+from netinit.kernel.detect import loaded_sets
 from netinit.kernel.netlink import (
     ROUTE,
     ROUTE_SIZE,
@@ -27,6 +27,7 @@ from netinit.kernel.netlink import (
     native,
 )
 from netinit.kernel.snapshot import bpf, legacy_tables, nf_tables_dump
+from netinit.kernel.snapshot.address_sets import read_foreign_sets
 from netinit.kernel.snapshot.nf_tables_dump import OTHER, decode
 
 TYPE_CHECKING = False
@@ -94,12 +95,14 @@ def read_snapshot() -> Snapshot:
     filtering = nf_tables_dump.read(unknown)
     legacy = legacy_tables.read(unknown)
     host = read_host(unknown)
+    sets = loaded_sets()
     return host.replace(
         **filtering,
         legacy=legacy,
         programs=read_programs(host.links, unknown),
         transforms=count_transforms(unknown),
-        address_sets=tuple(set_names().items()),
+        address_sets=tuple([(one.number, one.name) for one in sets if one.number >= 0]),
+        foreign_sets=tuple(read_foreign_sets(sets)),
         unknown=tuple(unknown),
     )
 

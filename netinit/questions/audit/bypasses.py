@@ -93,8 +93,8 @@ def _row(piece: Piece) -> tuple[object, ...]:
         return (kind, piece.region.space.direction)
     if kind is kinds.CAPTURED:
         return (kind, piece.region.space.direction, condition.redirect_port)
-    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.DROPPED):
-        return (kind, piece.region.space.direction, str(piece.cause), piece.part.reason if kind is kinds.UNKNOWN else "")
+    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.SAFE, kinds.DROPPED):
+        return (kind, piece.region.space.direction, str(piece.cause), piece.part.reason if kind in (kinds.UNKNOWN, kinds.SAFE) else "")
     return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
 
 
@@ -118,7 +118,7 @@ def _sort(subject: PodRules, part: Part, captured: Region) -> Iterator[Piece]:
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
     if part.verdict == UNKNOWN:
-        yield Piece(kinds.UNKNOWN, region, part, cause)
+        yield Piece(kinds.SAFE if part.at_worst_dropped else kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
         stopped = (reused | (region & in_states(space, (CtState.INVALID,)))) & captured
         if cause and (origin := cause.rules[0].origin) and origin.option == "istio_exact":
@@ -273,7 +273,7 @@ def _because(piece: Piece) -> str:
     rule = piece.cause.rules[0] if piece.cause else None
     if rule and rule.purpose:
         return rule.purpose + (f" ({piece.label})" if piece.label else "")
-    if rule and piece.kind is not kinds.UNKNOWN:
+    if rule and piece.kind not in (kinds.UNKNOWN, kinds.SAFE):
         return f"a rule that is not netinit's: {piece.cause}"
     omission = f"{piece.label} leaves it out" if piece.label else ""
     return piece.reason or piece.part.reason or omission or piece.kind.reason

@@ -90,6 +90,8 @@ def _fate(part: Part) -> str:
     """Describe a part's treatment: where its packets end and how they are modified."""
     ended = part.condition
     verdict = part.verdict
+    if part.at_worst_dropped:
+        return f"captured or dropped, never past the proxy: {part.reason}"
     if verdict not in (CAPTURED, DIRECT):
         return f"{'refused' if part.fate == REFUSED else verdict}: {part.reason}"
     words = f"captured, to port {ended.redirect_port}" if verdict == CAPTURED else verdict

@@ -6,12 +6,15 @@ import struct
 
 from netinit.base.net import Family
 from netinit.rules.decoding import context, packet
-from netinit.rules.decoding.registers import Known, RegisterTest
+from netinit.rules.decoding.registers import META, Known, RegisterTest
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import InSet
+from netinit.rules.numbers import META_SKGID, META_SKUID
 
 # By module, its options in the order of listing, wherever they stand; None for those that are not understood
 OPTIONS = packet.OPTIONS | context.OPTIONS
+MAX_ALTERNATIVES = 1024  # of a lookup: a proof asks each
 _STRUCTS = packet.STRUCTS | context.STRUCTS
 _OPERANDS = packet.OPERANDS | context.OPERANDS
 
@@ -54,10 +57,24 @@ def decode_match(
 
 def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:
     """Return the matches for a comparison; an unknown one if it is not understood."""
+    found = _read_comparison(compared, known)
+    if found is None and 1 < len(compared.ranges) <= MAX_ALTERNATIVES and not _is_lost_if_negated(compared):
+        each = [_read_comparison(compared.replace(ranges=(one,), negated=False), known) for one in compared.ranges]
+        read = tuple([tuple(one) for one in each if one is not None])
+        if len(read) == len(each):
+            return [InSet(text=compared.text, alternatives=read, negated=compared.negated)]
+    return compared.unknown() if found is None else found
+
+
+def _read_comparison(compared: RegisterTest, known: Known) -> list[Match] | None:
     operand = compared.operand
     reader = _OPERANDS.get((operand.source, operand.key[0]))
     try:
-        found = reader(compared, known) if reader else None
+        return reader(compared, known) if reader else None
     except (ValueError, IndexError, struct.error, OverflowError):  # a value of unexpected length
-        found = None
-    return compared.unknown() if found is None else found
+        return None
+
+
+def _is_lost_if_negated(compared: RegisterTest) -> bool:
+    """Whether a negated comparison may not hold although no value fits: without a socket there is no user (nft_meta.c)."""
+    return compared.negated and compared.operand.source == META and compared.operand.key[0] in (META_SKUID, META_SKGID)

@@ -74,9 +74,14 @@ class RegisterTest(Record):
 
     def unknown(self) -> list[Match]:
         """Return the comparison as an unknown match."""
+        return [UnknownMatch(text=self.text)]
+
+    @property
+    def text(self) -> str:
+        """The comparison as it is shown."""
         values = ", ".join([low.hex() if low == high else f"{low.hex()}-{high.hex()}" for low, high in self.ranges[:3]])
         mask = f" & {self.operand.mask.hex()}" if self.operand.mask else ""
-        return [UnknownMatch(text=f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}")]
+        return f"{self.operand}{mask} {'!=' if self.negated else '=='} {values}"
 
 
 class Known(Record):
@@ -148,16 +153,20 @@ def families_of(compared: RegisterTest) -> tuple[Family, ...] | None:
     return tuple([one for one in FAMILIES if (one is chosen) is not compared.negated])
 
 
+def catch_all_of(nft_set: NftSet) -> NftElement | None:
+    """Return the element `*`, which lookups find that find no other; None if there is none."""
+    return next((element for element in nft_set.elements if element.flags & ELEMENT_CATCHALL), None)
+
+
 def with_ends(nft_set: NftSet) -> list[tuple[NftElement, Range]] | None:
-    """Return a set's elements with their ranges; None if they are not understood.
+    """Return a set's elements but `*` with their ranges; None if they are not understood.
 
     In an interval set the end is an element: the first key after it.
     """
-    if any(element.flags & ELEMENT_CATCHALL for element in nft_set.elements):
-        return None
-    if nft_set.flags & SET_INTERVAL and any(element.key_end for element in nft_set.elements):
-        return [(element, (element.key, element.key_end or element.key)) for element in nft_set.elements]
-    ordered = sorted(nft_set.elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))
+    elements = [element for element in nft_set.elements if not element.flags & ELEMENT_CATCHALL]
+    if nft_set.flags & SET_INTERVAL and any(element.key_end for element in elements):
+        return [(element, (element.key, element.key_end or element.key)) for element in elements]
+    ordered = sorted(elements, key=lambda element: (element.key, not element.flags & ELEMENT_INTERVAL_END))
     if not nft_set.flags & SET_INTERVAL:
         return [(element, (element.key, element.key)) for element in ordered]
     found: list[tuple[NftElement, Range]] = []

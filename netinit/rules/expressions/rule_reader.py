@@ -8,26 +8,39 @@ from sys import byteorder
 from netinit.base.net import FAMILIES, Family
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name, number
 from netinit.base.records import Record
-from netinit.base.snapshot import SET_MAP, NftRule, NftSet, Snapshot
+from netinit.base.snapshot import SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet, Snapshot
 from netinit.rules.decoding import registers
-from netinit.rules.decoding.matches import decode_comparison, decode_match
-from netinit.rules.decoding.registers import CONSTANT, CT, META, OTHER, PAYLOAD, Known, Operand, Registers, RegisterTest
+from netinit.rules.decoding.matches import MAX_ALTERNATIVES, decode_comparison, decode_match
+from netinit.rules.decoding.registers import (
+    CONSTANT,
+    CT,
+    META,
+    OTHER,
+    PAYLOAD,
+    Known,
+    Operand,
+    Range,
+    Registers,
+    RegisterTest,
+)
 from netinit.rules.decoding.targets import decode_effect, decode_verdict
 from netinit.rules.expressions.known_attributes import split_expressions
 from netinit.rules.foreign_targets import Observe, Several, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Limit, UnknownMatch
+from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import LiveChain, LiveRule, Rule
-from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
+from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_NFPROTO, META_PROTOCOL, OPERATORS
 from netinit.rules.structs import TCP_FLAGS
-from netinit.rules.targets import Target
+from netinit.rules.targets import Jump, Target
 
 MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
-OTHER_LOADS = {"exthdr": 1, "rt": 1, "hash": 2, "osf": 1, "tunnel": 2, "xfrm": 1}  # by the attribute of the register
+OTHER_LOADS = {"exthdr": 1, "rt": 1, "osf": 1, "tunnel": 2, "xfrm": 1}  # by the attribute of the register
 CT_DIRECTION = 3  # NFTA_CT_DIRECTION
+NUMBERS = ("numgen", "hash")  # give a number below a modulus, from an offset on
 LIMIT_PACKETS = 0
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 POLICIES = {0: "DROP", 1: "ACCEPT"}
@@ -184,15 +197,18 @@ class _Walk:
         length = key.pop() if kind == PAYLOAD else LENGTHS.get(kind, {}).get(key[0], 4)
         self._registers.store(found[register], Operand(source=kind, key=tuple(key), length=length))
 
-    def _load_other(self, kind: str, register: bytes | None) -> None:
-        self._registers.store(register, Operand(source=OTHER, key=(kind,), length=4))
+    def _load_other(self, kind: str, register: bytes | None, *key: int) -> None:
+        self._registers.store(register, Operand(source=OTHER, key=(kind, *key), length=4))
 
     def _on_numgen(self, found: dict[int, bytes]) -> None:
         if number(found.get(2)) == 1:  # NFTA_NG_MODULUS: one of one
             first = number(found.get(4)).to_bytes(4, byteorder)
             self._registers.store(found[1], Operand(source=CONSTANT, key=("value",), length=4, data=first))
         else:
-            self._load_other("numgen", found.get(1))
+            self._load_other("numgen", found.get(1), number(found.get(2)), number(found.get(4)))
+
+    def _on_hash(self, found: dict[int, bytes]) -> None:
+        self._load_other("hash", found.get(2), number(found.get(4)), number(found.get(6)))  # NFTA_HASH_MODULUS, NFTA_HASH_OFFSET
 
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])
@@ -267,64 +283,95 @@ class _Walk:
         negated = bool(flags & 1)  # NFT_LOOKUP_F_INV
         if nft_set is None or not nft_set.is_complete:
             self._unknown(f"in a set that is not read: {key[2]}", found)
-        elif 3 in found and number(found[3]) == 0 and nft_set.flags & SET_MAP:  # NFTA_LOOKUP_DREG: a verdict map  # noqa: PLR2004
-            self._look_up_verdict(found, nft_set)
-        elif 3 in found:  # noqa: PLR2004 - a map's value
+        elif nft_set.flags & SET_DYNAMIC:
+            self._unknown(f"in the set {key[2]}, to which packets add elements", found)
+        elif not nft_set.elements and not (negated and 3 in found):  # noqa: PLR2004 - NFTA_LOOKUP_DREG: a map
+            if not negated:
+                self._matches.append(InSet(text=f"{self._registers.load(found[2])} in the empty set {key[2]}", alternatives=()))
+            if 3 in found and number(found[3]):  # noqa: PLR2004
+                self._load_other("map", found[3])
+        elif 3 in found and nft_set.flags & SET_MAP:  # noqa: PLR2004
+            self._look_up_value(found, nft_set)
+        elif 3 in found:  # noqa: PLR2004 - no map: the kernel refuses it
             self._unknown(f"in the map {key[2]}", found)
-            self._load_other("map", found[3])
         else:
             self._look_up(found, nft_set, negated=negated)
 
     def _unknown(self, text: str, found: dict[int, bytes]) -> None:
         self._matches.append(UnknownMatch(text=f"{self._registers.load(found[2])} {text}"))
-        if number(found.get(3), 1) == 0:
+        if 3 in found and number(found[3]):  # noqa: PLR2004 - NFTA_LOOKUP_DREG: the register of a map's value
+            self._load_other("map", found[3])
+        elif 3 in found:  # noqa: PLR2004 - that of the verdict
             self._targets.append(UnknownTarget(text=f"a verdict {text}"))
 
     def _look_up(self, found: dict[int, bytes], nft_set: NftSet, *, negated: bool) -> None:
         fields = self._registers.load_fields(found[2], nft_set.key_length)
         elements = registers.with_ends(nft_set)
         found_ranges = [ends for _, ends in elements or ()]
-        if len(fields) > 1:
-            if elements is None or negated or any(element.key_end for element in nft_set.elements):
-                self._unknown(f"in the set {nft_set.name} of several fields", found)
-                return
-            at = self._choose(len(found_ranges)) if len(found_ranges) != 1 else 0
-            self._compare_fields(fields, found_ranges[at][0])
-            return
         operand = fields[0]
-        if elements is None:
+        if registers.catch_all_of(nft_set):
+            if negated:
+                self._matches.append(InSet(text=f"{operand} in the set {nft_set.name}, which holds all", alternatives=()))
+        elif elements is None:
             self._unknown(f"in the set {nft_set.name}", found)
-        elif not found_ranges:  # the set is empty
-            if not negated:
-                self._matches.append(UnknownMatch(text=f"{operand} in the empty set {nft_set.name}"))
+        elif len(fields) > 1:
+            self._look_up_fields(found, nft_set, fields, found_ranges, negated=negated)
         elif operand.source == META and operand.key in ((META_L4PROTO,), (META_PROTOCOL,)) and len(found_ranges) > 1 and not negated:
             at = self._choose(len(found_ranges))
             self._compare(RegisterTest(operand=operand, ranges=(found_ranges[at],)))
         else:
             self._compare(RegisterTest(operand=operand, ranges=tuple(found_ranges), negated=negated))
 
-    def _compare_fields(self, fields: list[Operand], key: bytes) -> None:
-        at = 0
-        for operand in fields:
-            value = key[at : at + operand.length]
-            self._compare(RegisterTest(operand=operand, ranges=((value, value),)))
-            at += -(-operand.length // 4) * 4
+    def _look_up_fields(
+        self, found: dict[int, bytes], nft_set: NftSet, fields: list[Operand], ranges: list[Range], *, negated: bool
+    ) -> None:
+        """Look several fields up at once, of which each element may have a range."""
+        exact = all(low == high for low, high in ranges)
+        if exact and not negated:
+            at = self._choose(len(ranges)) if len(ranges) != 1 else 0
+            self._compare_fields(fields, *ranges[at])
+            return
+        known, alternatives = self._known, []
+        for low, high in ranges[:MAX_ALTERNATIVES]:
+            compared = _split_fields(fields, low, high)
+            alternatives.append(tuple([match for one in compared for match in decode_comparison(one, known)]))
+        text = f"{', '.join(map(str, fields))} in the set {nft_set.name}"
+        is_unknown = any(isinstance(match, UnknownMatch) for each in alternatives for match in each)
+        of_families = any(one.source == META and one.key in ((META_NFPROTO,), (META_PROTOCOL,)) for one in fields)
+        if is_unknown or of_families or len(ranges) > MAX_ALTERNATIVES:
+            self._unknown(f"in the set {nft_set.name} of several fields", found)
+        else:
+            self._matches.append(InSet(text=f"not {text}" if negated else text, alternatives=tuple(alternatives), negated=negated))
 
-    def _look_up_verdict(self, found: dict[int, bytes], nft_set: NftSet) -> None:
-        """Take one element of a verdict map; packets that match none continue."""
+    def _compare_fields(self, fields: list[Operand], low: bytes, high: bytes) -> None:
+        for one in _split_fields(fields, low, high):
+            self._compare(one)
+
+    def _look_up_value(self, found: dict[int, bytes], nft_set: NftSet) -> None:
+        """Take one element of a map: its verdict, or the value that the register gets; packets that match none continue."""
         fields = self._registers.load_fields(found[2], nft_set.key_length)
         elements = registers.with_ends(nft_set)
-        if not elements:
-            self._unknown(f"in the verdict map {nft_set.name}", found)
+        catch_all = registers.catch_all_of(nft_set)
+        is_verdict = number(found[3]) == 0
+        unknown = f"in the verdict map {nft_set.name}" if is_verdict else f"in the map {nft_set.name}"
+        if elements is None or (catch_all and elements and len(fields) > 1):
+            self._unknown(unknown, found)
             return
-        element, ends = elements[self._choose(len(elements))]
-        if len(fields) > 1 and not element.key_end:
-            self._compare_fields(fields, element.key)
-        elif len(fields) == 1:
-            self._compare(RegisterTest(operand=fields[0], ranges=(ends,)))
+        at = self._choose(len(elements) + bool(catch_all))
+        if at < len(elements):
+            element, (low, high) = elements[at]
+            if not (is_verdict and at + 1 == len(elements) and _are_all_numbers(fields[0], elements)):
+                self._compare_fields(fields, low, high)
         else:
-            self._matches.append(UnknownMatch(text=f"in the verdict map {nft_set.name}"))
-        self._targets += decode_verdict(element.verdict)
+            element = catch_all or elements[0][0]
+            ranges = tuple([ends for _, ends in elements])
+            if ranges:
+                self._compare(RegisterTest(operand=fields[0], ranges=ranges, negated=True))
+        if is_verdict:
+            self._targets += decode_verdict(element.verdict)
+        else:
+            value = element.value
+            self._registers.store(found[3], Operand(source=CONSTANT, key=("value",), length=len(value), data=value))
 
     # ---- other expressions ----------------------------------------------------------------------------------------------------
 
@@ -340,6 +387,29 @@ class _Walk:
         matches, comment = decode_match(name(found[1]), number(found.get(2)), found.get(3, b""), self._protocol, self._known.family)
         self._matches += matches
         self.comment = comment or self.comment
+
+
+def _are_all_numbers(operand: Operand, elements: list[tuple[NftElement, Range]]) -> bool:
+    """Whether elements whose verdicts all end the chain are all numbers that an operand can be, so that one of them is found."""
+    if operand.key[0] not in NUMBERS:
+        return False
+    _, modulus, offset = operand.key
+    keys = {int.from_bytes(low, byteorder) for _, (low, high) in elements if low == high}
+    verdicts = [target for element, _ in elements for target in decode_verdict(element.verdict)]
+    ends = all(target.is_final or (isinstance(target, Jump) and target.goto) for target in verdicts)
+    return ends and keys == set(range(int(offset), int(offset) + min(int(modulus), MAX_VARIANTS)))
+
+
+def _split_fields(fields: list[Operand], low: bytes, high: bytes) -> list[RegisterTest]:
+    """Return the comparison of each field with its part of a key, which begins at a multiple of four bytes."""
+    if len(fields) == 1:
+        return [RegisterTest(operand=fields[0], ranges=((low, high),))]
+    found, at = [], 0
+    for operand in fields:
+        end = at + operand.length
+        found.append(RegisterTest(operand=operand, ranges=((low[at:end], high[at:end]),)))
+        at += -(-operand.length // 4) * 4
+    return found
 
 
 def read_comment(userdata: bytes) -> str:

@@ -37,6 +37,11 @@ class Match(Record):
     xt_text = nft_text = words = ""  # its syntax and its description, if these only repeat fields: `{0.rate}`
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
 
+    @property
+    def parts(self) -> tuple[Match, ...]:
+        """The matches that it is made of; by default itself."""
+        return (self,)
+
     def xt(self) -> str:
         """Return the match in iptables-save syntax, without its protocol; of one alternative, see `each`."""
         return self._fill(self.xt_text)

@@ -75,3 +75,39 @@ class EitherPort(Match):
     def describe(self) -> str:
         words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
         return f"its source or destination port is {format_not(self.negated)}{words}"
+
+
+class InSet(Match):
+    """Matches what a set holds that was read completely: packets for which all matches of one of the `alternatives` hold.
+
+    An empty set has no alternative, and matches nothing. `text` is how the lookup is shown.
+    """
+
+    xt_text = nft_text = "{0.text}"
+    kept = None
+    text: str
+    alternatives: tuple[tuple[Match, ...], ...]
+    negated: bool = False
+
+    def struct(self, *_: Match) -> structs.Struct:
+        raise ValueError(f"{self.text}: netinit writes no lookup in a foreign set")
+
+    def choose(self, packets: PacketSet) -> Chosen:
+        found = packets.in_state(())  # none
+        for matches in self.alternatives:
+            one = packets.in_state(()).negated_if(negated=True)
+            for match in matches:
+                one &= match.choose(packets)
+            found |= one
+        return found.negated_if(self.negated)
+
+    @property
+    def parts(self) -> tuple[Match, ...]:
+        return tuple([match for matches in self.alternatives for match in matches])
+
+    def describe(self) -> str:
+        return f"`{self.text}` holds" if self.alternatives else f"`{self.text}` holds, and the set is empty"
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        return any(match.tracks for match in self.parts)

@@ -11,10 +11,11 @@ from netinit.base.errors import TooManyPartsError
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.packet_interfaces import Verdict
-from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return
+from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return, Target
 from netinit.simulate.condition import KEPT, Condition, TargetEffects
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
+from netinit.simulate.symbolic.diagram import MAX_WORK
 from netinit.simulate.symbolic.match_sets import Choice, choose, doubtful
 from netinit.simulate.symbolic.partition import ENDS, Part, Path
 from netinit.simulate.symbolic.regions import Region, nothing, unite
@@ -23,6 +24,7 @@ from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
 PASSED = ""  # the fate of packets in transit
+STEPS_OF_A_RULE = 10  # what meeting one takes beside its sets
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 Groups = dict[tuple[Condition, Path], Region]
 Run = tuple[LoadedRule, ...]
@@ -67,13 +69,15 @@ class Walker:
     Packets go both ways at a rule that may match, may end several times, and are in `doubts` with that rule.
     """
 
-    def __init__(self, space: Space, is_proxy: Callable[[int], bool]) -> None:
+    def __init__(self, space: Space, is_proxy: Callable[[int], bool], marks_for_nobody: Callable[[Target], bool]) -> None:
         self.ended: list[Part] = []
         self.doubts: list[Part] = []
         self._space = space
         self._is_proxy = is_proxy
+        self._marks_for_nobody = marks_for_nobody
         self._choices: dict[tuple[int, int, Condition], Choice] = {}  # by run, and the part of the condition that it can see
         self._passages: dict[tuple[str, int, int, bool], RuleHit] = {}
+        self._splits: dict[RuleHit, int] = {}  # how often a rule has made two groups of one
         self._runs: dict[int, list[Run]] = {}  # by chain
         self._visible = cache(_visible)
 
@@ -174,13 +178,14 @@ class Walker:
             found = self._runs[id(place.chain)] = []
             for _, rules in groupby(place.chain.rules, key=lambda one: (one.rule.target, one.purpose, one.origin, one.comment)):
                 run = tuple(rules)
-                if run[0].rule.target.only_observes:
+                if run[0].rule.target.only_observes or self._marks_for_nobody(run[0].rule.target):
                     continue
                 found += [run] if len(run) > 1 and place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
         return found
 
     def _meet(self, place: _ChainFrame, run: Run, group: Part) -> Results:
         """Apply a run of rules, one by one if their matches are uncertain."""
+        self._count(place, run)
         choice, condition, path = self._choose(run, group.condition), group.condition, group.path
         if len(run) > 1 and choice.certain != choice.possible:
             return self._meet_each(place, [(loaded,) for loaded in run], group)
@@ -191,8 +196,19 @@ class Walker:
             self._doubt(place, run, group, doubt, results)
         if taken := group.region & choice.certain:
             hit = self._meeting(place, run)
+            if left and not (run[0].rule.target.calls or place.hooked.is_final(run[0].rule.target)):
+                self._splits[hit] = self._splits.get(hit, 0) + 1
             self._act(place, hit, Part(taken, PASSED, condition, (*path, hit)), results)
         return results
+
+    def _count(self, place: _ChainFrame, run: Run) -> None:
+        """Bound the work of a proof, so that rules of somebody else cannot take hours. Raises TooManyPartsError."""
+        diagram = self._space.diagram
+        diagram.work += STEPS_OF_A_RULE
+        if diagram.work > MAX_WORK:
+            why = max(self._splits, key=lambda one: self._splits[one], default=self._meeting(place, run))
+            end = "ask for single connections (netinit explain)"
+            raise TooManyPartsError(f"the proof takes more than {MAX_WORK:,} steps, most of all because of {why}; {end}")
 
     def _meeting(self, place: _ChainFrame, rules: Run, *, doubtful: bool = False) -> RuleHit:
         return self._passages.setdefault(

@@ -18,6 +18,7 @@ from netinit.base.net import Interval
 NOTHING, EVERYTHING = 0, 1
 AND, OR, LESS = "and", "or", "less"
 MAX_INTERVALS = 5_000_000  # in all nodes: about 250 MB
+MAX_WORK = 4_000_000  # intervals compared in one space: 5 to 10 s; ten thousand networks take 1.7 million
 _BELOW = 1 << 30  # level of the leaves
 
 
@@ -33,6 +34,7 @@ class Diagram:
         self._combined: dict[tuple[str, int, int], int] = {}
         self._sizes: dict[int, int] = {}
         self._intervals = 0
+        self.work = 0  # intervals that were compared: what a proof takes, on any machine
 
     def level(self, node: int) -> int:
         """The dimension a node tests; leaves are below all."""
@@ -132,6 +134,9 @@ class Diagram:
         level = min(self._levels[one], self._levels[other])
         ends_one, to_one = self._at(level, one)
         ends_other, to_other = self._at(level, other)
+        self.work += len(ends_one) + len(ends_other)
+        if self.work > 2 * MAX_WORK:  # a walk through rules has stopped at MAX_WORK, at a rule that it can name
+            raise TooManyPartsError(f"the proof takes more than {2 * MAX_WORK:,} steps; ask for single connections (netinit explain)")
         ends: list[int] = []
         nodes: list[int] = []
         i = j = 0

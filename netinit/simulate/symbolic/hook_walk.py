@@ -23,12 +23,14 @@ from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWI
 Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
 
 
-def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None) -> Partition:
+def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None, *, marks_matter: bool = True) -> Partition:
     """Partition all packets, or those `among` them, by their treatment; no rules change nothing.
 
-    Raises TooManyPartsError.
+    `marks_matter`: packets that end with other marks are other parts, also if nothing reads these marks. Raises
+    TooManyPartsError.
     """
-    parts = _PacketSets(space, ruleset or Ruleset(space.family)).divide(everything(space) if among is None else among)
+    sets = _PacketSets(space, ruleset or Ruleset(space.family), marks_matter=marks_matter)
+    parts = sets.divide(everything(space) if among is None else among)
     return Partition(space, tuple(parts))
 
 
@@ -48,10 +50,11 @@ def split_by_route(space: Space) -> Iterator[tuple[Region, str]]:
 class _PacketSets:
     """All packets of a space under a ruleset."""
 
-    def __init__(self, space: Space, ruleset: Ruleset) -> None:
+    def __init__(self, space: Space, ruleset: Ruleset, *, marks_matter: bool) -> None:
         self._space = space
         self._ruleset = ruleset
-        self._walker = Walker(space, ruleset.is_proxy)
+        local = space.around.local_marks
+        self._walker = Walker(space, ruleset.is_proxy, lambda one: not marks_matter and ruleset.marks_for_nobody(one, local))
         self._everything = everything(space)
 
     def divide(self, region: Region) -> list[Part]:

@@ -205,6 +205,13 @@ def local(space: Space, name: str) -> Region:
     return within(space, name, [*intervals_of([space.family.loopback_network]), *own])
 
 
+def through_devices(space: Space, devices: frozenset[str]) -> Region:
+    """Packets through one of these devices; all packets if there is none, or the space does not tell devices apart."""
+    values = space.dimension(Dim.INTERFACE).values
+    known = [name for name in values if name in devices]
+    return valued(space, Dim.INTERFACE, *known) if known else everything(space)
+
+
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
     """Packets that all matches of a rule select."""
     packets = SymbolicPackets(space, condition)

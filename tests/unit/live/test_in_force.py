@@ -142,13 +142,28 @@ def test_lo_is_the_first_device_and_no_other_and_is_up(links, kinds):
     assert [one.kind for one in found.differences if one.where == "devices"] == kinds
 
 
-def test_what_verify_has_named_already_is_not_named_again():
+def shadowed(held, *places):
+    """What is found where these foreign rules stand before ours."""
+    shadows = [
+        Difference(kind=SHADOWING, where="IPv4", table=table, chain=chain, number=number, rule="…", comment="theirs")
+        for table, chain, number in places
+    ]
+    return find_deviations(held, PLAN, "iptables-nft", NO_RULES_OF_OURS, shadows)[0]
+
+
+def test_a_foreign_rule_before_ours_is_named_once_with_a_packet_that_it_takes_away():
     held = snapshot("iptables-nft").replace(settings=(("ipv4/ip_forward", "1"),))
     calm = held.replace(rules=tuple(one for one in held.rules if one.table == "nat"))
-    place = ("IPv4", "nat", "PREROUTING", 1)
-    named = Difference(kind=SHADOWING, where=place[0], table=place[1], chain=place[2], number=place[3], rule="…")
     assert find(departures(calm), ESCAPING, "chain PREROUTING, rule 1")
-    assert not find(departures(calm, (*NO_RULES_OF_OURS, named)), ESCAPING, "chain PREROUTING, rule 1")
+    found = [one for one in shadowed(calm, ("nat", "PREROUTING", 1)) if (one.chain, one.number) == ("PREROUTING", 1)]
+    assert [(one.kind, one.rule, one.comment) for one in found] == [(SHADOWING, "…", "theirs")]
+    assert found[0].purpose.startswith("precedes netinit's rules: captured packets escape there, for example TCP from 192.0.2.1 to ")
+
+
+def test_a_foreign_rule_before_ours_without_an_effect_is_not_named():
+    held = snapshot("iptables-nft").replace(settings=(("ipv4/ip_forward", "1"),))
+    calm = held.replace(rules=tuple(one for one in held.rules if one.table == "nat"))
+    assert not [one for one in shadowed(calm, ("filter", "OUTPUT", 1), ("mangle", "PREROUTING", 7)) if one.kind == SHADOWING]
 
 
 def test_a_local_route_takes_captured_connections_away_and_that_of_an_own_address_does_not():

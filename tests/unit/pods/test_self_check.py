@@ -23,7 +23,7 @@ class Examined(MemoryMachine):
         self.found = found
         self.asked = []
 
-    def is_plain(self, known, *, tables, excluded, own_legacy, sure):
+    def is_plain(self, known, *, tables, addresses, excluded, own_legacy, sure):
         self.asked.append((len(known), own_legacy, sure))
         return self.found is None
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, NftElement, NftRule, NftSet
+from netinit.base.snapshot import ELEMENT_CATCHALL, IP, SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
@@ -19,9 +19,13 @@ from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.numbers import META_SKUID
+from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
+from netinit.simulate.endpoints import stand_in
+from netinit.simulate.one_packet import TRUTHS, OnePacket
 from recorded import FOREIGN, NAMES, read
 from sweeps import together
 
@@ -164,15 +168,90 @@ def test_a_rejection_of_a_kind_that_the_kernel_has_not_is_unknown(kind, code, ta
     assert rule.target == target or (target is None and isinstance(rule.target, UnknownTarget))
 
 
-def test_a_set_whose_elements_are_not_understood_is_an_unknown_match_that_names_it():
-    held = NftSet(family=IP, table="t", name="far", key_length=4, elements=(NftElement(key=b"", flags=ELEMENT_CATCHALL),))
+def look_up(held, *, negated=False, target=None, load=None):
+    """The rules that a lookup of the packet's mark in this set is; `target`: the register that a map's value goes to."""
+    looks = RuleBuilder(IP, [])
+    if load:
+        load(looks)
+    else:
+        looks.load_mark(connection=False)
+    more = [(3, target)] if target else []
+    looks.add(b"lookup", (1, held.name.encode() + b"\0"), (2, REGISTER), *more, (5, pack(">I", negated)))
+    rule = NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block())
+    return decode_rule(rule, References(sets={(IP, "t", held.name): held}, devices={})).rules
+
+
+def matched(rule, packet):
+    """Whether a rule takes a packet; None: unknown."""
+    found = TRUTHS[True]
+    for match in rule.matches:
+        found &= match.choose(OnePacket(packet, stand_in(IPV4), "OUTPUT"))
+    return found.holds
+
+
+def sent(**fields):
+    return Packet(family=IPV4, protocol="tcp", source=1, source_port=2, destination=fields.pop("to", 3), destination_port=4, has_socket=True, uid=5, gid=6, **fields)
+
+
+MARKS = NftSet(family=IP, table="t", name="m", key_length=4)
+NINE = NftElement(key=pack("=I", 9))
+SEVEN = NftElement(key=pack("=I", 7))
+ANY = NftElement(key=b"", flags=ELEMENT_CATCHALL)
+
+
+@pytest.mark.parametrize(
+    ("elements", "marks"),
+    [((), set()), ((NINE,), {9}), ((NINE, SEVEN), {7, 9}), ((ANY,), {0, 7, 9}), ((NINE, ANY), {0, 7, 9})],
+)
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_set_that_was_read_holds_what_it_holds_and_an_empty_one_nothing(elements, marks, negated):
+    (rule,) = look_up(MARKS.replace(elements=elements), negated=negated)
+    for mark in (0, 7, 9):
+        assert matched(rule, sent(mark=mark)) is ((mark in marks) is not negated), (mark, rule.matches)
+
+
+@pytest.mark.parametrize("held", [MARKS.replace(is_complete=False), MARKS.replace(flags=SET_DYNAMIC)])
+def test_a_set_that_was_not_read_or_that_packets_fill_is_unknown(held):
+    (rule,) = look_up(held)
+    assert matched(rule, sent(mark=9)) is None
+    assert rule.matches[0].text.startswith("meta 3 in ")
+
+
+ACCEPTS, DROPS = (write_attribute(1, pack(">I", code)) for code in (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("elements", "ends"),
+    [
+        ((), {0: None, 7: None, 9: None}), ((NINE.replace(verdict=DROPS),), {0: None, 9: "DROP"}),
+        ((NINE.replace(verdict=DROPS), ANY.replace(verdict=ACCEPTS)), {0: "ACCEPT", 7: "ACCEPT", 9: "DROP"}),
+        ((ANY.replace(verdict=DROPS),), {0: "DROP", 7: "DROP"}),
+    ],
+)  # fmt: skip
+def test_a_verdict_map_decides_about_what_it_holds_and_about_all_else_by_its_catch_all(elements, ends):
+    rules = look_up(MARKS.replace(flags=SET_MAP, elements=elements), target=pack(">I", 0))
+    for mark, end in ends.items():
+        taken = [one.target.name for one in rules if matched(one, sent(mark=mark))]
+        assert taken[:1] == ([end] if end else []), mark
+        assert not any(matched(one, sent(mark=mark)) is None for one in rules)
+
+
+def test_a_map_gives_its_value_to_what_follows():
     looks = RuleBuilder(IP, [])
     looks.load_mark(connection=False)
-    looks.add(b"lookup", (1, b"far\0"), (2, REGISTER), (5, bytes(4)))
-    (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block()), References(sets={(IP, "t", "far"): held}, devices={})).rules
-    (match,) = rule.matches
-    assert isinstance(match, UnknownMatch)
-    assert match.text.endswith(" in the set far")
+    looks.add(b"lookup", (1, b"m\0"), (2, REGISTER), (3, REGISTER), (5, bytes(4)))
+    looks.store_mark(connection=False)
+    held = MARKS.replace(flags=SET_MAP, elements=(NINE.replace(value=pack("=I", 70)), SEVEN.replace(value=pack("=I", 71))))
+    rules = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block()), References(sets={(IP, "t", "m"): held}, devices={})).rules
+    assert {next(mark for mark in (7, 9) if matched(one, sent(mark=mark))): one.target.value for one in rules} == {9: 70, 7: 71}
+
+
+def test_users_in_a_set_are_each_tried_and_negated_they_are_unknown_for_packets_without_a_socket_have_no_user():
+    users = MARKS.replace(elements=tuple(NftElement(key=pack("=I", one)) for one in (5, 1337)))
+    (rule,) = look_up(users, load=lambda looks: looks.load("meta", META_SKUID))
+    assert [matched(rule, sent().replace(uid=uid)) for uid in (5, 6, 1337)] == [True, False, True]
+    (rule,) = look_up(users, negated=True, load=lambda looks: looks.load("meta", META_SKUID))
+    assert matched(rule, sent()) is None
 
 
 @pytest.mark.parametrize(("number", "word"), [(1, 0), (4, 12), (8, 0), (9, 1), (23, 15), (0, None), (5, None), (7, None), (24, None)])

@@ -17,6 +17,7 @@ from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import ForeignTarget, Several, UnknownTarget
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Destination, Port, Protocol, Source
 from netinit.rules.rule_builder import settle
 from netinit.rules.targets import Accept
@@ -67,7 +68,7 @@ def joined(rule):
 def as_written_in(rule):
     """Whether a match or target is not understood well enough to be written: nothing writes foreign rules."""
     targets = rule.target.targets if isinstance(rule.target, Several) else (rule.target,)
-    return any(isinstance(one, UnknownMatch | ForeignTarget) and one.text for one in (*rule.matches, *targets))
+    return any(isinstance(one, UnknownMatch | InSet | ForeignTarget) and one.text for one in (*rule.matches, *targets))
 
 
 def writable(rule):
@@ -156,8 +157,8 @@ UNKNOWN = {
         "calico": {"fib 1 5 == 00000000"}, "cilium": {"socket 0 == 01"},
         "firewalld": {"fib 1 45 == 00", "fib 1 45 == 00000000", "limit", "payload 2 0 == 86, 87"},
         "kube-proxy": {
-            "dynset", "other numgen == 00000000", "other numgen == 01000000",
-            "payload 1 12 in the empty set affinity-ABCDEFGH-ns1/svc1/tcp/p80__10.180.1.1/80",
+            "dynset", "other numgen 2 0 == 00000000",
+            "payload 1 12 in the set affinity-ABCDEFGH-ns1/svc1/tcp/p80__10.180.1.1/80, to which packets add elements",
         },
         FORMS: {"payload 2 0 == 80"},
     },

@@ -10,6 +10,7 @@ from core import plan
 from hosts import Host
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
+from netinit.questions.explain import Explanation
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
@@ -17,6 +18,9 @@ from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbo
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.ruleset import HookedChain, join_backends, load_listing, resolve_sets, with_plan
+from netinit.simulate.symbolic.hook_walk import divide
+from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.regions import in_states, valued
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 from sweeps import together
 
@@ -688,3 +692,38 @@ def test_a_foreign_chain_with_the_priority_of_connection_tracking_runs_before_or
     assert trace.fate == fate
     if fate == UNKNOWN:
         assert trace.reason == "the kernel does not show whether ip theirs comes first at OUTPUT"
+
+
+CAPTURES = "nat OUTPUT -p tcp -j ISTIO_REDIRECT\nnat ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n"
+DOUBTFUL = "-m recent --name bad --rcheck"
+
+
+@pytest.mark.parametrize(
+    ("text", "dropped_by"),
+    [
+        (f"filter INPUT {DOUBTFUL} -j DROP", f"rule 1 of filter INPUT, `{DOUBTFUL} -j DROP`"),
+        (f"mangle OUTPUT {DOUBTFUL} -j REJECT", f"rule 1 of mangle OUTPUT, `{DOUBTFUL} -j REJECT`"),
+        (f"filter INPUT {DOUBTFUL} -j DROP\nmangle OUTPUT {DOUBTFUL} -j LOG", f"rule 1 of filter INPUT, `{DOUBTFUL} -j DROP`"),
+        (f"nat OUTPUT {DOUBTFUL} -j ACCEPT", ""), (f"nat OUTPUT {DOUBTFUL} -j DNAT --to-destination 5.6.7.8", ""),
+        (f"nat OUTPUT {DOUBTFUL} -j ACCEPT\nfilter INPUT {DOUBTFUL} -j DROP", ""),
+    ],
+)  # fmt: skip
+def test_what_is_captured_or_dropped_whatever_is_unknown_never_goes_past_the_proxy(text, dropped_by):
+    trace = outbound(f"{text}\n{CAPTURES}")
+    assert (trace.verdict, trace.dropped_by) == (UNKNOWN, dropped_by)
+    sentence = Explanation(trace).sentence
+    if dropped_by:
+        assert sentence.startswith(f"captured, or dropped because of {dropped_by}; never past the proxy: it cannot be known here whether ")
+    else:
+        assert sentence.startswith("unknown: ")
+
+
+@pytest.mark.parametrize(("rule", "is_safe"), [(f"filter OUTPUT {DOUBTFUL} -j DROP", True), (f"nat OUTPUT {DOUBTFUL} -j ACCEPT", False)])
+def test_all_packets_are_captured_or_dropped_where_one_is(rule, is_safe):
+    text = f"{CAPTURES}{rule}" if is_safe else f"{rule}\n{CAPTURES}"
+    ruleset = rules(text)
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: POD}, free=False) if one.direction == "outbound"]
+    fresh = in_states(space, ("NEW",)) & valued(space, "protocol", "tcp")
+    unknown = [one for one in divide(space, ruleset, fresh).parts if one.verdict == UNKNOWN]
+    assert unknown
+    assert {one.at_worst_dropped for one in unknown} == {is_safe}

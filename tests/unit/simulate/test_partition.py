@@ -6,7 +6,9 @@ import pytest
 
 from allpackets import around
 from core import IPV4, parse_listing
+from netinit.base.errors import TooManyPartsError
 from netinit.simulate.ruleset import join_backends, load_listing
+from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import compare
@@ -52,3 +54,25 @@ def test_packets_whose_fate_depends_on_the_order_are_told_by_the_rule_that_depar
     ours, theirs, space = load("nat", [f"{redirect} 15001"], [f"{redirect} 9"])
     parts = divide(space, join_backends({"nft": ours, "legacy": theirs}, IPV4, "nft")).parts
     assert {tuple(map(str, part.path)) for part in parts if part.fate == UNKNOWN} == {(f"rule 1 of legacy's nat OUTPUT, `{redirect} 9`",)}
+
+
+def mark_each(count, *more):
+    """Rules that each set a bit of the mark on a condition of its own: they double the ways of packets one by one."""
+    kinds = ("-p tcp -m tcp --dport {0}:{1}", "-m owner --uid-owner {0}-{1}", "-m owner --gid-owner {0}-{1}", "-s 10.0.0.{2}/32")
+    ways = [kinds[at % len(kinds)].format(1000 + at * 100, 1400 + at * 90, at) for at in range(count)]
+    return [*[f"{way} -j MARK --set-xmark {1 << at + 4:#x}/{1 << at + 4:#x}" for at, way in enumerate(ways)], *more]
+
+
+def test_marks_that_nothing_reads_make_no_parts_unless_marks_matter():
+    rules, other, space = load("mangle", mark_each(8), mark_each(8, "-m mark --mark 0x10/0x10 -j ACCEPT"))
+    few, many = (divide(space, rules[IPV4], marks_matter=matter).parts for matter in (False, True))
+    assert len(few) < 4
+    assert len(many) > 100
+    assert len(few) < len(divide(space, other[IPV4], marks_matter=False).parts) < 8, "one bit is read"
+
+
+def test_a_proof_that_takes_too_much_work_ends_with_the_name_of_a_rule_that_divides(monkeypatch):
+    monkeypatch.setattr(chain_walk, "MAX_WORK", 20_000)
+    rules, _, space = load("mangle", mark_each(12, "-m mark --mark 0x550/0xffff0 -j DROP"), [])
+    with pytest.raises(TooManyPartsError, match=r"more than 20,000 steps, most of all because of rule \d+ of mangle OUTPUT, `.* -j MARK .*`; ask for"):
+        divide(space, rules[IPV4], marks_matter=False)
