@@ -7,6 +7,8 @@ import pytest
 from netinit.base.net import HostAddress
 from netinit.base.records import Record
 from netinit.base.snapshot import (
+    AddressSet,
+    AddressSetElement,
     AttachedProgram,
     Device,
     LegacyTable,
@@ -36,7 +38,7 @@ FULL = Snapshot(
     links=(Device(index=1, name="lo"),), addresses=(HostAddress(family=2, address="127.0.0.1", length=8, index=1),),
     traffic_control=(TrafficControl(what="qdisc", index=1, kind="noqueue"),), routing_rules=(RoutingRule(family=2),), routes=(ROUTE,),
     settings=(("ipv4/ip_forward", "0"),), programs=(AttachedProgram(where="XDP on eth0", number=1),), transforms=0,
-    address_sets=((1, "s"),), unknown=(Unknown(place="p", reason="r"),),
+    address_sets=((1, "s"),), foreign_sets=(AddressSet(number=1, name="s", elements=(AddressSetElement(address=b"1234"),)),), unknown=(Unknown(place="p", reason="r"),),
 )  # fmt: skip
 
 
