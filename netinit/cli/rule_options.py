@@ -52,7 +52,7 @@ gate_options = add_value(
 outlook_options = add_value(
     "outlook",
     lambda assume, config_file, mesh_file, values_file: Outlook(assume or "", config_file, mesh_file, values_file),
-    click.option("--assume", type=OneOf(("injected", "cni", "none")), help="Whether pods are injected, where it is not known."),
+    click.option("--assume", type=OneOf(("injected", "cni", "none")), help="Whether pods are injected."),
     click.option("--injectConfigFile", "config_file", default="", **takes("FILE"), help="The injector's, for pods not injected yet."),
     click.option("--meshConfigFile", "mesh_file", default="", **takes("FILE"), help="The mesh's, likewise."),
     click.option("--valuesFile", "values_file", default="", **takes("FILE"), help="Values of the templates, likewise."),
@@ -87,7 +87,7 @@ def pod_options(text: str) -> Decorator:
     )  # fmt: skip
 
 
-RULES_HELP = "Pasted rules: iptables-save, -S, nft. Repeatable."
+RULES_HELP = "Pasted rules; repeatable."
 rules_option = click.option("--rules", multiple=True, **takes("FILE|-"), help=RULES_HELP)
 
 rule_source_options = add_value(

@@ -53,11 +53,8 @@ def command(  # noqa: PLR0917 - click's
     are missing, extra or moved, foreign rules that decide first, and remains of an earlier run. Then it checks that the kernel
     evaluates the rules, and that no foreign rule, route or program diverts captured packets. Changes nothing.
 
-    --live sends the first packets of connections as the application, the proxy and a neighbour, and sees where they go. No program
-    in the pod sees them. --watch compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy
-    iptables and BPF programs.
-
-    With --connections, open TCP connections that bypass the proxy count too.
+    --live sends the first packets of connections as application, proxy and neighbour. --watch
+    compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy iptables and BPF programs.
 
     Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from netinit.base.net import FULL_MASK, Family
-from netinit.rules.foreign_targets import DestinationNat, Several, UnknownTarget, Untrack, WriteDestination
-from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark, TrackZone
+from netinit.rules.foreign_targets import Several
+from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import LocalMarks, Packet, Surroundings
-from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Target, Tproxy
+from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
 from netinit.simulate.engine import list_met, simulate
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import HookedChain, LoadedChain, RuleHit, Ruleset, map_chains
@@ -25,10 +25,8 @@ from netinit.simulate.trace import CAPTURED, DROPPED, Trace
 
 MAX_SEARCHES = 200  # of one proof: a search simulates some ten packets, which takes 5 ms
 MAX_TRIED = 24  # rules that are left out for one packet
-RANKS: tuple[tuple[type[Target], ...], ...] = (  # what is suspected first
-    (DestinationNat, Redirect, Tproxy, WriteDestination, Untrack, TrackZone, UnknownTarget), (Accept, Return), (Drop, Reject),
-    (SetMark, SaveMark, RestoreMark),
-)  # fmt: skip
+RANKS: tuple[tuple[type[Target], ...], ...] = ((Accept, Return), (Drop, Reject), (SetMark, SaveMark, RestoreMark))
+"""What is suspected last, in this order; first comes what acts otherwise: it rewrites, redirects or changes tracking."""
 
 
 class Judge:
@@ -92,8 +90,7 @@ def _end_of(trace: Trace) -> tuple[object, ...]:
 
 def _rank(target: Target) -> int:
     parts = target.targets if isinstance(target, Several) else (target,)
-    ranks = [at for at, kinds in enumerate(RANKS) if any(isinstance(one, kinds) for one in parts)]
-    return min(ranks, default=len(RANKS))
+    return min([next((at for at, kinds in enumerate(RANKS, 1) if isinstance(one, kinds)), 0) for one in parts])
 
 
 def leave_out(ruleset: Ruleset, culprit: RuleHit) -> Ruleset:

@@ -57,7 +57,7 @@ from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, inter
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 NETKIT = "netkit"  # kind of a device
-MAX_DEVICES = 32  # that a proof tells apart by name
+MAX_DEVICES = 32  # that a proof distinguishes by name
 FOREIGN = "a foreign rule"
 ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else

@@ -29,7 +29,7 @@ MIN_HASH_SIZE = 64
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
 
 
-class AddressSet(Record):
+class PlannedSet(Record):
     """A set that a plan needs: its elements as ipset lists them, and the rule that uses it."""
 
     name: str
@@ -67,9 +67,9 @@ def _format_question(name: str) -> str:
     return f"-m set --match-set {name} dst"
 
 
-def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[AddressSet, ...]]:
+def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[PlannedSet, ...]]:
     """Replace lists of more than `threshold` networks by sets with the prefix `owner`; return the plan and the sets."""
-    found: dict[str, AddressSet] = {}
+    found: dict[str, PlannedSet] = {}
     tables = tuple([
         table.replace(chains=tuple([
             chain.replace(rules=tuple([_use_in_rule(rule, owner, threshold, found) for rule in chain.rules])) for chain in table.chains
@@ -79,7 +79,7 @@ def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[Addres
     return (plan.replace(tables=tables) if found else plan), tuple(found.values())
 
 
-def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, AddressSet]) -> Rule:
+def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, PlannedSet]) -> Rule:
     matches: list[Match] = []
     use = USES.get(rule.origin.option, "") if rule.origin and not rule.paired else ""
     for match in rule.matches:
@@ -88,7 +88,7 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Addres
             continue
         name = f"{owner}-{use}-{match.networks[0].family.version}"
         elements = frozenset([element for network in match.networks for element in format_element(network)])
-        made = AddressSet(name=name, elements=elements, rule=rule)
+        made = PlannedSet(name=name, elements=elements, rule=rule)
         if found.setdefault(name, made).elements != elements:  # two lists for one use: the second is kept
             matches.append(match)
             continue
@@ -131,7 +131,7 @@ def unread(why: str) -> frozenset[str]:
     return frozenset((f"{UNREAD}{why}",))
 
 
-def render_preparation(wanted: tuple[AddressSet, ...], live: Contents, *, force: bool = False) -> str:
+def render_preparation(wanted: tuple[PlannedSet, ...], live: Contents, *, force: bool = False) -> str:
     """Return input for `ipset restore` that creates or fills the plan's sets; all are filled before the first swap."""
     changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
     return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
@@ -155,13 +155,13 @@ def _render_changes(changed: Contents, live: Contents) -> str:
     return "".join(fills + swaps)
 
 
-def surplus(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[str, ...]:
+def surplus(wanted: tuple[PlannedSet, ...], live: Contents) -> tuple[str, ...]:
     """Return our sets that the plan does not need."""
     names = {made.name for made in wanted}
     return tuple([name for name in live if name not in names])
 
 
-def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Difference, ...]:
+def compare_sets(wanted: tuple[PlannedSet, ...], live: Contents) -> tuple[Difference, ...]:
     """Return missing and extra elements and sets."""
     found: list[Difference] = []
     for made in wanted:
@@ -175,7 +175,7 @@ def compare_sets(wanted: tuple[AddressSet, ...], live: Contents) -> tuple[Differ
     return tuple(found)
 
 
-def _difference(kind: str, made: AddressSet, text: str) -> Difference:
+def _difference(kind: str, made: PlannedSet, text: str) -> Difference:
     return Difference(
         kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
     )

@@ -202,7 +202,7 @@ class Walker:
         return results
 
     def _count(self, place: _ChainFrame, run: Run) -> None:
-        """Bound the work of a proof, so that rules of somebody else cannot take hours. Raises TooManyPartsError."""
+        """Bound the work of a proof, so that foreign rules cannot take hours. Raises TooManyPartsError."""
         diagram = self._space.diagram
         diagram.work += STEPS_OF_A_RULE
         if diagram.work > MAX_WORK:

@@ -206,7 +206,7 @@ def local(space: Space, name: str) -> Region:
 
 
 def through_devices(space: Space, devices: frozenset[str]) -> Region:
-    """Packets through one of these devices; all packets if there is none, or the space does not tell devices apart."""
+    """Packets through one of these devices; all packets if there is none, or the space does not distinguish devices."""
     values = space.dimension(Dim.INTERFACE).values
     known = [name for name in values if name in devices]
     return valued(space, Dim.INTERFACE, *known) if known else everything(space)

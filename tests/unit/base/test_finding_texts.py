@@ -17,7 +17,7 @@ PACKAGE = Path(netinit.__file__).parent
 USERS = {  # the files that use a data file, and the values that all its texts get
     "installation-findings.json": ("installation/*.py", "kubectl/preflight.py"),
     "option-findings.json": ("questions/lint/*.py",),
-    "pod-findings.json": ("inject/deciding/warnings.py",),
+    "pod-findings.json": ("inject/deciding/*.py", "questions/*.py", "questions/lint/*.py", "library/*.py", "inject/adding/*.py"),
 }
 FOR_ALL = {"pod-findings.json": {"name"}}
 
@@ -32,7 +32,7 @@ def test_texts_are_used_and_get_their_values(name):
     trees = [ast.parse(path.read_text()) for pattern in USERS[name] for path in PACKAGE.glob(pattern)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     assert set(known) <= {node.value for node in nodes if isinstance(node, ast.Constant)}
-    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"finding", "_finding"}]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"finding", "_finding", "make_finding"}]
     assert calls
     for call in calls:
         key, given = call.args[0], {one.arg for one in call.keywords} | FOR_ALL.get(name, set())

@@ -268,7 +268,7 @@ class TestManifest:
         before = sys.stdin
         web = read_pod({"kind": "Pod", **WEB.tree})
         found = ManifestSource().ask(web, PodQuestion("explain", ("--to", "192.0.2.1:80", "--json")))
-        assert (found.code, found.tree["verdict"], sys.stdin) == (0, "direct", before)
+        assert (found.code, found.tree["verdict"], sys.stdin) == (0, "unknown", before)
         refused = ManifestSource().ask(web, PodQuestion("explain", ("--to", "192.0.2.1")))
         assert (refused.code, refused.output) == (2, "")
         assert refused.notes[-1].startswith("netinit: --to-port: the port is missing")
