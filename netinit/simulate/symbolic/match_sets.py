@@ -115,7 +115,8 @@ class SymbolicPackets:
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
         """TCP packets with exactly `flags` of the flags in `mask`; only packets that open a connection are bare SYNs.
 
-        No packet has SYN and FIN. Of packets without a connection FIN and RST are known; all else is uncertain.
+        No packet has SYN and FIN, and only answers and packets without a connection have SYN and ACK. Of packets without a
+        connection FIN and RST are known; all else is uncertain.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
         begins = valued(self._space, Dim.STATE, *BEGINNINGS)
@@ -123,6 +124,9 @@ class SymbolicPackets:
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
+        if {"SYN", "ACK"} <= set(flags):
+            others = (*BEGINNINGS, CtState.ESTABLISHED, CtState.TRANSLATED, CtState.RELATED)
+            return Choice(none_of_them, all_of_them - valued(self._space, Dim.STATE, *others))
         if set(mask) == {"FIN", "RST"}:
             unset = begins | valued(self._space, Dim.STATE, CtState.INVALID)
             found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, CtState.INVALID_CLOSING))
