@@ -18,9 +18,11 @@ from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
+    ANSWERS,
     BEGINNINGS,
     INBOUND,
     OUTBOUND,
+    WITH_DNAT,
     CtState,
     Dim,
     Space,
@@ -134,7 +136,7 @@ class SymbolicPackets:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Uncertain in the reply direction."""
+        """Uncertain if the address that a rule has rewritten is."""
         if self._now.rewritten:
             return self.unknown()
         port = self._now.destination_port
@@ -143,8 +145,8 @@ class SymbolicPackets:
             changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known, answers = valued(self._space, Dim.STATE, CtState.TRANSLATED), valued(self._space, Dim.STATE, CtState.ANSWER)
-        return Choice(changed.certain | known, changed.possible | known | answers)
+        known = valued(self._space, Dim.STATE, *WITH_DNAT)
+        return Choice(changed.certain | known, changed.possible | known)
 
     def _same_destination(self) -> Choice:
         """Packets that still have their original destination."""
@@ -164,7 +166,7 @@ class SymbolicPackets:
 
     def in_reply_direction(self) -> Choice:
         """Uncertain for new connections before tracking."""
-        answers = valued(self._space, Dim.STATE, CtState.ANSWER)
+        answers = valued(self._space, Dim.STATE, *ANSWERS)
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
