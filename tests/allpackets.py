@@ -156,13 +156,13 @@ def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:
     named = space.dimension(Dim.INTERFACE).values[point[Dim.INTERFACE]]
     expected = {
         "redirect_port": ended.redirect_port, "transparent": ended.transparent, "translated": ended.translated,
-        "policy_routed": ended.policy_routed, "zone": ended.zone, "destination": address,
+        "policy_routed": ended.policy_routed, "zone": ended.zone, "reply_zone": ended.reply_zone, "destination": address,
         "source": packet.source if ended.source is KEPT else None,
         "destination_port": packet.destination_port if ended.destination_port is KEPT else ended.destination_port,
         "mark": mark_of(packet, ended.mark), "connection_mark": mark_of(packet, ended.connection_mark),
         "in_interface": named if ended.in_interface is KEPT else ended.in_interface,
         "out_interface": named if ended.out_interface is KEPT else ended.out_interface,
     }  # fmt: skip
-    fields = ("redirect_port", "transparent", "translated", "policy_routed", "zone")
+    fields = ("redirect_port", "transparent", "translated", "policy_routed", "zone", "reply_zone")
     actual = {name: getattr(trace if name in fields else last, name) for name in expected}
     assert actual == expected, told()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import socket
 from collections.abc import Callable
 
@@ -192,6 +193,31 @@ def answer_on_port_of_unanswered_proxy(world: World, version: int) -> str:
     return answer_call(world, version, own, port)
 
 
+def answer_at_own_address_on_port_of_unanswered_proxy(*, cookies: bool) -> Run:
+    """The same for a listener at the pod's own address, which a socket match finds, and for one that sends SYN cookies."""
+
+    def run(world: World, version: int) -> str:
+        port = world.port()
+        with world.proxy_socket(version) as upstream:
+            own = upstream.getsockname()[1]
+            upstream.connect_ex((PEER[version], port))
+            world.peer.receive(port, SYN, 1)
+        world.pod.set_sysctl("net/ipv4/tcp_syncookies", 2 if cookies else 1)
+        try:
+            with world.app_socket(version) as listening:
+                world.as_app(listening.bind, (POD[version], own))
+                world.as_app(listening.listen)
+                world.peer.send_segment(PEER[version], POD[version], (port, own), SYN, seq=5000)
+                world.settle()
+                world.peer.shake_hands(PEER[version], POD[version], (port, own), 5000, 0)
+                world.settle()
+                return PAST if select.select([listening], [], [], 0)[0] else NOBODY
+        finally:
+            world.pod.set_sysctl("net/ipv4/tcp_syncookies", 1)
+
+    return run
+
+
 def dial_after_call_of_the_server(flags: int, *, then: int = 0, options: bytes = b"") -> Run:
     """The server sends this to a port of the pod's, from where the application then dials the server's port."""
 
@@ -269,6 +295,8 @@ ATTEMPTS = (
     Attempt("the port of a proxy's connection that both closed", dial_from_port_of_closed_proxy),
     Attempt("a call back to the port of a proxy's reset connection", answer_on_port_of_reset_proxy, SAFE, istio=REDIRECT_ONLY),
     Attempt("a call back to the port of a proxy's unanswered connection", answer_on_port_of_unanswered_proxy, SAFE, istio=EVERYWHERE),
+    Attempt("the same where the application listens at the pod's address", answer_at_own_address_on_port_of_unanswered_proxy(cookies=False), SAFE, istio=EVERYWHERE),
+    Attempt("the same where it sends SYN cookies", answer_at_own_address_on_port_of_unanswered_proxy(cookies=True), SAFE, istio=EVERYWHERE),
     Attempt("an entry from a SYN of the server that nobody answers", dial_after_call_of_the_server(SYN, options=MD5_OPTION), SAFE, istio=TPROXY_ONLY),
     Attempt("an entry from a SYN of the server that it resets", dial_after_call_of_the_server(SYN, then=RST), SAFE, istio={("TPROXY", 4): LEAKED, ("TPROXY", 6): LEAKED, **NATIVE_TPROXY}),
     Attempt("an entry from an ACK of the server", dial_after_call_of_the_server(ACK), SAFE),

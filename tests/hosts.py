@@ -72,7 +72,7 @@ class ConnectionTable:
     """The conntrack table of a host, by zone and direction."""
 
     def __init__(self) -> None:
-        self._directions: dict[tuple[int, Flow], tuple[Connection, bool]] = {}
+        self._directions: dict[tuple[int, Flow, bool], tuple[Connection, bool]] = {}
 
     def copy(self) -> ConnectionTable:
         """An independent copy."""
@@ -81,9 +81,9 @@ class ConnectionTable:
         other._directions = {place: (copies[id(one)], answers) for place, (one, answers) in self._directions.items()}
         return other
 
-    def find(self, zone: int, flow: Flow) -> tuple[Connection, bool] | None:
-        """The entry of a packet, and whether the packet is a reply."""
-        return self._directions.get((zone, flow))
+    def find(self, zone: int, reply_zone: int, flow: Flow) -> tuple[Connection, bool] | None:
+        """The entry of a packet, and whether the packet is a reply. Each direction is looked up in its own zone."""
+        return self._directions.get((zone, flow, False)) or self._directions.get((reply_zone, flow, True))
 
     def forget(self, connection: Connection) -> None:
         """Delete an entry in both directions."""
@@ -91,9 +91,12 @@ class ConnectionTable:
 
     def confirm(self, connection: Connection) -> None:
         """Insert an entry under its original and its reply direction."""
-        zone = connection.ended.zone
-        self._directions.setdefault((zone, connection.original), (connection, False))
-        self._directions.setdefault((zone, connection.to.reverse), (connection, True))
+        ended = connection.ended
+        original, reply = (ended.zone, connection.original), (ended.reply_zone, connection.to.reverse)
+        if (*original, True) not in self._directions or ended.zone != ended.reply_zone:
+            self._directions.setdefault((*original, False), (connection, False))
+        if (*reply, False) not in self._directions or ended.zone != ended.reply_zone:
+            self._directions.setdefault((*reply, True), (connection, True))
 
 
 class Host:
@@ -131,7 +134,7 @@ class KnownPath(PacketPath):
         if now.connection or now.state in ("INVALID", "UNTRACKED") or not self._ruleset.tracks:
             return
         self._original = flow_of(self._packet)
-        found = self._connections.find(now.zone, self._original)
+        found = self._connections.find(now.zone, now.reply_zone, self._original)
         state = found[0].take(self._packet.flags, is_answer=found[1]) if found else ""
         if not found or not state:
             if found:

@@ -188,6 +188,9 @@ def _comes_in_by_tproxy(options, one: Connection) -> bool:
 
 
 def _inbound(options, one: Connection) -> str:
+    asked = _captures_dns(options) and (options.capture_all_dns or one.destination in options.dns_servers)
+    if asked and _is_query_from_behind(options, one):
+        return captured(RESOLVER_PORT)
     if one.protocol != "tcp":
         return DIRECT
     excluded = is_named(one.interface, options.exclude_interfaces)
@@ -277,6 +280,8 @@ def _classic_port(options, port: int) -> bool:
 def _ambient(options, one: Connection) -> str:
     tcp, itself = one.protocol == "tcp", one.destination in ("127.0.0.1", "::1")
     probe = (one.source if one.interface else one.destination) in options.host_probe_addresses
+    if options.redirect_dns and _is_query_from_behind(options, one):
+        return captured(RESOLVER_PORT)
     if is_named(one.interface, options.virtual_interfaces):
         return captured(options.outbound_port) if tcp else DIRECT
     if one.interface:
@@ -308,6 +313,11 @@ def _lists(ports, port: int) -> bool:
 
 def _is_included(options, one: Connection) -> bool:
     return options.outbound_cidrs == "*" or _in_any(one.destination, options.outbound_cidrs)
+
+
+def _is_query_from_behind(options, one: Connection) -> bool:
+    """Whether something behind the pod asks a name server, which the proxy's resolver then answers."""
+    return options.redirect_forwarded_dns and is_named(one.interface, options.virtual_interfaces) and one.port == DNS
 
 
 def _captures_dns(options) -> bool:

@@ -42,7 +42,8 @@ FOREIGN = {
         "-A OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j CONNMARK --set-xmark 0x2/0xffffffff",
         "-A PREROUTING -p udp -m socket -j TPROXY --on-port 7000 --on-ip 0.0.0.0 --tproxy-mark 0x9/0xffffffff",
     ),
-    "raw": ("-A OUTPUT -p udp -m udp --dport 53 -j CT --zone 3", "-A PREROUTING -p tcp -j CT --notrack"),
+    "raw": ("-A OUTPUT -p udp -m udp --dport 53 -j CT --zone 3", "-A OUTPUT -p udp -m udp --dport 54 -j CT --zone-orig 3",
+        "-A PREROUTING -p udp -m udp --dport 55 -j CT --zone-reply 4", "-A PREROUTING -p tcp -j CT --notrack"),
     "filter": (
         "-A INPUT -m conntrack ! --ctstate INVALID,UNTRACKED -j ACCEPT",
         "-A INPUT -m state --state NEW -m limit --limit 5/sec --limit-burst 9 -j NFLOG --nflog-prefix new --nflog-group 3",

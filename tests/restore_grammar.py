@@ -14,7 +14,7 @@ BUILTIN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT")
 OWNED = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT_DNS", "ISTIO_DIVERT", "ISTIO_TPROXY", "ISTIO_DROP", "ISTIO_PRERT", "ISTIO_QUIC", "ISTIO_LOG", "ISTIO_REFUSE_IN", "ISTIO_REFUSE_OUT")
 CHAIN = "|".join((*OWNED, *BUILTIN))
 NUMBER = r"(?:0|[1-9][0-9]{0,9})"
-HEX = r"0x[1-9a-f][0-9a-f]{0,7}"
+HEX = r"0x(?:0|[1-9a-f][0-9a-f]{0,7})"
 PORT = rf"{NUMBER}(?::{NUMBER})?"
 PORT_LIST = rf"{PORT}(?:,{PORT})*"
 NETWORK = r"(?P<%s>[0-9a-f.:]+/[0-9]{1,3})"
@@ -27,7 +27,7 @@ MATCHES = rf"""
     (?:
         -m\ tcp\ (?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ |
         -m\ (?:tcp|udp)\ (?:!\ )?--[ds]port\ {PORT}\ |
-        (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ | (?:-m\ tcp\ )?--tcp-flags\ (?:FIN,RST\ NONE|FIN,SYN\ FIN,SYN)\ |
+        (?:-m\ tcp\ )?(?:!\ )?--tcp-flags\ FIN,SYN,RST,ACK\ SYN\ | (?:-m\ tcp\ )?--tcp-flags\ (?:FIN,RST\ NONE|FIN,SYN\ FIN,SYN|FIN,SYN,RST,ACK\ SYN,ACK)\ |
         -m\ addrtype\ !\ --(?:src|dst)-type\ LOCAL\ |
         -m\ conntrack\ (?:!\ )?--ctstate\ DNAT\ | -m\ conntrack\ --ctdir\ (?:REPLY|ORIGINAL)\ |
         -m\ multiport\ (?:!\ )?--dports\ {PORT_LIST}\ |
@@ -48,7 +48,7 @@ TARGET = rf"""
       | MARK\ --set-xmark\ {HEX}/0xffffffff
       | CONNMARK\ --(?:save|restore)-mark\ --nfmask\ 0xffffffff\ --ctmask\ 0xffffffff
       | TPROXY\ --on-port\ {NUMBER}\ --on-ip\ (?:0\.0\.0\.0|::)\ --tproxy-mark\ {HEX}/0xffffffff
-      | CT\ --zone\ [12]
+      | CT\ --zone(?:\ [12]|-orig\ 1)
       | REJECT\ --reject-with\ (?:(?:icmp|icmp6)-port-unreachable|tcp-reset)
     )
 """

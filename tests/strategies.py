@@ -51,6 +51,7 @@ def made_ambient_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth
         virtual_interfaces=draw(st.lists(st.sampled_from(interfaces), max_size=2, unique=True).map(tuple)),
         host_probe_addresses=probes,
         tunnel_port=draw(st.sampled_from((15008, 443))),
+        redirect_forwarded_dns=draw(st.booleans()),
     )
 
 
@@ -87,6 +88,7 @@ def made_options(draw: st.DrawFn, *, interfaces: tuple[str, ...] = ("eth1", "net
         **(draw(_peers) if draw(st.booleans()) else {}),
         tunnel_port=draw(st.sampled_from((15008, 15008, 53, 0))),
         **common,
+        redirect_forwarded_dns=draw(st.booleans()),
     )
 
 

@@ -149,6 +149,10 @@ class Interception(DeclaredOptions):
     capture_all_dns: bool = istio(
         "--capture-all-dns", kinds.SWITCH, default=False, layouts=(CURRENT,), pod_variable=DNS_CAPTURE, needs="redirect_dns",
         help_text="With --redirect-dns: all traffic to port 53, not only that to the servers of /etc/resolv.conf.")
+    redirect_forwarded_dns: bool = ours(
+        "--redirect-forwarded-dns", kinds.SWITCH, default=False, layouts=(CURRENT, AMBIENT), annotated=True, needs="redirect_dns",
+        help_text="With --redirect-dns and -k: DNS of what is behind these interfaces goes to port 15053 too; only where the"
+        " proxy's resolver listens on more than localhost.")
     drop_invalid: bool = istio(
         "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
         is_harmless=True, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops the inbound ones"),

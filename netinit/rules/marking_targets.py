@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from netinit.rules.rule_builder import RuleBuilder
 
 
+DIRECTIONS = {"orig": "original", "reply": "reply"}  # of a connection, as iptables and nft write them, in nf_tables' order
+
+
 class SetMark(Target):
     """Clears the bits in `mask` of the packet's or connection's mark, then xors `value` (sections MARK, CONNMARK)."""
 
@@ -100,21 +103,31 @@ class RestoreMark(_CopyMark):
 
 
 class TrackZone(Target):
-    """Tracks the packet's connection in a separate conntrack zone (section CT)."""
+    """Tracks the packet's connection in a separate conntrack zone (section CT); `side`: in one direction, "orig" or "reply"."""
 
     tracks = True
-    xt_text, nft_text, words = "CT --zone {0.zone}", "ct zone set {0.zone}", "track it in zone {0.zone}"
     zone: int
+    side: str = ""
+
+    def xt(self, family: Family) -> str:
+        return f"CT --zone-{self.side} {self.zone}" if self.side else f"CT --zone {self.zone}"
+
+    def nft(self, family: Family) -> str:
+        return f"ct {DIRECTIONS[self.side]} zone set {self.zone}" if self.side else f"ct zone set {self.zone}"
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         writer.put(pack("=H", self.zone))
-        writer.add(b"ct", (4, 1), (2, numbers.CT_ZONE))
+        side = ((numbers.CT_SIDE, bytes((list(DIRECTIONS).index(self.side),))),) if self.side else ()
+        writer.add(b"ct", (4, 1), (2, numbers.CT_ZONE), *side)
 
     def struct(self, family: Family) -> structs.Struct:
-        return structs.pad("CT", 2, pack(structs.CT, 0, self.zone, 0, 0))
+        return structs.pad("CT", 2, pack(structs.CT, structs.ZONE_SIDES.get(self.side, 0), self.zone, 0, 0))
+
+    def describe(self) -> str:
+        return f"track {f'its {DIRECTIONS[self.side]} direction' if self.side else 'it'} in zone {self.zone}"
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.track(self.zone)
+        return packet.track(self.zone, self.side)
 
 
 class LogTarget(Target):

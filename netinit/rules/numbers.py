@@ -29,6 +29,7 @@ INTERFACE_NAME = 16
 LOADS = {"meta": (1, (2, 1)), "ct": (1, (1, 2)), "payload": (1, (1, 2, 3, 4)), "fib": (1, (1, 2, 3)), "socket": (2, (1, 2))}
 # Bytes that a load puts into a register by what is loaded; 4 for what is not here
 META_LENGTHS = {META_PROTOCOL: 2, META_IIFNAME: 16, META_OIFNAME: 16, META_NFPROTO: 1, META_L4PROTO: 1, 19: 1}
+CT_SIDE = 3  # NFTA_CT_DIRECTION
 CT_LENGTHS = {CT_STATE: 4, CT_DIRECTION: 1, CT_STATUS: 4, CT_MARK: 4}
 # Types of keys as nft numbers them (its datatype.h): the kernel keeps them beside a set and does not read them
 TYPE_IPV4, TYPE_IPV6, TYPE_SERVICE, TYPE_FIB, TYPE_INTERFACE = 7, 8, 13, 21, 41

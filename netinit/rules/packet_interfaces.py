@@ -101,8 +101,8 @@ class Traversal(Protocol):
     def restore_mark(self) -> Verdict:
         """Copy the connection's mark to the packet."""
 
-    def track(self, zone: int | None) -> Verdict:
-        """Track the connection in a conntrack zone; None: do not track it."""
+    def track(self, zone: int | None, side: str = "") -> Verdict:
+        """Track the connection, or one direction (`side`: orig, reply), in a conntrack zone; None: do not track it."""
 
     def give_up(self) -> Verdict:
         """End with the verdict UNKNOWN."""

@@ -41,6 +41,7 @@ CONNMARK, CONNMARK_SHIFTED = "=3IB", "=3I3B"  # value, mask of the connection's 
 CONNMARK_SET, CONNMARK_SAVE, CONNMARK_RESTORE = 0, 1, 2
 CT = "=2H2I"  # flags, zone, events
 NOTRACK = 1  # XT_CT_NOTRACK
+ZONE_SIDES = {"orig": 4, "reply": 8}  # XT_CT_ZONE_DIR_ORIG, XT_CT_ZONE_DIR_REPL
 TPROXY = "=2I"  # mask and value of the mark; an address and the port follow
 REJECT = "=I"
 REJECTIONS = {

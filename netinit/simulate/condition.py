@@ -81,7 +81,8 @@ class Condition:
     transparent: bool = False
     translated: bool = False
     policy_routed: bool = False
-    zone: int = 0
+    zone: int = 0  # of the original direction
+    reply_zone: int = 0
     early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
     has_vague_marks: bool = False  # their marks are unknown
 
@@ -201,13 +202,17 @@ class TargetEffects:
             self.now = self.now.replace(mark=self.now.connection_mark)
         return GO_ON
 
-    def track(self, zone: int | None) -> Verdict:
-        """The first such rule wins, and tracked packets keep theirs (xt_CT)."""
+    def track(self, zone: int | None, side: str = "") -> Verdict:
+        """The first such rule wins, and tracked packets keep theirs (xt_CT); `side`: the direction that the zone is of."""
         if self._table != RAW:
             return self.give_up()
         now = self.now
-        if not now.connection and not now.zone:
-            self.now = now.replace(state=UNTRACKED) if zone is None else now.replace(zone=zone)
+        if now.connection or now.zone or now.reply_zone:
+            return GO_ON
+        if zone is None:
+            self.now = now.replace(state=UNTRACKED)
+        else:
+            self.now = now.replace(zone=0 if side == "reply" else zone, reply_zone=0 if side == "orig" else zone)
         return GO_ON
 
     def _end(self, fate: str) -> Verdict:

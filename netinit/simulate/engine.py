@@ -49,8 +49,24 @@ def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surr
     """
     if packet.protocol != "tcp":
         return []
-    opening = packet.replace(flags=BARE_SYN.flags, destination_translated=False)
+    opening = packet.replace(flags=BARE_SYN.flags, destination_translated=False, is_answer=False)
     return [simulate(opening.replace(state=state), ruleset, surroundings) for state in ("NEW", "ESTABLISHED", "INVALID")]
+
+
+def zone_of_answer(trace: Trace, ruleset: Ruleset, surroundings: Surroundings) -> int:
+    """The conntrack zone in which an answer to a forwarded packet is looked up; -1 if it cannot be known.
+
+    The kernel finds the connection only if this is the zone of its reply direction (`Trace.reply_zone`).
+    """
+    first, last = trace.first, trace.last
+    own = surroundings.primary_address(last.out_interface)
+    answer = Packet(
+        family=first.family, protocol=first.protocol, source=last.destination, source_port=last.destination_port,
+        destination=first.source if last.source == first.source else last.source or own, destination_port=first.source_port,
+        in_interface=last.out_interface, state="ESTABLISHED", is_answer=True,
+    )  # fmt: skip
+    found = simulate(answer, ruleset, surroundings)
+    return -1 if found.fate == UNKNOWN else found.reply_zone
 
 
 def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:

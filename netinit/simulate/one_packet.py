@@ -146,7 +146,7 @@ class PacketState:
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=now.redirect_port, transparent=now.transparent, translated=now.translated,
-            policy_routed=now.policy_routed, zone=now.zone, decider=self._decider, disputed=self._disputed,
+            policy_routed=now.policy_routed, zone=now.zone, reply_zone=now.reply_zone, decider=self._decider, disputed=self._disputed,
         )  # fmt: skip
 
     def _become(self, now: Condition) -> None:

@@ -65,7 +65,8 @@ class TraceStep:
 class Trace:
     """The simulated or observed path of one packet; `reason` says why it was dropped, refused or is unknown.
 
-    `redirect_port` is REDIRECT's or TPROXY's, `zone` the conntrack zone.
+    `redirect_port` is REDIRECT's or TPROXY's, `zone` and `reply_zone` are the conntrack zones of
+    the original and the reply direction.
     """
 
     first: Packet  # as sent or received
@@ -78,6 +79,7 @@ class Trace:
     translated: bool = False  # by a foreign DNAT
     policy_routed: bool = False
     zone: int = 0
+    reply_zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
     dropped_by: str = ""  # of an unknown fate whose every outcome is captured or dropped: the rule or policy that may drop it
@@ -102,7 +104,7 @@ class Trace:
         last = self.last
         return (
             self.fate, self.redirect_port, self.transparent, last.destination, last.destination_port, last.out_interface,
-            self.policy_routed, self.zone, last.state == "UNTRACKED", self.redirect_port or last.source,
+            self.policy_routed, self.zone, self.reply_zone, last.state == "UNTRACKED", self.redirect_port or last.source,
         )  # fmt: skip
 
     @property

@@ -42,7 +42,19 @@ from bypass_world import (
 from netinit.kernel.sockets import creating_as
 from netinit.lab import APP_ID, PROXY_ID
 from programming import needs
-from segments import ACK, FIN, PEER, PSH, RST, SYN, find_hardware_address, make_packet, make_segment, read_segment
+from segments import (
+    ACK,
+    FIN,
+    MD5_OPTION,
+    PEER,
+    PSH,
+    RST,
+    SYN,
+    find_hardware_address,
+    make_packet,
+    make_segment,
+    read_segment,
+)
 from sweeps import crossed, in_turn
 
 VERSIONS = (4, 6)
@@ -85,6 +97,22 @@ def test_an_entry_made_over_an_excluded_interface_does_not_serve_another(require
         send_syn(world, version, own, server, device("net1"))
         world.patience = NOT_EXPECTING
         assert world.dial(version, own, server) in (CAPTURED, NOBODY)
+
+
+@crossed(backend=BACKENDS, version=VERSIONS)
+def test_a_call_over_an_excluded_interface_opens_no_way_in_over_another(require_netns, backend, version):
+    """A peer in both networks: its SYN over the excluded one, which no listener answers, leaves an entry without a translation."""
+    needs(backend)
+    for rules, expected in (((EXACT,), {PAST}), ((), {CAPTURED, NOBODY})):
+        with World("REDIRECT", backend, "-c", "net1", *rules, interfaces=("net1",)) as world, listening_below(world.pod.neighbours["net1"]) as sending:
+            ports = (world.port(), APP_PORT)
+            packet = make_packet(PEER[version], POD[version], make_segment(PEER[version], POD[version], ports, SYN, seq=5000, options=MD5_OPTION))
+            sending.sendto(packet, ("eth0", {4: 0x0800, 6: 0x86DD}[version], 0, 0, find_hardware_address(world.pod, "net1")))
+            world.settle()
+            world.peer.send_segment(PEER[version], POD[version], ports, SYN, seq=5000)
+            if PAST not in expected:
+                world.patience = NOT_EXPECTING
+            assert world.shake_hands((PEER[version], POD[version]), ports, 5000) in expected
 
 
 @backends

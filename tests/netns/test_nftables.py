@@ -124,7 +124,7 @@ def test_only_the_table_that_drifted_is_replaced(inside):
     wanted = planned(*SHRINKING, ipv6="on")
     apply(wanted)
     handles = handles_of(inside)
-    nft(inside, "add rule inet istio-proxy-raw istio-inbound drop")
+    nft(inside, "add rule inet istio-proxy-raw istio-output-dns drop")
     assert apply(wanted)
     changed = {name for name, handle in handles_of(inside).items() if handles[name] != handle}
     assert changed == {"istio-proxy-raw"}

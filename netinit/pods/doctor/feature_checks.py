@@ -89,7 +89,7 @@ FEATURES = (
         "iptable_filter ip6table_filter ipt_REJECT ip6t_REJECT; nft_reject_inet",
     ),
     Feature("addrtype", FILTER, OUTPUT, "-p tcp -m addrtype --dst-type LOCAL -j DROP", "xt_addrtype; nft_fib"),
-    Feature("CT zone", RAW, OUTPUT, "-p udp --dport 53 -j CT --zone 1", "xt_CT iptable_raw ip6table_raw; nft_ct"),
+    Feature("CT zone", RAW, OUTPUT, "-p udp --dport 53 -j CT --zone-orig 1", "xt_CT iptable_raw ip6table_raw; nft_ct"),
 )  # fmt: skip
 SETS_FEATURE = "sets"
 _NETWORKS = {4: ("192.0.2.0/25", "198.51.100.0/24"), 6: ("2001:db8::/48", "2001:db8:2::/48")}

@@ -114,7 +114,9 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
         if mark != MarkBits(what):
             yield f"{what} {_mark(mark)}"
     if ended.zone:
-        yield f"zone {ended.zone}"
+        yield f"zone {ended.zone}" + (" in the original direction" if not ended.reply_zone else "")
+    elif ended.reply_zone:
+        yield f"zone {ended.reply_zone} in the reply direction"
     if ended.state is not KEPT:
         yield "untracked"
 

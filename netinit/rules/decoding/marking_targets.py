@@ -12,7 +12,7 @@ from netinit.rules import numbers, structs
 from netinit.rules.decoding import read_masked, read_number
 from netinit.rules.decoding.registers import CONSTANT, CT, META, Operand, Registers
 from netinit.rules.foreign_targets import Observe, Untrack
-from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
+from netinit.rules.marking_targets import DIRECTIONS, LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.structs import WARNING
 from netinit.rules.targets import Target
 
@@ -52,8 +52,11 @@ def _connmark_words(options: dict[str, str], text: str, family: Family) -> Targe
 def _zone_words(options: dict[str, str], _: str, __: Family) -> Target | None:
     if options == {"--notrack": ""}:
         return Untrack()
-    zone = read_number(options.get("--zone", ""))
-    return TrackZone(zone=zone) if zone is not None and len(options) == 1 else None
+    for side in ("", *DIRECTIONS):
+        zone = read_number(options.get(f"--zone-{side}" if side else "--zone", ""))
+        if zone is not None:
+            return TrackZone(zone=zone, side=side) if len(options) == 1 else None
+    return None
 
 
 def _log_words(options: dict[str, str], _: str, __: Family) -> Target | None:
@@ -93,9 +96,10 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
     flags, zone, events, expectations = unpack_from(structs.CT, info)
     if flags & structs.NOTRACK:
         return Untrack()
-    if flags or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
+    sides = {0: "", **{flag: side for side, flag in structs.ZONE_SIDES.items()}}
+    if flags not in sides or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
         return None
-    return TrackZone(zone=zone)
+    return TrackZone(zone=zone, side=sides[flags])
 
 
 def _read_log(info: bytes, _: Family) -> Target | None:
@@ -139,7 +143,10 @@ def _set_ct(found: Found, registers: Registers, _: Family | None) -> Target | No
     if key in HARMLESS_CT:
         return Observe(text=f"ct {HARMLESS_CT[key]} set")
     if key == numbers.CT_ZONE and operand.source == CONSTANT:
-        return TrackZone(zone=int.from_bytes(operand.data[:2], byteorder))
+        side = number(found.get(numbers.CT_SIDE)) if numbers.CT_SIDE in found else None
+        if side is not None and side >= len(DIRECTIONS):
+            return None
+        return TrackZone(zone=int.from_bytes(operand.data[:2], byteorder), side="" if side is None else [*DIRECTIONS][side])
     return _set_mark(operand, CT, numbers.CT_MARK) if key == numbers.CT_MARK else None
 
 

@@ -31,7 +31,8 @@ def plan(options: SettledOptions) -> Plan:
     families = FAMILIES if options.captures_ipv6 else (IPV4,)
     builder = Builder(families)
     for table in (MANGLE, NAT, RAW) if options.redirect_dns else (MANGLE, NAT):
-        builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="inbound traffic is checked")
+        if table != RAW or options.istio_exact:
+            builder.append(table, PREROUTING, to=Jump(chain=ISTIO_PRERT), why="inbound traffic is checked")
         builder.append(table, OUTPUT, to=Jump(chain=ISTIO_OUTPUT), why="outbound traffic is checked")
     _mark_connections(builder)
     _capture_virtual_interfaces(builder, options)
@@ -65,6 +66,10 @@ def _capture_virtual_interfaces(builder: Builder, options: Interception) -> None
     origin, to_proxy = "virtual_interfaces", Redirect(port=options.outbound_port)
     for name in options.virtual_interfaces:
         coming = InInterface(names=(name,))
+        for protocol in ("tcp", "udp") if options.redirect_dns and options.redirect_forwarded_dns else ():
+            query, resolver = Port(protocol=protocol, ports=(DNS_PORT,)), Redirect(port=DNS_LISTENER)
+            why, asked = "DNS queries from behind the pod go to the node's proxy", "redirect_forwarded_dns"
+            builder.append(NAT, ISTIO_PRERT, coming, query, to=resolver, why=why, origin=asked)
         why = "what a VM behind the pod sends is outbound traffic"
         builder.append(NAT, ISTIO_PRERT, coming, TCP, to=to_proxy, why=why, origin=origin)
         why = "what a VM behind the pod sends is not inbound traffic"
@@ -90,10 +95,11 @@ def _capture_dns(builder: Builder, options: Interception) -> None:
     to_proxy, out = Redirect(port=DNS_LISTENER), ON_LOOPBACK.replace(negated=True)
     builder.append(NAT, ISTIO_OUTPUT, out, OF_OTHERS, queries, to=to_proxy, why=why, origin=origin)
     builder.append(NAT, ISTIO_OUTPUT, not_to_loopback(options), over_tcp, OF_OTHERS, to=to_proxy, why=why, origin=origin)
-    zone = TrackZone(zone=PROXY_ZONE)
+    zone = TrackZone(zone=PROXY_ZONE, side="" if options.istio_exact else "orig")  # see netinit.rules.layouts.dns
     builder.append(RAW, ISTIO_OUTPUT, OF_PROXY, queries, to=zone, why="the proxy's own queries", origin=origin)
-    answers = Port(protocol="udp", ports=(DNS_PORT,), source=True)
-    builder.append(RAW, ISTIO_PRERT, OF_OTHERS, answers, to=zone, why="the servers' answers to the proxy", origin=origin)
+    if options.istio_exact:
+        answers = Port(protocol="udp", ports=(DNS_PORT,), source=True)
+        builder.append(RAW, ISTIO_PRERT, OF_OTHERS, answers, to=zone, why="the servers' answers to the proxy", origin=origin)
 
 
 def _capture_outbound(builder: Builder, options: Interception) -> None:

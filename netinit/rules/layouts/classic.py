@@ -8,7 +8,7 @@ from netinit.options.kinds import ALL
 from netinit.rules import model
 from netinit.rules.layouts import inbound, outbound, refuse, tproxy, untranslated
 from netinit.rules.layouts.builder import Builder, proxy_owners
-from netinit.rules.matches.context import BARE_SYN, ConnectionState, Socket
+from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Destination, InInterface
 from netinit.rules.model import FILTER, INPUT, ISTIO_INBOUND, ISTIO_OUTPUT, MANGLE, NAT, IpRule, Plan, Route
 from netinit.rules.targets import Accept, Jump, Reject, Return
@@ -35,7 +35,7 @@ def plan(options: SettledOptions) -> Plan:
         builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin="outbound_cidrs")
     untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == OFF:
-        _refuse_ipv6(builder.within((IPV6,)), options)
+        _refuse_ipv6(builder.within((IPV6,)))
     elif options.ipv6 == REJECT:
         refuse.refuse_ipv6(builder, options)
     return Plan(
@@ -73,13 +73,10 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
     outbound.exclude_networks(builder, options)
 
 
-def _refuse_ipv6(builder: Builder, options: Interception) -> None:
-    """Add the script's rules that reject IPv6, after one for new connections on old conntrack entries."""
+def _refuse_ipv6(builder: Builder) -> None:
+    """Add the script's rules that reject IPv6."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
-    if not options.istio_exact:
-        reason = "what begins a connection belongs to none that is known"
-        builder.append(FILTER, INPUT, untranslated.NOT_LO, BARE_SYN, to=refuse.RESET, why=reason, origin="istio_exact")
     known = ConnectionState(states=("ESTABLISHED",), module="state")
     builder.append(FILTER, INPUT, known, to=Accept(), why=why, origin=origin)
     builder.append(FILTER, INPUT, own, InInterface(names=("lo",)), to=Accept(), why=why, origin=origin)

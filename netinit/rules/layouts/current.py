@@ -24,6 +24,11 @@ def plan(options: SettledOptions) -> Plan:
         from netinit.rules.layouts import tproxy  # imported only when needed
     routed = families if transparent and options.inbound_ports else ()
     outbound.exclude_interfaces(builder, options, transparent)
+    if capture_dns:
+        from netinit.rules.layouts import dns  # imported only when needed, to keep a pod's start fast
+
+        if options.redirect_forwarded_dns:
+            dns.capture_forwarded(builder, options)
     outbound.capture_virtual_interfaces(builder, options)
     _drop_invalid(builder, options)
     builder.exclude(NAT, ISTIO_INBOUND, inbound.excluded_tunnel(options))
@@ -38,8 +43,6 @@ def plan(options: SettledOptions) -> Plan:
         builder.exclude(NAT, ISTIO_OUTPUT, *excluded_users(options, ("tcp", "udp")))
     builder.exclude(NAT, ISTIO_OUTPUT, *outbound.excluded_groups(options))
     if capture_dns:
-        from netinit.rules.layouts import dns  # imported only when needed, to keep a pod's start fast
-
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)
     outbound.capture(builder, options)

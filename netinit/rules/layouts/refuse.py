@@ -38,7 +38,7 @@ def refuse_ipv6(
     if options.outbound_ports:
         captured_outbound.insert(0, (Port(protocol="tcp", ports=options.outbound_ports),))
     from_vms = InInterface(names=options.virtual_interfaces)
-    captured_from_vms = [(from_vms, *matches) for matches in _to_networks(options)] if options.virtual_interfaces else []
+    captured_from_vms = [(*networks, from_vms, tcp) for *networks, tcp in _to_networks(options)] if options.virtual_interfaces else []
     if captured_inbound or captured_from_vms:
         _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
         ipv6.exclude(FILTER, ISTIO_REFUSE_IN, _ITSELF_IN)

@@ -24,16 +24,16 @@ NOT_OPENING = BARE_SYN.replace(negated=True)
 def divert(builder: Builder, options: Interception, captured: Match, known: Match, *, paired: bool) -> None:
     """Let packets of connections that the proxy has accepted skip TPROXY.
 
-    Only replies to what the pod sends, and what nat has redirected: otherwise TPROXY finds the proxy's socket in the original
-    direction. A packet could reach a socket of the application: a SYN on an old conntrack entry or for a socket bound to the
-    pod's address, or an ACK with a SYN cookie.
+    Only replies to what the pod sends, with a SYN too if both ends open the connection at once, and what nat has redirected:
+    otherwise TPROXY finds the proxy's socket in the original direction. A packet could reach a socket of the application: a
+    SYN on an old conntrack entry or for a socket bound to the pod's address, or an ACK with a SYN cookie.
     """
     to_proxy, why = Jump(chain=ISTIO_DIVERT), "the proxy has this connection already"
     allowed: dict[tuple[Match, ...], str] = {(captured, known): why}
     if not options.istio_exact:
         first = (NOT_OPENING,) if captured == TCP else (captured, NOT_OPENING)
         translated = (known, TRANSLATED) if isinstance(known, ConnectionState) else (TRANSLATED,)  # whose socket has another address
-        allowed = {(*first, known, ANSWERS): why, (*first, *translated): why}
+        allowed = {(captured, known, ANSWERS): why, (*first, *translated): why}
         if options.traits.tproxy_by_socket:  # whose plan has no other rule for the loopback interface
             allowed[BACK, *first, known] = "the application talks to itself"
     promise = "" if options.istio_exact else ANSWERED

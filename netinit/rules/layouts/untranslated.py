@@ -5,6 +5,10 @@ proxy: on one that the proxy's own connection left (10 seconds in CLOSE after a 
 another interface created. Its SYN has the state NEW, ESTABLISHED or INVALID (nf_conntrack_proto_tcp.c). INVALID segments
 without an entry could open a connection, or inject data into one of the proxy. Segments that close are not rejected.
 
+Both ends may open a connection at once (RFC 9293, 3.5). A peer's SYN in the reply direction is ESTABLISHED only on an entry
+whose own SYN nobody has answered yet, and passes. The pod's SYN and ACK that follows, in the original direction, is checked
+instead: it comes from the socket that sent the SYN, or from a listener of the application on the proxy's entry.
+
 The rules are derived from those of nat, so exactly what nat would redirect is rejected.
 """
 
@@ -18,7 +22,7 @@ from netinit.rules.layouts.inbound import PASSTHROUGH, TCP
 from netinit.rules.layouts.outbound import ON_LOOPBACK
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import BARE_SYN, AddressType, ConnectionDirection, ConnectionState, Mark, TcpFlags
-from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol
+from netinit.rules.matches.packet import AddressMatch, Destination, InInterface, Port, Protocol
 from netinit.rules.model import (
     FILTER,
     FORWARD,
@@ -43,6 +47,7 @@ TO_DROP = Jump(chain=model.ISTIO_DROP)
 REFUSE = Reject(message="tcp-reset")  # closes the caller's socket at once; after a drop a peer could still connect to it
 CHAINS = frozenset((ISTIO_INBOUND, ISTIO_OUTPUT, model.ISTIO_PRERT))  # the chains of these rules, in the filter table
 REDIRECTING = (model.ISTIO_REDIRECT, model.ISTIO_IN_REDIRECT)  # nat chains that only redirect
+NOT_NAMING = ("", model.ISTIO_OUTPUT_DNS, *REDIRECTING)  # what a hook calls in nat beside the chain that filter repeats
 NOT_LO = InInterface(names=("lo",), negated=True)
 NOT_OUT_OF_LO = ON_LOOPBACK.replace(negated=True)
 TO_LOOPBACK = Destination(networks=tuple([family.loopback_network for family in FAMILIES]))
@@ -56,7 +61,10 @@ INVALID = ConnectionState(states=("INVALID",))
 NOT_CLOSING = TcpFlags(mask=("FIN", "RST"), flags=())
 SYN_AND_FIN = TcpFlags(mask=("FIN", "SYN"), flags=("FIN", "SYN"))  # closes nothing; a socket that waits for a SYN-ACK accepts it
 NOT_OPENING = BARE_SYN.replace(negated=True)
-NO_ANSWER = ConnectionDirection(direction="ORIGINAL")  # a server in the pod may answer a client whose port is 53
+NO_ANSWER = ConnectionDirection(direction="ORIGINAL")
+SYN_AND_ACK = TcpFlags(mask=BARE_SYN.mask, flags=("SYN", "ACK"))
+# Only a privileged process can set a mark, or a foreign rule: what a transparent proxy beside ours sends back over lo has one.
+UNMARKED = Mark(value=0)
 DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the filter hook that sees the same packets, and what is excluded there: nat is never consulted at PREROUTING
 # about what the pod sends to itself.
@@ -90,14 +98,13 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
     """On lo, let the application reach only itself: other addresses would open the way for outside servers' replies."""
-    traits = options.traits
-    if traits.proxy_mark:
-        proxy: tuple[Match, ...] = (Mark(value=traits.proxy_mark, mask=traits.mask, negated=True),)
-    else:
-        proxy = tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
-    for side, families in (("source", (IPV6,)), ("destination", FAMILIES)):
+    others: tuple[Match, ...] = (UNMARKED,)
+    if not options.traits.proxy_mark:  # an unmarked packet is not of a proxy that is known by its mark
+        others += tuple([owner.replace(negated=True) for owner, _ in proxy_owners(options)])
+    # After a foreign DNAT in nat's OUTPUT the packet is not routed again before filter's: it is still leaving through lo.
+    for side, families, untouched in (("source", (IPV6,), ()), ("destination", FAMILIES, (NOT_TRANSLATED,))):
         foreign = AddressType(side=side, types=("LOCAL",), negated=True)
-        matches = (ON_LOOPBACK, *proxy, BARE_SYN, foreign)
+        matches = (ON_LOOPBACK, *others, BARE_SYN, foreign, *untouched)
         why = "only the proxy uses addresses other than the pod's over lo"
         builder.append(
             FILTER, OUTPUT, *matches, to=TO_DROP, families=families, why=why, origin=ORIGIN, promise=model.OWN_ADDRESSES
@@ -107,7 +114,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 def refuse(builder: Builder) -> None:
     """Add the filter rules that reject what the nat rules so far redirect."""
     for hook, (at, limits) in _HOOKS.items():
-        decisions = list(_decisions(builder, hook))
+        decisions = [one for one in _decisions(builder, hook) if hook == OUTPUT or DNS_QUERY not in one[0]]
         redirecting = [index for index, (_, rule) in enumerate(decisions) if not isinstance(rule.target, (Return, Accept))]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
@@ -117,12 +124,15 @@ def refuse(builder: Builder) -> None:
             invalid.append((*limits, SYN_AND_FIN, INVALID))
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
             opening = (*limits, Port(protocol="tcp", ports=ports, negated=True))
-        called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in ("", *REDIRECTING)]
+        called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in NOT_NAMING]
         chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
+        directed = (NO_ANSWER,) if hook == PREROUTING else ()
         checked: list[tuple[Match, ...]] = [
-            (*opening, BARE_SYN, NOT_TRANSLATED), (*opening, BARE_SYN, EXPECTED_OR_UNTRACKED), *invalid,
+            (*opening, BARE_SYN, *directed, NOT_TRANSLATED), (*opening, BARE_SYN, EXPECTED_OR_UNTRACKED), *invalid,
         ]  # fmt: skip
-        if any(DNS_QUERY in decisions[index][0] for index in redirecting):
+        if hook == OUTPUT:
+            checked.append((SYN_AND_ACK, NO_ANSWER, NOT_TRANSLATED))
+        if any(DNS_QUERY in decisions[index][0] for index in redirecting):  # a server in the pod may answer a client whose port is 53
             checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
         for matches in checked:
             promise = model.HANDSHAKES if SYN_AND_FIN in matches else model.SEGMENTS if INVALID in matches else model.REUSE
@@ -169,7 +179,11 @@ def _decisions(
         protocols = {match.name if isinstance(match, Protocol) else match.protocol or "tcp" for match in rule.matches}
         if not protocols <= {"tcp", "udp"}:
             continue
-        matches = above + tuple([match for match in rule.matches if not isinstance(match, Protocol)])
+        matches = tuple([match for match in rule.matches if not isinstance(match, Protocol)])
+        if above and matches and isinstance(matches[0], AddressMatch):  # in iptables' order: addresses before interfaces
+            matches = (matches[0], *above, *matches[1:])
+        else:
+            matches = above + matches
         if not isinstance(rule.target, Jump):
             if isinstance(rule.target, (Redirect, Return, Accept)):
                 yield matches, rule

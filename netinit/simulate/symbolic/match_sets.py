@@ -18,9 +18,11 @@ from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
 from netinit.simulate.symbolic.space import (
+    ANSWERS,
     BEGINNINGS,
     INBOUND,
     OUTBOUND,
+    WITH_DNAT,
     CtState,
     Dim,
     Space,
@@ -115,7 +117,8 @@ class SymbolicPackets:
     def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
         """TCP packets with exactly `flags` of the flags in `mask`; only packets that open a connection are bare SYNs.
 
-        No packet has SYN and FIN. Of packets without a connection FIN and RST are known; all else is uncertain.
+        No packet has SYN and FIN, and only answers and packets without a connection have SYN and ACK. Of packets without a
+        connection FIN and RST are known; all else is uncertain.
         """
         none_of_them, all_of_them = nothing(self._space), everything(self._space)
         begins = valued(self._space, Dim.STATE, *BEGINNINGS)
@@ -123,6 +126,9 @@ class SymbolicPackets:
             return self._exactly(begins)
         if {"SYN", "FIN"} <= set(flags):
             return self._exactly(none_of_them)
+        if {"SYN", "ACK"} <= set(flags):
+            others = (*BEGINNINGS, CtState.ESTABLISHED, CtState.TRANSLATED, CtState.RELATED)
+            return Choice(none_of_them, all_of_them - valued(self._space, Dim.STATE, *others))
         if set(mask) == {"FIN", "RST"}:
             unset = begins | valued(self._space, Dim.STATE, CtState.INVALID)
             found = Choice(unset, all_of_them - valued(self._space, Dim.STATE, CtState.INVALID_CLOSING))
@@ -130,7 +136,7 @@ class SymbolicPackets:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Uncertain in the reply direction."""
+        """Uncertain if the address that a rule has rewritten is."""
         if self._now.rewritten:
             return self.unknown()
         port = self._now.destination_port
@@ -139,8 +145,8 @@ class SymbolicPackets:
             changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
-        known, answers = valued(self._space, Dim.STATE, CtState.TRANSLATED), valued(self._space, Dim.STATE, CtState.ANSWER)
-        return Choice(changed.certain | known, changed.possible | known | answers)
+        known = valued(self._space, Dim.STATE, *WITH_DNAT)
+        return Choice(changed.certain | known, changed.possible | known)
 
     def _same_destination(self) -> Choice:
         """Packets that still have their original destination."""
@@ -160,7 +166,7 @@ class SymbolicPackets:
 
     def in_reply_direction(self) -> Choice:
         """Uncertain for new connections before tracking."""
-        answers = valued(self._space, Dim.STATE, CtState.ANSWER)
+        answers = valued(self._space, Dim.STATE, *ANSWERS)
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 

@@ -53,7 +53,7 @@ class Part:
         source = () if ended.redirect_port else (ended.source,)
         return (
             self.fate, ended.redirect_port, ended.transparent, ended.destination, ended.destination_port,
-            ended.out_interface, ended.policy_routed, ended.zone, ended.state, *source,
+            ended.out_interface, ended.policy_routed, ended.zone, ended.reply_zone, ended.state, *source,
         )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _differing(region: Region, one: Part, other: Part) -> Region:
     if one.fate in ENDS:
         return nothing(space)
     first, second = one.condition, other.condition
-    exact = ("redirect_port", "transparent", "policy_routed", "zone")
+    exact = ("redirect_port", "transparent", "policy_routed", "zone", "reply_zone")
     if any(getattr(first, name) != getattr(second, name) for name in exact):
         return region
     if first.has_vague_marks or second.has_vague_marks:

@@ -34,6 +34,7 @@ class CtState:
     NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED = "NEW", "ESTABLISHED", "RELATED", "INVALID", UNTRACKED
     # ESTABLISHED alone means the original direction, with an untranslated destination.
     ANSWER, TRANSLATED = "ESTABLISHED, an answer", "ESTABLISHED, translated"
+    TRANSLATED_ANSWER = "ESTABLISHED, an answer of a translated connection"
     # A new connection's SYN on an untranslated conntrack entry of another connection; nat is skipped for it.
     REUSED_NEW, REUSED, REUSED_INVALID = "NEW, on an old entry", "ESTABLISHED, by a SYN", "INVALID, by a SYN"
     INVALID_CLOSING = "INVALID, FIN or RST"  # INVALID alone means packets without these flags
@@ -41,11 +42,13 @@ class CtState:
 
 STATES = (CtState.NEW, CtState.ESTABLISHED, CtState.RELATED, CtState.INVALID, CtState.UNTRACKED)
 REUSES = (CtState.REUSED_NEW, CtState.REUSED, CtState.REUSED_INVALID)
-KNOWN = (CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED)  # of a connection that began before
+ANSWERS = (CtState.ANSWER, CtState.TRANSLATED_ANSWER)
+WITH_DNAT = (CtState.TRANSLATED, CtState.TRANSLATED_ANSWER)
+KNOWN = (CtState.ESTABLISHED, *ANSWERS, CtState.TRANSLATED, CtState.RELATED)  # of a connection that began before
 BEGINNINGS = (CtState.NEW, *REUSES)  # states of a bare SYN, for TCP
 ALL_STATES = (
     CtState.NEW, CtState.ESTABLISHED, CtState.ANSWER, CtState.TRANSLATED, CtState.RELATED, CtState.REUSED_NEW, CtState.REUSED,
-    CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED, CtState.REUSED_INVALID,
+    CtState.INVALID, CtState.INVALID_CLOSING, CtState.UNTRACKED, CtState.REUSED_INVALID, CtState.TRANSLATED_ANSWER,
 )  # fmt: skip
 BITS = 32  # in a mark
 ANY_OTHER = "any other"
@@ -168,7 +171,7 @@ def packet_of(space: Space, point: Point) -> tuple[Packet, Surroundings]:
         has_socket=sender, uid=point[Dim.UID] if sender else None, gid=point[Dim.GID] if sender else None,
         mark=point[Dim.MARK], connection_mark=point[Dim.CONNECTION_MARK], socket=point[Dim.SOCKET] == 1,
         state="" if state == CtState.NEW else conntrack_state(state), flags=(flag,) if protocol == "tcp" else None,
-        destination_translated=None if state == CtState.ANSWER else state == CtState.TRANSLATED, is_answer=state == CtState.ANSWER,
+        destination_translated=state in WITH_DNAT, is_answer=state in ANSWERS,
     )  # fmt: skip
     if space.direction == INBOUND or not space.free:
         return packet, space.around

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
 from netinit.rules.layouts import untranslated
+from netinit.rules.marking_targets import TrackZone
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
 from netinit.rules.matches.packet import InInterface, Port, Protocol
 from netinit.rules.model import ALWAYS
@@ -159,9 +160,23 @@ def test_each_family_s_queries_go_to_the_resolver_where_the_family_has_a_server(
     for family, count in ((IPV4, four), (IPV6, six)):
         assert len(chain(options, "nat ISTIO_OUTPUT_DNS", family)) == 2 * count
         assert ("-j ISTIO_OUTPUT_DNS" in chain(options, "nat ISTIO_OUTPUT", family)) is bool(count)
-        assert chain(options, "raw PREROUTING", family) == (["-j ISTIO_INBOUND"] if count else [])
-        assert len(chain(options, "raw ISTIO_INBOUND", family)) == count
         assert len(chain(options, "raw ISTIO_OUTPUT_DNS", family)) == 4 + count
+        assert chain(options, "raw PREROUTING", family) == [], "answers are looked up where those of every other query are"
+        exact = options.replace(istio_exact=True)
+        assert chain(exact, "raw PREROUTING", family) == (["-j ISTIO_INBOUND"] if count else [])
+        assert len(chain(exact, "raw ISTIO_INBOUND", family)) == count
+
+
+@pytest.mark.parametrize("layout", ["current", "ambient"])
+def test_only_the_option_sends_dns_from_behind_the_pod_to_the_resolver(layout):
+    fields = {"layout": layout, "redirect_dns": True, "virtual_interfaces": "net1", "ipv6": "off"} | ({"dns_servers": "10.0.0.1"} if layout == "current" else {})
+    without, made = (plan(Options(**fields, **more)) for more in ({}, {"redirect_forwarded_dns": True}))
+    before = [rule for *_, rule in rules_of(without)]
+    added = [(table, one, rule) for table, one, rule in rules_of(made) if rule not in before]
+    assert any(table.name == "nat" and one.name in ("PREROUTING", "ISTIO_PRERT") for table, one, _ in added)
+    assert all(InInterface(names=("net1",)) in rule.matches for table, one, rule in added if table.name == "nat")
+    alone = {key: value for key, value in fields.items() if key != "virtual_interfaces"}
+    assert plan(Options(**alone, redirect_forwarded_dns=True)).tables == plan(Options(**alone)).tables, "nothing is behind the pod"
 
 
 def without_deviations(made):
@@ -172,6 +187,8 @@ def without_deviations(made):
     classic_tproxy = made.layout == "classic" and any(table.name == "mangle" for table in made.tables)
     for table, one, rule in rules_of(made):
         chains = {*untranslated.CHAINS, "ISTIO_DROP"}
+        if table.name == "raw" and {one.name, rule.target.calls} & {"ISTIO_INBOUND", "ISTIO_PRERT"}:
+            continue  # where Istio's rules look up DNS answers apart
         if classic_tproxy and table.name == "nat" and rule.families == (IPV6,) and one.name in ("PREROUTING", "ISTIO_INBOUND"):
             continue  # inbound IPv6, which Istio's rules leave alone there
         if classic_tproxy and table.name == "mangle" and InInterface(names=("lo",)) in rule.matches:
@@ -182,6 +199,7 @@ def without_deviations(made):
             if table.name == "mangle" and one.name == "ISTIO_INBOUND" and len(matches) < len(rule.matches) and Protocol(name="tcp") not in matches and not any(isinstance(match, Port) for match in matches):
                 matches = (Protocol(name="tcp"), *matches)  # implied by the flags
             target = rule.target.replace(closes=False) if isinstance(rule.target, Tproxy) else rule.target
+            target = target.replace(side="") if isinstance(target, TrackZone) else target
             found.setdefault((table.name, one.name), []).append(rule.replace(matches=matches, target=target, promise=""))
     return found
 
@@ -191,7 +209,9 @@ def without_deviations(made):
 def test_istio_exact_leaves_out_what_stops_connections_on_old_conntrack_entries_and_nothing_else(options):
     exact = plan(options.replace(istio_exact=True))
     assert without_deviations(plan(options.replace(istio_exact=False))) == without_deviations(exact)
-    assert without_deviations(exact) == {(table.name, one.name): [*one.inserted, *one.rules] for table in exact.tables for one in table.chains if one.rules or one.inserted}
+    answers = {("raw", "ISTIO_INBOUND"), ("raw", "PREROUTING")}
+    everything = {(table.name, one.name): [*one.inserted, *one.rules] for table in exact.tables for one in table.chains if one.rules or one.inserted}
+    assert without_deviations(exact) == {place: rules for place, rules in everything.items() if place not in answers}
 
 
 def test_dns_without_a_server_is_a_warning_and_no_rule():
@@ -206,7 +226,6 @@ def test_the_classic_layout_refuses_ipv6_that_is_off():
     made = plan(Options(layout="classic", ipv6="off", inbound_ports="*", istio_exact=True))
     assert write_plan(made, IPV6).keys() == {"filter"}
     assert chain(Options(layout="classic", ipv6="off"), "filter INPUT", IPV6) == [
-        "! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset",
         "-m state --state ESTABLISHED -j ACCEPT",
         "-d ::1/128 -i lo -j ACCEPT",
         "-j REJECT --reject-with icmp6-port-unreachable",

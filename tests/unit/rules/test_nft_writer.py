@@ -48,7 +48,7 @@ def test_with_both_families_rules_of_one_say_which():
 def test_the_socket_match_is_finished_in_a_chain_of_its_own():
     arguments = ("-m", "TPROXY", "-b", "80,81", "--layout", "classic")
     assert texts(*arguments, table="mangle", chain="istio-inbound") == [
-        "tcp dport { 80, 81 } tcp flags != syn / fin,syn,rst,ack ct direction reply counter jump istio-divert-socket",
+        "tcp dport { 80, 81 } ct direction reply counter jump istio-divert-socket",
         "tcp dport { 80, 81 } tcp flags != syn / fin,syn,rst,ack ct status dnat counter jump istio-divert",
         'iifname "lo" tcp dport { 80, 81 } tcp flags != syn / fin,syn,rst,ack counter jump istio-divert-socket',
         "tcp dport { 80, 81 } counter jump istio-tproxy",

@@ -63,7 +63,7 @@ def test_every_rule_beyond_istios_is_a_promise_or_shared_by_some(given):
 @pytest.mark.parametrize(("names", "broken"), [
     (("addrtype",), {"own_addresses"}),
     (("REJECT",), {"reuse"}),
-    (("conntrack",), {"reuse", "segments", "handshakes", "loopback"}),
+    (("conntrack",), {"reuse", "segments", "handshakes", "loopback", "own_addresses"}),
     (("filter",), {"reuse", "segments", "handshakes", "loopback", "own_addresses", "passthrough"}),
 ])  # fmt: skip
 def test_promises_give_way_alone(names, broken):

@@ -59,6 +59,8 @@ FACES = [
         "copy the connection's mark to it",
     ),
     ("CT --zone 2", ("ct zone set 2",), "track it in zone 2"),
+    ("CT --zone-orig 2", ("ct original zone set 2",), "track its original direction in zone 2"),
+    ("CT --zone-reply 2", ("ct reply zone set 2",), "track its reply direction in zone 2"),
     ("CT --notrack", ("notrack",), "leave its connection untracked, out of reach of NAT"),
     ("DNAT --to-destination 1.2.3.4:80", ("dnat to 1.2.3.4:80",), "send it to 1.2.3.4:80 instead"),
     ("MASQUERADE", ("MASQUERADE",), "replace its source address (`MASQUERADE`)"),

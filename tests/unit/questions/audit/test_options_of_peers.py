@@ -40,6 +40,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
         ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15006 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
         "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
     ),
+    "redirect_forwarded_dns": (["-k", "net1", "--redirect-dns", "--capture-all-dns", "--redirect-forwarded-dns"], [], [], ""),
     "reject_quic": (["--reject-quic"], [], [], ""),
     "log_rules": (["--log-rules"], [], [], ""),
     "log_group": (["--log-rules", "--log-group", "5"], [], [], ""),

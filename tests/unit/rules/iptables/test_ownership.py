@@ -309,12 +309,6 @@ def test_a_chain_of_ours_beside_them_confirms_none_of_the_three_alone(options):
         assert ours(line + refusing_quic, options, family=IPV6) == {"filter OUTPUT": [1]}
 
 
-def test_the_rule_before_them_that_netinit_adds_is_ours_with_them():
-    first = "filter INPUT ! -i lo -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with tcp-reset"
-    assert ours(f"{first}\n{REFUSAL}", family=IPV6) == {"filter INPUT": [1, 2, 3, 4]}
-    assert ours(first, family=IPV6) == {}
-
-
 def test_of_two_such_runs_the_first_is_ours():
     assert ours(f"{REFUSAL}\n{REFUSAL}", family=IPV6) == {"filter INPUT": [1, 2, 3]}
 
@@ -504,7 +498,7 @@ def test_all_forms_of_today_s_layouts():
     }
     placeholders = {placeholder for one in make_patterns().rules for placeholder in one.placeholders}
     assert placeholders == {"an excluded interface", "an interface of a VM", "the mark", "another value"}
-    assert [(table, chain, len(run)) for table, chain, run in make_patterns().runs] == [("filter", "INPUT", 4), ("filter", "INPUT", 3)]
+    assert [(table, chain, len(run)) for table, chain, run in make_patterns().runs] == [("filter", "INPUT", 3)]
     assert {(one.table, one.chain) for one in make_patterns().rules if one.inserted} == {("nat", "PREROUTING")}
     assert {table for table, _, _ in make_patterns().runs} == {"filter"}, "owned_rules asks for patterns in no other table without our chains"
 
