@@ -24,7 +24,7 @@ from strategies import PORTS
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 
-BATCHES, BATCH = some(8), 25
+BATCHES, BATCH = some(16), 25
 SILENCE, PATIENCE = 0.3, 3.0  # seconds after which nobody answers, and where an answer was to come
 NOBODY = "by nobody"
 PROXY = (15001, 15002, 15006, 15007, 15053)
@@ -119,12 +119,13 @@ def test_every_connection_is_answered_by_whom_the_policy_says(backend, require_n
     )  # fmt: skip
     @given(made_policies(), st.integers(0, 2**32))
     def hold(options, seed):
-        options = settle(options.replace(backend=backend))  # a run reads the name servers that nobody names
+        given = options.replace(backend=backend)
+        options = settle(given)  # a run reads the name servers that nobody names
         connections = [one for one in made_connections(BATCH, seed) if "::6" not in (one.source, one.destination)]
         wanted = [expected_answer(options, one) for one in connections]
         counted.update(wanted)
         with furnished_pod() as pod:
-            apply_in(pod, options)
+            apply_in(pod, given)
             found = make_connections(pod, connections, SILENCE)
             late = [number for number, seen in enumerate(found) if seen == NOBODY != wanted[number]]  # a busy machine
             again = make_connections(pod, [connections[number] for number in late], PATIENCE) if late else []

@@ -39,7 +39,7 @@ def right_lines(draw):
     words, given_last = ["-f", STDIN], {"filenames": (STDIN,)}
     for flag in draw(st.lists(st.sampled_from([flag for flag in FLAGS if flag.field not in ("explain", "check_config", "as_json", "labels")]), max_size=6)):
         name = draw(st.sampled_from(NAMES[flag.field]))
-        text = draw(st.sampled_from(RIGHT["SWITCH"] if flag.kind is SWITCH else RIGHT.get(flag.kind.metavar, FREE)))
+        text = draw(st.sampled_from(RIGHT["SWITCH"] if flag.kind is SWITCH else RIGHT.get(flag.kind.metavar, FREE if flag.kind.empty else FREE[1:])))
         joined = flag.kind is SWITCH or text.startswith("-") or draw(st.booleans())
         words += [f"{name}={text}"] if joined else [name, text]
         value = flag.kind.read(text)
