@@ -6,6 +6,7 @@ from netinit.base.net import Family
 from netinit.base.snapshot import INET, NftChain, NftRule, NftTable, Snapshot
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import NFTABLES
+from netinit.rules.expressions.encoded_sets import in_snapshot
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
 from netinit.rules.nft import EncodedTable, encode_steps, model_name, model_table, plan_tables
 from netinit.rules.rule_builder import EncodedSet
@@ -29,7 +30,7 @@ def snapshot_of(plan: Plan) -> Snapshot:
         tables=tuple(NftTable(family=INET, name=name) for name in tables),
         chains=tuple(chain_of(name, chain) for name, table in tables.items() for chain in table.chains),
         rules=tuple(rules),
-        sets=tuple(one.in_snapshot(INET, name) for name, table in tables.items() for one in table.sets),
+        sets=tuple(in_snapshot(one, INET, name) for name, table in tables.items() for one in table.sets),
     )
 
 
@@ -51,7 +52,7 @@ def table_of(table: str, chains: dict[str, list[Rule]]) -> Snapshot:
     ]  # fmt: skip
     return Snapshot(
         tables=(NftTable(family=INET, name=table),), chains=tuple(chain_of(table, name) for name in chains), rules=tuple(rules),
-        sets=tuple(one.in_snapshot(INET, table) for one in sets),
+        sets=tuple(in_snapshot(one, INET, table) for one in sets),
     )
 
 

@@ -26,7 +26,7 @@ def do(options: Options, log: Log | None = None, notices: Sequence[str] = ()) ->
 
         show_artefact(preview(options, log))
         return 0
-    from netinit.pods.apply import main as apply_main
+    from netinit.pods.init_run import main as apply_main
 
     return apply_main(options, log)
 

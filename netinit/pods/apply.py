@@ -36,27 +36,19 @@ are no rules".
 
 from __future__ import annotations
 
-import time
-
 from netinit.backends import BACKENDS, Comparison, Lock, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import (
-    AS_BEFORE,
     NOT_PROVED,
-    SIGNALS,
     ApplyError,
     BackendUnavailableError,
-    BusyError,
     KernelFeatureError,
-    LockedError,
     NetinitError,
     OptionError,
     TooManyPartsError,
-    ended_by,
 )
-from netinit.base.logs import discard_stderr
 from netinit.base.records import Record
-from netinit.kernel import Closing, detect
+from netinit.kernel import Closing
 from netinit.kernel.run import Signals
 from netinit.options import LEGACY_TABLES, Options, SettledOptions
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
@@ -66,10 +58,8 @@ from netinit.rules.model import DEVICES, EMPTY_PLAN, INACTIVE, MOVED, OPEN_CHAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TypeVar
 
-    from netinit.base.logs import Log
     from netinit.live.in_force import Deviations
 
     Result = TypeVar("Result")
@@ -98,105 +88,6 @@ class Outcome(Record):
     options: SettledOptions | None = None
     notes: tuple[str, ...] = ()
     unended: str = ""  # connections that --reset-existing could not end
-
-
-def main(options: Options, log: Log) -> int:
-    """Program or remove, then validate, as the options say. Return 0; raises NetinitError."""
-    signals = Signals()
-    if options.pid or options.netns:
-        return _reach_out(options, log, signals)
-    _program(options, log, signals, locked=False)
-    _answer_late_signal(options, log, signals)
-    if options.run_validation and not options.cleanup_only:
-        from netinit.pods.probe.validate import validate
-
-        validate(options, log)
-    return 0
-
-
-def _answer_late_signal(options: Options, log: Log, signals: Signals) -> None:
-    """Handle a signal that arrived after the commit: only the following steps are skipped."""
-    signals.stop()
-    number = signals.take()
-    if number and options.run_validation and not options.cleanup_only:
-        raise ended_by(number, "the rules are programmed, and were not validated")
-    if number:
-        log.info(f"{SIGNALS[number]} came when everything was done")
-
-
-def _reach_out(options: Options, log: Log, signals: Signals) -> int:
-    from netinit.backends.named_pod import NamedPod
-
-    changes = options.cleanup_only or not options.skip_rule_apply
-    with NamedPod(options, refuses=changes and not options.host_network) as pod:
-        with pod.lock(options.lock_timeout, log.warn):
-            pod.modify_inside(lambda own: _program(pod.options, log, own, locked=True), signals)
-        _answer_late_signal(options, log, signals)
-        if options.run_validation and not options.cleanup_only:
-            from netinit.pods.probe.validate import validate
-
-            ids = (detect.CAP_SETUID, detect.CAP_SETGID)  # the validation connects as the proxy and as the application
-            pod.run_inside(lambda: validate(pod.options, log), joins=True, keep=ids)
-    return 0
-
-
-def _program(options: Options, log: Log, signals: Signals, *, locked: bool) -> None:
-    """Program or remove, and report it; a report that cannot be written is no error.
-
-    `signals` are deferred from the first step on, also after a success.
-    """
-    try:
-        if options.cleanup_only:
-            outcome = retry(lambda resolved: remove(resolved, locked=locked, signals=signals), options, log, signals)
-        elif options.skip_rule_apply:
-            return
-        else:
-            wanted = log.wants("info")
-            outcome = retry(lambda own: apply(own, final=wanted, locked=locked, signals=signals), options, log, signals)
-    except NetinitError:
-        number = signals.take()
-        if number:  # the signal killed a program that only read; errors of a change handle their signal themselves
-            raise ended_by(number, AS_BEFORE) from None
-        raise
-    try:
-        _log_outcome(outcome, log, removed=options.cleanup_only)
-    except OSError:  # a full disk
-        discard_stderr()
-    if outcome.unended:
-        raise ApplyError(f"the rules are programmed, but {outcome.unended}")
-
-
-def retry(act: Callable[[Options], Result], options: Options, log: Log, signals: Signals) -> Result:
-    """Call `act`, and up to --retries times again while another process holds a lock or the kernel is busy (EAGAIN, EBUSY).
-
-    It is called again after --retry-delay, within --lock-timeout in total. Each attempt is rolled back before the next, which
-    waits for locks for the remaining time. A run that was asked to end is not retried.
-    """
-    deadline = time.monotonic_ns() + options.lock_timeout
-    left = options.retries
-    while True:
-        try:
-            return act(options if left == options.retries else options.replace(lock_timeout=deadline - time.monotonic_ns()))
-        except (LockedError, BusyError) as error:
-            if not left or signals.pending or time.monotonic_ns() + options.retry_delay >= deadline:
-                raise
-            left -= 1
-            log.warn(f"{error}; retrying in {options.retry_delay / 10**9:g} s ({options.retries - left} of {options.retries})")
-            time.sleep(options.retry_delay / 10**9)
-
-
-def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
-    if removed:
-        log.info("removed all rules" if outcome.changed else "there were no rules to remove")
-        return
-    for warning in (*outcome.warnings, *_lint(outcome)):
-        log.warn(warning)
-    log.info(f"programmed by {outcome.backend}" if outcome.changed else f"rules are as planned ({outcome.backend}): nothing to do")
-    for note in outcome.notes:
-        log.info(note)
-    for name, rules in outcome.rules.items():
-        what = "nftables state" if name == NFT_DIALECT else f"iptables state ({name})"
-        log.info(f"Final {what}{', as committed' if outcome.committed else ''}:", rules)
 
 
 def apply(
@@ -277,21 +168,6 @@ def _lock_namespace(options: Options, machine: Machine, *, locked: bool) -> Lock
     if not options.host_network:
         machine.refuse_own_namespace()
     return Lock() if locked else machine.lock(options.lock_timeout)
-
-
-def _lint(outcome: Outcome) -> tuple[str, ...]:
-    """Return warnings about contradicting options.
-
-    The check takes 20 ms, more than programming, so the usual options of a sidecar, which cannot contradict each other, are
-    not checked.
-    """
-    options = outcome.options
-    if options is None or not options.may_contradict():
-        return ()
-    from netinit.questions.lint import lint
-
-    found = [f"{finding.option}: {finding.message}" for finding in lint(options, outcome.plan, proved=False)]
-    return tuple([text for text in found if text not in outcome.warnings])
 
 
 def _try_backends(task: Task, survey: Survey) -> Outcome:

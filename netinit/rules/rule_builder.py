@@ -18,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netinit.base.snapshot import NftSet
 
     Ranges = Sequence[tuple[bytes, bytes]]
     # Type and value; a number has 32 bits and is written in network byte order, a tuple is nested attributes.
@@ -65,17 +64,6 @@ class EncodedSet(Record):
     key_type: int
     key_length: int
     elements: tuple[bytes, ...]
-
-    def in_snapshot(self, family: int, table: str) -> NftSet:
-        """Return the set as a snapshot has it."""
-        from netinit.base.snapshot import NftElement, NftSet
-
-        key = slice(3 * HEADER, 3 * HEADER + self.key_length)
-        plain = len(element(bytes(self.key_length)))
-        return NftSet(
-            family=family, table=table, name=self.name, flags=self.flags, key_type=self.key_type, key_length=self.key_length,
-            elements=tuple([NftElement(key=one[key], flags=len(one) > plain) for one in self.elements]),
-        )  # fmt: skip
 
 
 def element(key: bytes, *, ends: bool = False) -> bytes:

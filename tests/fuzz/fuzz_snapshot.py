@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from netinit.live.snapshot_rules import load_snapshot
+from netinit.rules.expressions.encoded_sets import in_snapshot
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.xtables.building import split_table
@@ -54,7 +55,7 @@ def read_and_write(held: object, around: References) -> None:
             written = encode_rule(rule, held.family, sets)
         except ValueError:
             continue
-        held_sets = {**around.sets, **{(held.family, held.table, one.name): one.in_snapshot(held.family, held.table) for one in sets}}
+        held_sets = {**around.sets, **{(held.family, held.table, one.name): in_snapshot(one, held.family, held.table) for one in sets}}
         again = decode_rule(held.replace(expressions=written), References(sets=held_sets, devices=around.devices)).rules
         assert len(again) == 1, f"{rule} became {len(again)} rules"
         assert texts(again[0]) == texts(rule), f"{texts(rule)} became {texts(again[0])}"

@@ -335,7 +335,7 @@ def test_errors_repeat_an_argument_harmlessly(line, text, debug):
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit),
-        mock.patch("netinit.pods.apply.main", refuse(text)), mock.patch("netinit.cli.doctor.examine", refuse(text)),
+        mock.patch("netinit.pods.init_run.main", refuse(text)), mock.patch("netinit.cli.doctor.examine", refuse(text)),
     ):  # fmt: skip
         start.run(["netinit", *line, text], {"NETINIT_DEBUG": "true"} if debug else {})
     assert not commands(out.getvalue())
@@ -403,5 +403,5 @@ def check_yaml(text):
 
 def test_the_errors_are_errors():
     """The command lines above reach the code that reports: each fails with the first attack."""
-    with mock.patch("netinit.pods.apply.main", refuse("")), mock.patch("netinit.cli.doctor.examine", refuse("")):
+    with mock.patch("netinit.pods.init_run.main", refuse("")), mock.patch("netinit.cli.doctor.examine", refuse("")):
         assert [line for line in LINES if start.run(["netinit", *line, ATTACKS[0]], {}) == 0] == []

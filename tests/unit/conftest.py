@@ -39,7 +39,7 @@ def run(capsys, monkeypatch):
 def applied(monkeypatch):
     """The options that reach the kernel's side, which is left out."""
     options = []
-    monkeypatch.setattr("netinit.pods.apply.main", lambda given, log: options.append(given) or 0)
+    monkeypatch.setattr("netinit.pods.init_run.main", lambda given, log: options.append(given) or 0)
     return options
 
 

@@ -20,7 +20,7 @@ FILES = {
 REACHES = {  # entry: its modules, what is left out on the way, the most lines, rooms that it must not lead to
     "plan and render": (("rules.layouts", "rules.render"), (), 6_500, ("simulate", "kernel", "golang", "inject")),
     "apply": (("pods.apply",), ("simulate", "live"), 12_000, ("golang", "inject", "kube", "cli", "webhook", "node")),
-    "the node's agent": (("node",), (), 28_500, ("golang", "inject.adding", "cli", "webhook", "kubectl", "installation")),
+    "the node's agent": (("node",), (), 28_000, ("golang", "inject.adding", "cli", "webhook", "kubectl", "installation")),
     "questions": (("questions",), (), None, ("kernel", "kube", "node", "webhook", "pods", "backends", "cli", "kubectl", "serving")),
     "golang": (("golang",), (), None, ("base", "options", "rules", "inject")),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from netinit.base.net import FAMILIES
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
 from netinit.rules import model, nft
+from netinit.rules.expressions.encoded_sets import in_snapshot
 from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
@@ -43,7 +44,7 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
 def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
     """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
     encoded = nft.encode_steps(chains)
-    around = References(sets={(INET, table, one.name): one.in_snapshot(INET, table) for one in encoded.sets}, devices={})
+    around = References(sets={(INET, table, one.name): in_snapshot(one, INET, table) for one in encoded.sets}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
         rules = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]

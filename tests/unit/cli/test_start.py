@@ -28,7 +28,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
+    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.pods.init_run netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
     netinit.base.netlink_attributes netinit.kernel.plain_namespace
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.init_container netinit.cli.start netinit.cli.imports
@@ -206,7 +206,7 @@ def test_a_failure_ends_with_its_own_code(program, error, code, run, monkeypatch
     def fail(options, log):
         raise error
 
-    monkeypatch.setattr("netinit.pods.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.init_run.main", fail)
     done = run(program)
     assert done.code == code
     assert done.errors == [str(one) for one in error.args]
@@ -216,7 +216,7 @@ def test_the_reason_goes_to_stderr_as_an_event_and_to_the_termination_log(run, m
     def fail(options, log):
         raise ApplyError("first line\nsecond \x1b[31mline")
 
-    monkeypatch.setattr("netinit.pods.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.init_run.main", fail)
     done = run("istio-iptables -b 80")
     assert [line.split("\t")[1:] for line in done.err.splitlines()] == [["error", "first line"], ["error", r"second \x1b[31mline"]]
     assert done.told == ["first line\nsecond \x1b[31mline"]
@@ -226,7 +226,7 @@ def test_a_request_to_stop_is_told_as_the_environment_wants_the_log(run, monkeyp
     def stop(options, log):
         raise KeyboardInterrupt("all is as before")
 
-    monkeypatch.setattr("netinit.pods.apply.main", stop)
+    monkeypatch.setattr("netinit.pods.init_run.main", stop)
     done = run("netinit apply", {"LOG_AS_JSON": "true"})
     assert (done.code, json.loads(done.err)["msg"]) == (130, "all is as before")
 
@@ -249,7 +249,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_with_debug(run,
     def fail(options, log):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("netinit.pods.apply.main", fail)
+    monkeypatch.setattr("netinit.pods.init_run.main", fail)
     done = run("istio-iptables")
     assert (done.code, done.errors) == (1, ["internal error: ZeroDivisionError: oops; --debug prints where"])
     for line, environ in (("istio-iptables --debug", {}), ("istio-iptables", {"NETINIT_DEBUG": "1"})):

@@ -25,7 +25,8 @@ from netinit.kernel.run import Signals
 from netinit.options import LOOP_MARK, Options
 from netinit.options.interception import AMBIENT_MARK, AMBIENT_MASK, INTERIM_BITS, NODE_PROXY_MARK
 from netinit.pods import reset_connections
-from netinit.pods.apply import _answer_late_signal, _log_outcome, apply, remove
+from netinit.pods.apply import apply, remove
+from netinit.pods.init_run import _answer_late_signal, _log_outcome
 from netinit.pods.transaction import Task, find_interim, interim_mark
 from netinit.pods.verify import verify
 from netinit.rules.layouts import plan as plan_for

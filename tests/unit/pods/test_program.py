@@ -15,7 +15,7 @@ from netinit.kernel import detect
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 from netinit.kernel.run import Signals
 from netinit.options import Options
-from netinit.pods import apply as job
+from netinit.pods import init_run as job
 from netinit.pods import refusals
 from netinit.pods.probe import validate as validating
 from netinit.rules.model import MISSING, Difference

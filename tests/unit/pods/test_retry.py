@@ -14,8 +14,9 @@ from netinit.base.logs import Log
 from netinit.kernel.netlink import LocalRoute
 from netinit.kernel.run import Signals
 from netinit.options import Options
-from netinit.pods import apply as retrying
-from netinit.pods.apply import apply, retry
+from netinit.pods import init_run as retrying
+from netinit.pods.apply import apply
+from netinit.pods.init_run import retry
 
 QUICK = {"retry_delay": "1ms", "lock_timeout": "10s"}
 

@@ -13,6 +13,7 @@ import pytest
 from netinit.base.net import IPV4, bounds_of, join_ranges, merge_networks, split_range
 from netinit.base.netlink_attributes import split_attributes
 from netinit.rules.expressions import compat
+from netinit.rules.expressions.encoded_sets import in_snapshot
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import ForeignTarget, Several, UnknownTarget
 from netinit.rules.iptables.parse import normalise_rule
@@ -95,7 +96,7 @@ def test_rules_of_nft_are_the_same_once_they_were_written_and_read_again(recordi
                     continue
                 sets = []
                 written = encode_rule(rule, held.family, sets)
-                again = References(sets={**around.sets, **{(held.family, held.table, one.name): one.in_snapshot(held.family, held.table) for one in sets}}, devices=around.devices)
+                again = References(sets={**around.sets, **{(held.family, held.table, one.name): in_snapshot(one, held.family, held.table) for one in sets}}, devices=around.devices)
                 read = decode_rule(held.replace(expressions=written, userdata=b""), again).rules
                 assert [joined(one) for one in read] == [joined(rule)], f"{product} {held.table} {held.chain}"
                 count += 1
