@@ -9,7 +9,7 @@ from __future__ import annotations
 import posix
 import sys
 
-ROOMS = ("base", "options", "rules", "simulate", "kernel", "backends", "pods")
+ROOMS = ("base", "options", "rules", "simulate", "live", "questions/lint", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
 LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
@@ -25,7 +25,7 @@ def load() -> None:
 
 def load_all(package: str) -> None:
     """Import every module of ROOMS below the package's directory, and what they import late."""
-    names = [name for room in ROOMS for name in find_modules(f"{package}/{room}", f"netinit.{room}")]
+    names = [name for room in ROOMS for name in find_modules(f"{package}/{room}", f"netinit.{room.replace('/', '.')}")]
     for name in (*LAZY, *names):
         __import__(name)
 

@@ -139,7 +139,7 @@ def test_root_of_a_foreign_user_namespace_gets_nothing_out_of_our_processes(requ
             for words in (["apply", *options, "--backend", backend], *questions, ["remove"]) * choose(1, 2):
                 done = tool(*words, *place, pass_fds=[held], extra_groups=[ROOT_GROUP])
                 assert "cannot be entered" not in done.stderr, done.stderr
-                assert done.returncode in (0, 3) or words[0] == "doctor", (words, done.stdout, done.stderr)
+                assert done.returncode in (0, 3) or words[0] == "doctor" or "ip link set lo up" in done.stderr, (words, done.stdout, done.stderr)
     finally:
         os.close(held)
     assert Path(found).read_text() == "", "the attacker looked into our processes"

@@ -101,7 +101,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert f"programmed by {backend}" in applied.stderr
     assert count_redirects(inside, backend) == 1
     verified = run_tool(inside, "verify", *chosen)
-    assert (verified.returncode, "as planned: 36 rules" in verified.stdout) == (0, True), verified.stdout
+    assert (verified.returncode, "as planned: 37 rules" in verified.stdout) == (0, True), verified.stdout
 
     reconciled = run_tool(inside, "apply", *chosen, "-b", "90", "--reconcile")
     assert (reconciled.returncode, "programmed by" in reconciled.stderr) == (0, True), reconciled.stderr
@@ -198,7 +198,7 @@ def work_beside(namespace, backend, theirs):
         assert (done.returncode, "programmed by" in done.stderr) == (0, True), f"{command}: {done.stderr}"
         assert theirs() == before
     verified = run_tool(namespace, "verify", *chosen)
-    assert (verified.returncode, "as planned: 36 rules" in verified.stdout) == (0, True), verified.stdout + verified.stderr
+    assert (verified.returncode, "as planned: 37 rules" in verified.stdout) == (0, True), verified.stdout + verified.stderr
     explained = run_tool(namespace, "explain", "--live", "outbound", "--to", "192.0.2.4:80")
     assert "captured" in explained.stdout.splitlines()[0] + explained.stdout.splitlines()[1], explained.stdout
     removed = run_tool(namespace, "remove")

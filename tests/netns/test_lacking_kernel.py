@@ -20,7 +20,7 @@ CAPTURED = ("-b", "*", "-i", "*", "--ipv6", "on")
 SANDBOX = ("conntrack", "addrtype", "multiport", "socket", "connmark", "comment", "REJECT", "CT", "TPROXY", "raw", "nfnetlink")
 XTABLES = ("iptables-nft", "iptables-legacy", "libiptc")
 OLD_ENTRIES, OWN_ADDRESSES = OPEN["reuse"], OPEN["own_addresses"]
-OF_CONNTRACK = tuple(OPEN[one] for one in ("reuse", "segments", "handshakes", "loopback"))
+OF_CONNTRACK = tuple(OPEN[one] for one in OPEN if one in ("reuse", "segments", "handshakes", "own_addresses", "loopback"))
 CASES = [
     *[(backend, missing, open_) for backend in XTABLES for missing, open_ in (
         ("addrtype", (OWN_ADDRESSES,)), ("REJECT", (OLD_ENTRIES,)), ("conntrack", OF_CONNTRACK),

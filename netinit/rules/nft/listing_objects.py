@@ -31,6 +31,7 @@ from netinit.base.snapshot import (
 )
 from netinit.rules import numbers
 from netinit.rules.decoding.registers import FIRST_SMALL, WORD
+from netinit.rules.marking_targets import DIRECTIONS
 from netinit.rules.matches.context import FLAGS
 from netinit.rules.nft.priorities import read_priority
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32, expression
@@ -534,7 +535,9 @@ class _RuleEncoder:
         whose, key = next((one, body["key"][one]["key"]) for one in ("meta", "ct") if one in body["key"])
         if (whose, key) == ("ct", "zone"):
             self.writer.put(_number(body["value"], 2, HOST_ORDER))
-            self.writer.add(b"ct", (4, REGISTER), (2, numbers.CT_ZONE))
+            side = body["key"]["ct"].get("dir")
+            sides = [(numbers.CT_SIDE, bytes([_SIDES.index(side)]))] if side else []
+            self.writer.add(b"ct", (4, REGISTER), (2, numbers.CT_ZONE), *sides)
             return
         if whose == "meta" and key in _HARMLESS:
             self.writer.put(bytes(4))
@@ -586,6 +589,7 @@ class _RuleEncoder:
 
 
 UNKNOWN = "unknown"  # the rest of a rule as text, where a text is not understood
+_SIDES = tuple(DIRECTIONS.values())  # of a connection, in the order of their numbers
 _HARMLESS = {"priority": 2, "nftrace": 12}
 _REJECTIONS: dict[str, dict[str, int]] = {
     "icmp": {

@@ -326,7 +326,7 @@ class _RuleReader:
             return {self._take(): None}
         if word in ("jump", "goto"):
             return {self._take(): {"target": self._take()}}
-        if word in ("meta", "ct") and self._peek(2) == "set":
+        if word in ("meta", "ct") and "set" in (self._peek(2), self._peek(1) in ("original", "reply") and self._peek(3)):
             return self._assignment(word)
         if word == "mark" and self._peek(1) == "set":
             return self._assignment("")

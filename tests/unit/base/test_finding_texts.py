@@ -17,7 +17,7 @@ PACKAGE = Path(netinit.__file__).parent
 USERS = {  # the files that use a data file, and the values that all its texts get
     "installation-findings.json": ("installation/*.py", "kubectl/preflight.py"),
     "option-findings.json": ("questions/lint/*.py",),
-    "pod-findings.json": ("inject/deciding/*.py", "questions/*.py", "questions/lint/*.py", "library/*.py", "inject/adding/*.py"),
+    "pod-findings.json": ("inject/deciding/*.py",),
 }
 FOR_ALL = {"pod-findings.json": {"name"}}
 
