@@ -25,6 +25,7 @@ _TOKEN = re.compile(
 _EXTENSION = re.compile(r"#\s*(?:xt_|match |target )([A-Za-z0-9_]+)")  # how older nft lists what it cannot translate
 _RANGE = re.compile(r"([0-9a-fA-Fx.:]+)-([0-9a-fA-Fx.:]+)")
 _VERDICTS = ("accept", "drop", "return", "continue")
+_SIDES = ("original", "reply")  # of a connection
 _PROTOCOLS = frozenset((
     "ip", "ip6", "tcp", "udp", "th", "icmp", "icmpv6", "igmp", "sctp", "dccp", "udplite", "esp", "ah", "comp", "ether", "arp", "vlan",
     "dst", "frag", "hbh", "mh", "gre",
@@ -326,7 +327,7 @@ class _RuleReader:
             return {self._take(): None}
         if word in ("jump", "goto"):
             return {self._take(): {"target": self._take()}}
-        if word in ("meta", "ct") and "set" in (self._peek(2), self._peek(1) in ("original", "reply") and self._peek(3)):
+        if word in ("meta", "ct") and self._peek(3 if self._peek(1) in _SIDES else 2) == "set":
             return self._assignment(word)
         if word == "mark" and self._peek(1) == "set":
             return self._assignment("")
@@ -337,9 +338,10 @@ class _RuleReader:
 
     def _assignment(self, word: str) -> dict[str, Any]:
         self.at += bool(word)
+        side = {"dir": self._take()} if word == "ct" and self._peek() in _SIDES else {}
         key = self._take()
         self._expect("set")
-        return {"mangle": {"key": {word or "meta": {"key": key}}, "value": self._bits()}}
+        return {"mangle": {"key": {word or "meta": {"key": key, **side}}, "value": self._bits()}}
 
     def _bits(self, depth: int = 0) -> Any:
         """An expression of marks, which associates to the left."""
@@ -487,7 +489,7 @@ class _RuleReader:
             return {"meta": {"key": self._take()}}
         if word == "ct":
             key = self._take()
-            if key in ("original", "reply"):
+            if key in _SIDES:
                 family = {"family": self._take()} if self._peek() in ("ip", "ip6") else {}
                 return {"ct": {"key": self._take(), "dir": key, **family}}
             return {"ct": {"key": key}}
