@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
+from typing import Protocol
 
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.serving.event_log import EventLog
+
+
+class HasFileno(Protocol):
+    """What has a descriptor."""
+
+    def fileno(self) -> int:
+        """Return it."""
+
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _BACKLOG = 2048
@@ -51,12 +61,14 @@ def allow_descriptors(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def wait_readable(file: int | socket.socket) -> None:
-    """Wait until a descriptor or socket can be read."""
+async def wait_readable(file: int | socket.socket | HasFileno, seconds: float | None = None) -> None:
+    """Wait until a descriptor, socket or file can be read, or `seconds` have passed."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(file, ready.set)
     try:
-        await ready.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await ready.wait()
     finally:
         loop.remove_reader(file)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import os
 from pathlib import Path
 from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.kernel import identify_content
+from netinit.kernel.file_changes import RESYNC_SECONDS, FileChanges
 from netinit.serving.event_log import EventLog
 from netinit.serving.server_process import run_forever, wait_readable
 from netinit.webhook.configuration import Texts
@@ -19,10 +18,6 @@ from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, Servin
 from netinit.webhook.settings import SECOND, ServeSettings
 
 _POLL_SECONDS = 0.5  # between checks of changing files; equal results: writing is complete
-_RESYNC_SECONDS = 10.0  # between checks of unchanged files, for file systems without inotify
-# inotify(7): ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF
-_MASK = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-_READ_BYTES = 64 << 10
 
 
 class Controller:
@@ -105,35 +100,18 @@ class WatchedFiles:
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
-        self._libc = ctypes.CDLL(None)
-        self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._changes = FileChanges()
         self._is_watched = False
         self._seen: tuple[Any, ...] = ()
         self._taken: tuple[Any, ...] | None = None
 
     def close(self) -> None:
-        """Close the descriptor."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def watch(self) -> bool:
-        """Watch the directories of the files and of their symbolic links' targets; return whether all are watched."""
-        paths = self._paths
-        folders = {folder for path in paths for folder in (path.parent, path.resolve().parent, path if path.is_dir() else path.parent)}
-        watched = [self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK) >= 0 for folder in folders]
-        return self._descriptor >= 0 and all(watched)
-
-    async def wait(self, seconds: float) -> None:
-        """Return after a change since the last call, or after `seconds`."""
-        with contextlib.suppress(TimeoutError, BlockingIOError):
-            async with asyncio.timeout(seconds):
-                await wait_readable(self._descriptor)
-            while os.read(self._descriptor, _READ_BYTES):
-                pass
+        """Stop watching."""
+        self._changes.close()
 
     def has_settled_change(self) -> bool:
         """Whether the files changed since this was last true, and are stable since the previous call."""
-        self._is_watched = self.watch()  # before the check, to miss no change
+        self._is_watched = self._changes.watch(self._paths)  # before the check, to miss no change
         found = tuple([identify_content(str(path)) for path in self._paths])
         is_complete, self._seen = found == self._seen, found
         if not is_complete or found == self._taken:
@@ -144,7 +122,8 @@ class WatchedFiles:
     async def pause(self) -> None:
         """Wait for an event, or briefly while a change is pending."""
         if self._is_watched and self._seen == self._taken:
-            await self.wait(_RESYNC_SECONDS)
+            await wait_readable(self._changes, RESYNC_SECONDS)
+            self._changes.drain()
         else:
             await asyncio.sleep(_POLL_SECONDS)
 
