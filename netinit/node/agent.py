@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from netinit.base.errors import CniError, OptionError
+from netinit.base.errors import ClusterError, CniError, OptionError
 from netinit.base.sanitize import quote, shorten
 from netinit.base.tree import mapping, sequence, string
 from netinit.kernel import identify
@@ -20,13 +21,15 @@ from netinit.node.decision import NodeDecision, NodePod, decide, is_own_pod
 from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodCache, PodWatcher
+from netinit.node.outside_namespaces import is_listed
 from netinit.node.pod_records import Attachment, Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
-from netinit.node.settings import AgentSettings
+from netinit.node.settings import OUTSIDE_FILE, START, AgentSettings
 from netinit.options import Interception, Options
 from netinit.serving.event_log import EventLog
 
+_OUTSIDE_SECONDS = 2.0  # for the API to answer about a pod that is probably outside of the mesh: its watch usually told long before
 OK, FAILED, LEFT_ALONE, PROGRAMMED = "ok", "failed", "left-alone", "programmed"
 
 
@@ -40,6 +43,7 @@ class Agent:
     attachments: Attachments
     metrics: NodeMetrics
     log: EventLog
+    outside: Path = Path(OUTSIDE_FILE)  # the list of namespaces outside of the mesh
     watchers: Sequence[PodWatcher] = ()
     last_errors: list[str] = field(default_factory=list)
     in_progress: Counter[str] = field(default_factory=Counter)
@@ -149,8 +153,29 @@ class Agent:
             return NodeDecision(reason=f"its namespace {namespace} is excluded"), None
         if is_own_pod(namespace, name, self.settings.namespace, self.settings.daemon_set):
             return NodeDecision(reason="it is the agent's own"), None
-        pod = await self.pod_cache.find(namespace, name, request.uid, deadline)
+        pod = await self._find(request, deadline)
+        if pod is None:
+            return NodeDecision(reason=f"the API cannot be asked, and its namespace {namespace} was outside of the mesh"), None
         return decide(pod, self.settings.base, request.addresses), pod
+
+    async def _find(self, request: Request, deadline: float) -> NodePod | None:
+        """Return the pod; None if the API cannot be asked and the pod is outside of the mesh. Raises CniError.
+
+        The plugin, without an agent, decides by the same list. While the API is known to be away it is not asked about such pods.
+        """
+        namespace, name = request.pod
+        if known := self.pod_cache.known(namespace, name, request.uid):
+            return known
+        is_outside = self.settings.outside_namespaces == START and is_listed(self.outside, namespace)
+        if is_outside and self.pod_cache.api_error:
+            return None
+        latest = min(deadline, time.monotonic() + _OUTSIDE_SECONDS) if is_outside else deadline
+        try:
+            return await self.pod_cache.find(namespace, name, request.uid, latest, insists=not is_outside)
+        except ClusterError as error:
+            if is_outside:
+                return None
+            raise CniError(f"pod {namespace}/{name} is not known: {error}", CniCode.LATER) from None
 
     async def _do(self, job: Job, request: Request, namespace: int) -> JobResult:
         if request.unopened and namespace < 0:

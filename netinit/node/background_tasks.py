@@ -1,46 +1,48 @@
-"""The agent's background tasks: keep the plugin installed, remove the node's startup taint, and list namespaces outside of the mesh.
-
-The plugin lets pods of those namespaces start while the agent does not answer.
-"""
+"""The agent's background tasks: keep the plugin installed, and remove the node's startup taint."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+import contextlib
+import time
+from collections.abc import Callable
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.base.tree import mapping, sequence, string
+from netinit.kernel.file_changes import RESYNC_SECONDS, FileChanges
 from netinit.kube import client as api
-from netinit.kube.client import Cache, Client, follow
-from netinit.node.installer import Installer, replace_file
+from netinit.kube.client import Cache, Client
+from netinit.node.events import NodeEvents
+from netinit.node.installer import Installer
 from netinit.node.metrics import NodeMetrics
-from netinit.node.node_pods import PodCache
 from netinit.node.settings import AgentSettings, split_taint
 from netinit.serving.event_log import EventLog
+from netinit.serving.server_process import wait_readable
 
-_LOOK = 1.0  # seconds between two checks for changes by other programs
-_AGAIN = 5.0
+_LOOK = 1.0  # seconds between two checks for changes by other programs, where no notification tells of them
+_AGAIN = 5.0  # after a failed installation
+_REST = 1.0  # minimum pause after a check, in multiples of its duration: files that change constantly take half of a core
 _SECONDS_TO_ASK = 5.0
-_MAX_BYTES = 1 << 20  # bytes of the file; the plugin reads no longer one
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label
-_DATAPLANE_LABEL = "istio.io/dataplane-mode"
-_UNREADABLE = Webhook(name="", namespace_selector=Selector(), object_selector=Selector())  # selects everything
 
 
 class InstallationKeeper:
-    """Keeps the plugin installed; `problem` says why it is not, empty if it is. `daemon_set`, a watch, notices its deletion."""
+    """Keeps the plugin installed; `problem` says why it is not, empty if it is. `daemon_set`, a watch, notices its deletion.
+
+    `warnings` says what else the node's administrator should know, by the reason of its event. `is_replaced` is set when a newer agent
+    is there: the files are left to it, since the two may want different ones. It is also set before the plugin is removed.
+    """
 
     def __init__(self, settings: AgentSettings, client: Client, metrics: NodeMetrics, log: EventLog) -> None:
         self.settings = settings
         self.problem = "the plugin is not installed yet" if settings.install else ""
+        self.warnings: dict[str, str] = {}
+        self.is_replaced = False
+        self._turn = asyncio.Lock()
         self._installer = Installer(settings)
         self._client = client
         self._metrics = metrics
         self._log = log
+        self._events = NodeEvents(settings, client, log)
         name = f"metadata.name={settings.daemon_set}"
         self.daemon_set = Cache(
             client, api.DAEMON_SETS, settings.namespace, fields=name, changed=self._note_deletion,
@@ -56,12 +58,33 @@ class InstallationKeeper:
         self._has_seen_deletion = is_deleted
 
     async def keep(self) -> None:
-        """Check the installation periodically and repair it."""
-        while True:
-            state = await asyncio.to_thread(self._installer.state)
-            if any(state.values()) or self.problem:
-                await self._install()
-            await asyncio.sleep(_LOOK if not self.problem else _AGAIN)
+        """Check the installation whenever its files change, and every 10 s; repair it."""
+        with contextlib.closing(FileChanges()) as changes:
+            while True:
+                begun = time.monotonic()
+                async with self._turn:
+                    is_watched = not self.is_replaced and await self._check(changes)
+                await asyncio.sleep(_REST * (time.monotonic() - begun))
+                await wait_readable(changes, _AGAIN if self.problem else RESYNC_SECONDS if is_watched else _LOOK)
+                changes.drain()
+
+    async def _check(self, changes: FileChanges) -> bool:
+        """Check and repair the installation; return whether changes of its files notify."""
+        is_watched = changes.watch(await asyncio.to_thread(self._installer.watched))  # before the check, to miss no change
+        state = await asyncio.to_thread(self._installer.state)
+        if any(state.values()) or self.problem:
+            await self._install()
+        await self._note_warnings(await asyncio.to_thread(self._installer.warnings))
+        return is_watched
+
+    async def _note_warnings(self, found: dict[str, str]) -> None:
+        """Log each new warning, and write an event on the node."""
+        known, self.warnings = self.warnings, found
+        self._metrics.preceded.set(1 if "OwnListPreceded" in found else 0)
+        for reason, text in found.items():
+            if known.get(reason) != text:
+                self._log.event("warn", text)
+                await self._events.send(reason, text)
 
     async def _install(self) -> None:
         try:
@@ -88,8 +111,10 @@ class InstallationKeeper:
         if not await self._was_deleted():
             self._log.event("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
             return False
+        self.is_replaced = True
         try:
-            await asyncio.to_thread(self._installer.uninstall)
+            async with self._turn:  # a check in progress would restore what is removed
+                await asyncio.to_thread(self._installer.uninstall)
             self._log.event("info", "the DaemonSet was deleted: the plugin was removed")
         except ConfigError as error:
             self._log.event("error", f"the plugin cannot be removed: {error}")
@@ -137,91 +162,3 @@ async def remove_taint(client: Client, settings: AgentSettings, is_ready: Callab
                 if error.status not in (api.CONFLICT, 422):  # the taints were changed meanwhile: retry
                     raise
         await asyncio.sleep(_LOOK)
-
-
-# ---- namespaces outside of the mesh
-
-
-def find_outside(namespaces: Mapping[str, Mapping[str, str]], webhooks: Iterable[Webhook]) -> set[str]:
-    """Return the namespaces, given with their labels, in which no webhook injects pods without labels, and that have no mesh label.
-
-    Without any webhook nothing is known, since pods are then injected by hand: the result is empty.
-    """
-    webhooks = tuple(webhooks)
-    if not webhooks:
-        return set()
-    return {
-        name for name, labels in namespaces.items()
-        if not _has_mesh_label(labels) and not any(webhook.matches(labels, {}) for webhook in webhooks)
-    }  # fmt: skip
-
-
-def _has_mesh_label(labels: Mapping[str, str]) -> bool:
-    """Whether the namespace asks for a mesh, even if no webhook selects it now: its revision may be about to be installed."""
-    injection, mode = labels.get(INJECTION_LABEL, "disabled"), labels.get(_DATAPLANE_LABEL, "none")
-    return injection != "disabled" or mode != "none" or REVISION_LABEL in labels
-
-
-def format_names(names: Iterable[str]) -> str:
-    """Return the file's text: a name a line, sorted; what would make it longer than the plugin reads is left out."""
-    text, size = [], 0
-    for name in sorted(filter(_NAME.fullmatch, names)):
-        size += len(name) + 1
-        if size >= _MAX_BYTES:
-            break
-        text.append(f"{name}\n")
-    return "".join(text)
-
-
-def replace_list(path: Path, text: str) -> None:
-    """Replace the file. Raises OSError, and removes it then: an old list may name a namespace that has joined the mesh."""
-    try:
-        replace_file(path, text.encode(), durable=False)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _read_webhooks(tree: Tree) -> tuple[Webhook, ...]:
-    try:
-        return tuple(webhook for _, webhook in parse_injectors(tree))
-    except ConfigError:  # of a newer Kubernetes, perhaps
-        return (_UNREADABLE,)
-
-
-class OutsideNamespaces:
-    """Writes the list to `path` when it changes. Until everything has been listed once, the old file stays."""
-
-    def __init__(self, path: Path, client: Client, pod_cache: PodCache, log: EventLog) -> None:
-        self._path = path
-        self._pod_cache = pod_cache
-        self._log = log
-        self._namespaces = Cache(client, api.NAMESPACES, keep=lambda tree: strings(mapping(tree.get("metadata")).get("labels")))
-        self._webhooks = Cache(client, api.WEBHOOK_CONFIGURATIONS, keep=_read_webhooks)
-        self._seen: tuple[dict[Any, Any], ...] = ()
-        self._found: set[str] = set()
-        self._written: str | None = None
-        self._error = ""
-
-    async def run(self) -> None:
-        """Keep the file up to date until cancelled."""
-        await follow((self._namespaces, self._webhooks), self._update, seconds=0.0)
-
-    async def _update(self) -> None:
-        await asyncio.sleep(_LOOK)  # once a second, however often namespaces change
-        error = self._namespaces.error or self._webhooks.error
-        if error and error != self._error:
-            self._log.event("warn", f"which namespaces are outside of the mesh is not known: {error}")
-        self._error = error
-        if not (self._namespaces.synced and self._webhooks.synced and self._pod_cache.synced):
-            return
-        seen = (dict(self._namespaces.items), dict(self._webhooks.items))
-        if seen != self._seen:
-            self._seen = seen
-            namespaces = {name: labels for (_, name), labels in self._namespaces.items.items()}
-            self._found = find_outside(namespaces, (one for found in self._webhooks.items.values() for one in found))
-        text = format_names(self._found - {pod.namespace for pod in self._pod_cache if pod.proxy})
-        if text != self._written:
-            self._written = None
-            replace_list(self._path, text)
-            self._written = text

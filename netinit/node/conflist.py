@@ -11,19 +11,27 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, explain_json_error, sequence
+from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.node.protocol import version_problem
 from netinit.node.settings import OUTSIDE_FILE, SECOND, START, InstallSettings
 
 TYPE = "netinit-cni"
 ENTRY: Tree = {"type": TYPE}
 _INSERTED = f', {{"type": "{TYPE}"}}'  # after the last of the other plugins
+_COPY_OF = "copyOf"  # in the entry of a list of our own: the file that it is a copy of
+MULTUS = frozenset({"multus", "multus-shim"})
+OTHER_MESHES = {"istio-cni": "Istio", "linkerd-cni": "Linkerd", "kuma-cni": "Kuma", "consul-cni": "Consul"}  # by plugin
 LIST, SINGLE = ".conflist", (".conf", ".json")
 
 
+def networks_of(names: Iterable[str]) -> list[str]:
+    """Return the files that a runtime takes for networks, in its order: it uses the first."""
+    return sorted(name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith("."))
+
+
 def first_of(names: Iterable[str]) -> str:
-    """Return the file that a runtime uses: the first by name that is a network; empty if there is none."""
-    return min((name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith(".")), default="")
+    """Return the file that a runtime uses; empty if there is none."""
+    return next(iter(networks_of(names)), "")
 
 
 def settings_of(settings: InstallSettings) -> str:
@@ -69,6 +77,43 @@ def without_entry(text: str) -> str:
     wanted = {**tree, "plugins": [one for one in plugins if one not in ours]}
     removed = (text[:at] + text[at + len(_INSERTED) :] for at in _places(text, _INSERTED))
     return next((one for one in removed if _is(one, wanted)), "") or _write(wanted)
+
+
+def make_copy(text: str, name: str, *, single: bool) -> str:
+    """Return a list of our own: a copy of the network in the file `name`, with our entry at its end. Raises ConfigError."""
+    tree, plugins = _read(text, single=single)
+    others = [one for one in plugins if one not in _ours(plugins)]
+    return _write({**tree, "plugins": [*others, {**ENTRY, _COPY_OF: name}]})
+
+
+def source_of(text: str) -> str:
+    """Return the name of the file that this list is a copy of; empty if it is no list of our own."""
+    try:
+        ours = _ours(_read(text)[1])
+    except ConfigError:
+        return ""
+    return string(ours[-1].get(_COPY_OF)) if ours else ""
+
+
+def is_copy(text: str, of: str, name: str, *, single: bool) -> bool:
+    """Whether the text is a list of our own that has all of `of`, the text of the file `name`; of any release. Raises ConfigError.
+
+    `of` is a single plugin if `single` is set.
+    """
+    (tree, plugins), (own, copied) = _read(of, single=single), _read(text)
+    return (
+        source_of(text) == name and is_last(text) and [one for one in plugins if one not in _ours(plugins)] == copied[:-1]
+        and {**own, "plugins": []} == {**tree, "plugins": []}
+    )  # fmt: skip
+
+
+def plugins_of(text: str) -> frozenset[str]:
+    """Return the types of all plugins that a network names, a list or a single plugin; empty if it is neither."""
+    try:
+        tree = mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return frozenset()
+    return frozenset(string(mapping(one).get("type")) for one in (tree, *sequence(tree.get("plugins")))) - {""}
 
 
 def _places(text: str, what: str) -> Iterator[int]:

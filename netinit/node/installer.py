@@ -5,6 +5,9 @@ unreadable list, is reported and the existing files stay. One agent writes at a 
 files changed between reading and renaming are read again. Agents of different versions do not compete: an agent writes
 its own entry once, and later only if there is none or it is not the last.
 
+With --ownList no foreign file is changed: the agent keeps a list of its own that sorts first, a copy of the cluster's with the entry.
+Its entry names the file that it is a copy of, so that an uninstall and an agent without --ownList recognise it.
+
 A single plugin (`.conf`) becomes a list. Because the original would still be first by name, it is renamed to a name that
 runtimes ignore, and restored when the plugin is uninstalled.
 """
@@ -28,6 +31,7 @@ from netinit.node.settings import InstallSettings
 
 _MAX_BYTES = 4 << 20  # bytes of a list, or of the executable, which has 25,000
 _ASIDE = ".netinit-aside"
+_TAKEN = ".cilium_bak"  # what Cilium, with cni.exclusive, adds to the names of other networks
 _REMEDIES = {
     errno.ENOSPC: "the disk is full",
     errno.EROFS: "it is read-only; name the folder that the runtime reads",
@@ -48,15 +52,24 @@ class Installer:
         self.conf_folder = Path(settings.conf_folder)
         self.conf_name = settings.conf_name
         self.own = self.conf_folder / settings.conf_name if settings.standalone else None  # a network configuration of its own
+        self.own_list = self.conf_folder / settings.own_list_name if settings.own_list else None
         self._lock = Path(settings.socket).parent / "install.lock"
         self._written = False
 
     def install(self) -> bool:
         """Install the plugin; return whether anything changed. Raises ConfigError, and then nothing is half done."""
         with self._locked():
+            if refusal := self._refuse_own_list():
+                raise ConfigError(refusal)
             changed = self._write(self.settings_file, self.settings)  # before the executable that reads them
             changed |= self._copy()
-            changed |= self._enter() if self.own is None else self._write(self.own, conflist.network_of())
+            if self.own is not None:
+                changed |= self._write(self.own, conflist.network_of())
+            else:
+                changed |= self._copy_list(self.own_list) if self.own_list else self._enter()
+                changed |= self._drop_copies()  # after it, so that one list or the other has the entry at any time
+                if self.own_list and (first := self._first()) != self.own_list:
+                    changed |= self._enter(first)
         self._written = True
         return changed
 
@@ -66,6 +79,7 @@ class Installer:
             changed = self.own is not None and self.own.exists()
             if self.own is not None and changed:
                 _act(self.own, Path.unlink)
+            changed |= self._drop_copies(every=True)
             wrong = []
             for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
                 try:
@@ -82,24 +96,69 @@ class Installer:
 
     def state(self) -> dict[str, str]:
         """Describe the state of executable and entry; an empty text means no problem."""
-        path = self._path()
         found = {"executable": "", "entry": ""}
         if not self._same_executable():
             found["executable"] = f"{self.target} is missing, or another"
         elif not self.settings_file.exists():
             found["executable"] = f"{self.settings_file} is missing"
+        path: Path | None = None
         try:
-            if self.own is not None:
-                found["entry"] = "" if self.own.exists() else f"{self.own} is missing"
-            elif path is None:
-                found["entry"] = f"{self.conf_folder} has no network yet"
-            elif path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):
-                found["entry"] = f"{path} has no entry of netinit"
-            elif not conflist.is_last(_read(path)):
-                found["entry"] = f"in {path} another plugin comes after netinit's"
+            path = self._path()
+            problem = self._judge_copy(self.own_list, path) if self.own_list else self._judge_entry(path)
+            found["entry"] = self._refuse_own_list() or problem
         except ConfigError as error:
-            found["entry"] = f"{path}: {error}"
+            found["entry"] = f"{path or self.conf_folder}: {error}"
         return found
+
+    def _judge_entry(self, path: Path | None) -> str:
+        """Say what is wrong with the entry in the cluster's list, or with the network for Multus. Raises ConfigError."""
+        if self.own is not None:
+            return "" if self.own.exists() else f"{self.own} is missing"
+        if path is None:
+            return f"{self.conf_folder} has no network yet"
+        if copies := self._find_copies():
+            return f"{copies[0]} is a list of an agent with --ownList"
+        if path.suffix != conflist.LIST or not conflist.has_entry(_read(path)):
+            return f"{path} has no entry of netinit"
+        return "" if conflist.is_last(_read(path)) else f"in {path} another plugin comes after netinit's"
+
+    def _judge_copy(self, own: Path, path: Path | None) -> str:
+        """Say what is wrong with the list of our own. Raises ConfigError."""
+        if path is None:
+            return self._explain_absence()
+        if not own.exists():
+            return f"{own} is missing"
+        if not _is_own(own) or not conflist.is_copy(_read(own), _read(path), path.name, single=path.suffix != conflist.LIST):
+            return f"{own} is not {path} with netinit's entry"
+        first = self._first()
+        if first is None or first == own or conflist.is_last(_read(first)):
+            return ""
+        return f"{first}, which sorts before {own.name}, has no entry of netinit"
+
+    def warnings(self) -> dict[str, str]:
+        """Return what the node's administrator should know although the plugin is in place, by the reason of its event."""
+        found: dict[str, str] = {}
+        try:
+            path = self._path()
+            if path is not None and (others := sorted(conflist.plugins_of(_read(path)) & conflist.OTHER_MESHES.keys())):
+                named = " and ".join(f"{one} ({conflist.OTHER_MESHES[one]})" for one in others)
+                found["OtherMeshPlugin"] = (
+                    f"{path} also names {named}: both program the pods that both take for theirs, netinit last; "
+                    "remove the other's release when all nodes have netinit's agent (docs/node.md)"
+                )
+            first = self._first() if self.own_list and path is not None else None
+            if self.own_list and first != self.own_list and first is not None and self.own_list.exists():
+                found["OwnListPreceded"] = (
+                    f"{first} sorts before {self.own_list.name}, so the runtime uses that one, where its owner may drop netinit's "
+                    "entry: choose --ownListName (node.ownListName) so that it sorts first"
+                )
+        except ConfigError:  # the state says it
+            return found
+        return found
+
+    def watched(self) -> list[Path]:
+        """Return the files and folders whose changes may undo the installation."""
+        return [self.conf_folder, self.target, self.settings_file, *filter(None, (self._first(), self._path()))]
 
     # ---- the executable
 
@@ -126,21 +185,84 @@ class Installer:
 
     # ---- the entry
 
-    def _path(self) -> Path | None:
-        """Return the file of the runtime's network, or None."""
+    def _names(self) -> list[str]:
+        """Return the names of the files in the runtime's folder."""
         try:
-            names = [path.name for path in self.conf_folder.iterdir() if path.is_file() or path.is_symlink()]
+            return [path.name for path in self.conf_folder.iterdir() if path.is_file() or path.is_symlink()]
         except OSError:
-            return None
-        name = self.conf_name or conflist.first_of(names)
+            return []
+
+    def _first(self) -> Path | None:
+        """Return the file that the runtime uses, or None."""
+        name = conflist.first_of(self._names())
+        return self.conf_folder / name if name else None
+
+    def _path(self) -> Path | None:
+        """Return the file of the cluster's network, never a list of our own; or None."""
+        names = self._names()
+        others = (one for one in conflist.networks_of(names) if self.conf_folder / one != self.own_list)
+        name = self.conf_name or next((one for one in others if not _is_own(self.conf_folder / one)), "")
         return self.conf_folder / name if name in names else None
 
-    def _enter(self) -> bool:
+    def _find_copies(self) -> list[Path]:
+        """Return the lists of our own, also those that Cilium has renamed."""
+        found = [path for end in ("", _TAKEN) for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}{end}"))]
+        return [path for path in found if _is_own(path)]
+
+    def _drop_copies(self, *, every: bool = False) -> bool:
+        """Remove lists of our own but the present one, or all; return whether there were any. Raises ConfigError."""
+        copies = [path for path in self._find_copies() if every or path != self.own_list]
+        for path in copies:
+            _act(path, Path.unlink)
+        return bool(copies)
+
+    def _refuse_own_list(self) -> str:
+        """Say why this node cannot have a list of our own; empty if it can, or is to have none."""
+        names = self._names() if self.own_list else []
+        if taken := next((name for name in sorted(names) if name.endswith(_TAKEN)), ""):
+            return (
+                f"--ownList: Cilium takes other lists away (its cni.exclusive made {self.conf_folder / taken}): set "
+                f"cni.exclusive=false in Cilium's values and delete the files *{_TAKEN}, or leave out --ownList (node.ownList)"
+            )
+        multus = next((name for name in conflist.networks_of(names) if _plugins(self.conf_folder / name) & conflist.MULTUS), "")
+        if multus:
+            return (
+                f"--ownList: {self.conf_folder / multus} is Multus' list, which must be the first: leave out --ownList "
+                "(node.ownList), and name the network that Multus delegates to by --cniConfName (node.confName)"
+            )
+        return ""
+
+    def _explain_absence(self) -> str:
+        named = f"{self.conf_folder}/{self.conf_name}" if self.conf_name else str(self.conf_folder)
+        if self.own_list and self.own_list.exists():
+            return f"{named}: there is no network; {self.own_list.name}, a copy of the last one, stays, so that no pod escapes"
+        return f"{named}: there is no network yet; the cluster's CNI writes it"
+
+    def _copy_list(self, own: Path) -> bool:
+        """Write the list of our own; return whether it changed. Raises ConfigError."""
         for _ in range(5):
             path = self._path()
             if path is None:
-                named = f"{self.conf_folder}/{self.conf_name}" if self.conf_name else str(self.conf_folder)
-                raise ConfigError(f"--cniConfFolder: {named}: there is no network yet; the cluster's CNI writes it")
+                raise ConfigError(f"--cniConfFolder: {self._explain_absence()}")
+            before, text, single = identify_content(str(path)), _read(path), path.suffix != conflist.LIST
+            is_ours = _is_own(own)
+            if not (is_ours or self._written) and (own.exists() or own.is_symlink()):
+                raise ConfigError(f"--ownListName: {own} exists and is not netinit's; choose another name")
+            try:
+                is_right = is_ours and conflist.is_copy(_read(own), text, path.name, single=single)
+                new = conflist.make_copy(text, path.name, single=single)
+            except ConfigError as error:
+                raise ConfigError(f"{path} is not copied: {error}") from None
+            if is_right or _act(own, replace_file, new.encode(), like=path, before=before):
+                return not is_right
+        raise ConfigError(f"{self.conf_folder}: another program keeps writing there")
+
+    def _enter(self, into: Path | None = None) -> bool:
+        """Put the entry into the cluster's list, or into this file. Raises ConfigError."""
+        for _ in range(5):
+            path = into or self._path()
+            if path is None:
+                raise ConfigError(f"--cniConfFolder: {self._explain_absence()}")
             before, text = identify_content(str(path)), _read(path)
             single = path.suffix != conflist.LIST
             try:
@@ -203,6 +325,21 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError("it is not UTF-8") from None
+
+
+def _is_own(path: Path) -> bool:
+    """Whether the file is a list of our own; not one that cannot be read."""
+    try:
+        return bool(conflist.source_of(read_regular(str(path), _MAX_BYTES).decode()))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _plugins(path: Path) -> frozenset[str]:
+    try:
+        return conflist.plugins_of(_read(path))
+    except ConfigError:
+        return frozenset()
 
 
 def _mentions_us(path: Path) -> bool:

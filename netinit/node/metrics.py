@@ -29,6 +29,8 @@ class NodeMetrics:
         self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
         self.sweep_age = Gauge("netinit_node_sweep_age_seconds", "Since the last complete sweep, or the agent's start.", **own)
         self.unknown = Counter("netinit_node_unknown_total", "Checks that could not say whether a pod is captured.", **own)
+        self.uncaptured = Counter("netinit_node_uncaptured_total", "Pods that started without their rules.", **own)
+        self.preceded = Gauge("netinit_node_list_preceded", "1 while another list of the node sorts before the agent's own.", **own)
         self.rule_changes = Counter("netinit_node_rule_changes_total", "Transactions of nf_tables in captured pods.", **own)
         self.undone = Counter("netinit_node_undone_total", "Checks of a changed pod that found the rules as planned.", **own)
         self.drift = Counter("netinit_node_drift_total", "Pods found with other rules than planned.", **own)

@@ -39,6 +39,7 @@ from netinit.serving.event_log import EventLog
 
 _REQUESTS = 16  # concurrent ones: after a restart of the node all pods start at once
 _RETRY = 0.25  # seconds between two requests
+_REMEMBERED = 5.0  # seconds for which a failed request counts for others: a connection that is cut off fails late
 MAX_WATCHED = 1024  # pods: three descriptors each, of the agent's limit of 8,192; a kubelet's default is 110 pods
 _SETTLE = 0.05  # seconds from a notification to the check: programs change several rules in a row
 _AFTER_ADD = 0.5  # seconds until a newly programmed pod is watched: starting pods come first
@@ -59,16 +60,34 @@ class PodCache(Cache):
     def __init__(self, client: Client, node: str) -> None:
         super().__init__(client, PODS, fields=f"spec.nodeName={node}", keep=read_pod)
         self._turn = asyncio.Semaphore(_REQUESTS)
+        self._refused = (-_REMEMBERED, "")  # when a request failed last, and why
 
     def __iter__(self) -> Iterator[NodePod]:
         return iter(list(self.items.values()))
 
-    async def find(self, namespace: str, name: str, uid: str, deadline: float) -> NodePod:
-        """Return the pod of this name and uid, asking the API until `deadline` (time.monotonic()). Raises CniError."""
-        known: NodePod | None = self.get(name, namespace)
-        if known is not None and matches_uid(known, uid):
+    @property
+    def api_error(self) -> str:
+        """Why the API cannot be asked: the watch's error, or that of a request in the last seconds; empty if it can."""
+        return self.error or (self._refused[1] if time.monotonic() < self._refused[0] + _REMEMBERED else "")
+
+    def _note(self, error: str) -> None:
+        if not error:  # the API has accepted a watch: it is back
+            self._refused = (-_REMEMBERED, "")
+        super()._note(error)
+
+    def known(self, namespace: str, name: str, uid: str) -> NodePod | None:
+        """Return the pod of this name and uid if the watch has told of it."""
+        found: NodePod | None = self.get(name, namespace)
+        return found if found is not None and matches_uid(found, uid) else None
+
+    async def find(self, namespace: str, name: str, uid: str, deadline: float, *, insists: bool = True) -> NodePod:
+        """Return the pod of this name and uid, asking the API until `deadline` (time.monotonic()), or once unless it `insists`.
+
+        Raises ClusterError if the API gave no answer about the pod, CniError if it says that there is no such pod.
+        """
+        if known := self.known(namespace, name, uid):
             return known
-        problem = "the API was not asked in time"
+        problem = "it did not answer in time"
         while (left := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left), self._turn:
@@ -78,14 +97,23 @@ class PodCache(Cache):
             except ClusterError as error:
                 problem = str(error)
                 if error.status == NOT_FOUND:
+                    self._refused = (-_REMEMBERED, "")
+                    raise _unknown(namespace, name, problem) from None
+                self._refused = (time.monotonic(), problem)
+                if not insists:
                     break
                 await asyncio.sleep(min(_RETRY, left))
                 continue
+            self._refused = (-_REMEMBERED, "")
             if matches_uid(found, uid):
                 return found
-            problem = "another pod has that name now"
-            break
-        raise CniError(f"pod {namespace}/{name} is not known: {problem}", CniCode.LATER)
+            raise _unknown(namespace, name, "another pod has that name now")
+        self._refused = (time.monotonic(), problem)
+        raise ClusterError(problem)
+
+
+def _unknown(namespace: str, name: str, problem: str) -> CniError:
+    return CniError(f"pod {namespace}/{name} is not known: {problem}", CniCode.LATER)
 
 
 # ---- changes in pods

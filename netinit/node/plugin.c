@@ -8,7 +8,7 @@
  * - STATUS always succeeds. The runtime reports an error as a network that is not ready, and then no pod starts on the node, the agent's
  *   own included.
  * - Pods that the agent would not capture start without it: the agent's own, those of excluded namespaces, and, where it does not answer,
- *   those of namespaces that it last knew to be outside of the mesh (netinit/node/background_tasks.py).
+ *   those of namespaces that it last knew to be outside of the mesh (netinit/node/outside_namespaces.py).
  *
  * What it must know is in SETTINGS beside the executable, NAME=VALUE lines that the installer writes (netinit/node/conflist.py). Of
  * the configuration on stdin, which is JSON, it needs two members: cniVersion, and prevResult to print when a pod starts without the

@@ -125,7 +125,7 @@ def find_namespaces(uids: Iterable[str], *, attachments: Attachments, records: P
         return found
     for uid, name in _read_records(records):
         path = folder / name
-        if uid in wanted and uid not in found and path.is_file():
+        if uid in wanted and uid not in found and identify(str(path)):
             found[uid] = str(path)
     return found
 

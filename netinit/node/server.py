@@ -20,10 +20,11 @@ from netinit.kernel import capabilities, identify
 from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
-from netinit.node.background_tasks import InstallationKeeper, OutsideNamespaces, remove_taint
+from netinit.node.background_tasks import InstallationKeeper, remove_taint
 from netinit.node.installer import replace_file
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodCache, PodWatcher
+from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
@@ -81,7 +82,7 @@ class AgentServer:
         kinds = ((self.settings.watch, False), (self.settings.watch_connections, True))
         self.watchers = {of: PodWatcher(self.settings.base, **common, connections=of) for wanted, of in kinds if wanted}
         shared = {**common, "attachments": Attachments(self.folder / ATTACHMENTS), "watchers": tuple(self.watchers.values())}
-        self.agent = Agent(self.settings, **shared)
+        self.agent = Agent(self.settings, **shared, outside=self.folder / OUTSIDE_FILE)
         self.installation = InstallationKeeper(self.settings, client, self.metrics, self.log)
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
         plugin_server = PluginServer(self._plugin_socket, self.agent.answer, most=self.settings.most_requests)
@@ -103,6 +104,7 @@ class AgentServer:
     ) -> dict[str, Callable[[], Awaitable[None]]]:
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": plugin_server.run, "pods": self.agent.pod_cache.run, "status": self._write_status, "sweep": self.sweeper.run,
+            "appearing pods": self.sweeper.follow_pods,
         }  # fmt: skip
         if watcher := self.watchers.get(False):
             found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.check_after_change)
@@ -133,7 +135,7 @@ class AgentServer:
             if not found or (found != own and not _answers(self.settings.socket)):
                 break
             if found != own and not is_replaced:
-                is_replaced = True
+                is_replaced = self.installation.is_replaced = True
                 port = self.settings.monitoring_port
                 self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
                 await self._listener.close(1.0)
@@ -159,7 +161,7 @@ class AgentServer:
                 self.log.event("warn", f"sweep: {late}")
             told = late
             self.metrics.ready.set(0 if any(checks.values()) else 1)
-            self.metrics.api_error.set(1 if self.agent.pod_cache.error else 0)
+            self.metrics.api_error.set(1 if self.agent.pod_cache.api_error else 0)
             tree = {
                 "time": time.time(), "pid": os.getpid(), "node": self.settings.node, "checks": checks, "problems": problems,
                 "pods": sum(1 for _ in self.agent.pod_cache), "lastErrors": self.agent.last_errors,
@@ -169,14 +171,14 @@ class AgentServer:
 
     def _find_problems(self) -> dict[str, str]:
         """Return what does not work although pods start: errors of tasks, and what they wait for."""
-        late = {"API": self.agent.pod_cache.error, "sweep": self.sweeper.problem()}
+        late = {"API": self.agent.pod_cache.api_error, "sweep": self.sweeper.problem()}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()
         is_ready = not any(checks.values())
         lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
-        lines += [f"[!]{name}: {problem}" for name, problem in sorted(self._find_problems().items())]
+        lines += [f"[!]{name}: {problem}" for name, problem in sorted({**self.installation.warnings, **self._find_problems()}.items())]
         return is_ready, "ok\n" if is_ready and not verbose else "\n".join([*lines, ""])
 
 

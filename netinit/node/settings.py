@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.interception import OF_IPV6
-from netinit.options.kinds import COUNT, DURATION, LOG_LEVELS, NAME, NAMES, PATH, PORT, SWITCH, Kind, choice
+from netinit.options.kinds import (
+    COUNT,
+    DURATION,
+    LOG_LEVELS,
+    NAME,
+    NAMES,
+    PATH,
+    PORT,
+    SWITCH,
+    Kind,
+    choice,
+    quote_value,
+)
 
 SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
@@ -16,6 +30,7 @@ STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows i
 OUTSIDE_FILE = "outside-namespaces"  # next to the socket: the namespaces whose pods start without the agent
 START, WAIT = "start", "wait"
 NOTHING, REPORT, LABEL, DELETE, PROGRAM = "none", "report", "label", "delete", "program"
+_LIST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.conflist")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -68,11 +83,23 @@ class InstallSettings(DeclaredOptions):
     standalone: bool = plain(
         "--standalone", SWITCH, default=False,
         help_text="Write a network of its own, --cniConfName, for Multus, instead of an entry in the cluster's.")
+    own_list: bool = plain(
+        "--ownList", SWITCH, default=False,
+        help_text="Write a list that sorts first: a copy of the cluster's with the plugin, so that other installers cannot drop it.")
+    own_list_name: str = plain("--ownListName", NAME, default="00-netinit.conflist", help_text="The file of --ownList.")
 
     def _check(self) -> list[str]:
+        problems = []
         if self.standalone and not self.conf_name:
-            return ["--standalone: needs --cniConfName, the network's file"]
-        return []
+            problems.append("--standalone: needs --cniConfName, the network's file")
+        if self.standalone and self.own_list:
+            problems.append("--ownList: contradicts --standalone; give one of the two")
+        name = self.own_list_name
+        if not _LIST_NAME.fullmatch(name):
+            problems.append(f"--ownListName: {quote_value(name)} must be a file name with .conflist at its end: 00-netinit.conflist")
+        elif self.own_list and name == self.conf_name:
+            problems.append(f"--ownListName: {name} is --cniConfName too, the list that is copied; give another name")
+        return problems
 
 
 class AgentSettings(InstallSettings):

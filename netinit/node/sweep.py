@@ -1,13 +1,14 @@
 """Check running pods, and the node's rules for their probes: find what differs from the plan, and report or repair it.
 
 A sweep compares the live rules of each captured pod on the node with its plan, as `netinit verify` does. Namespaces of
-pods come from the runtime's own record (`pod_records`). A pod whose istio-validation has just exited with 126 is
-checked at once.
+pods come from the runtime's own record (`pod_records`). A pod that the plugin was not asked about is checked when it appears with an
+address: another installer may just have rewritten the runtime's list. So is one whose istio-validation exits with 126.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +20,9 @@ from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, CniErr
 from netinit.base.net import read_addresses
 from netinit.inject.deciding.pod_options import REDIRECTION, make_ambient_options
 from netinit.kernel import identify
-from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client, write_event
+from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
+from netinit.node.events import NodeEvents
 from netinit.node.file_thread import FileThread
 from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
@@ -28,21 +30,20 @@ from netinit.node.node_pods import MAX_WATCHED, CheckPod, PodCache, PodWatcher
 from netinit.node.pod_history import SURE, PodHistory
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, SECOND, AgentSettings
+from netinit.node.settings import DELETE, LABEL, PROGRAM, SECOND, AgentSettings
 from netinit.options import OFF, ON, Options
 from netinit.options.interception import BROKEN, EXEMPT
 from netinit.serving.event_log import EventLog
 
 CAPTURED, DRIFTED, BARE, UNKNOWN = "captured", "drifted", "without-rules", "unknown"
 _NO_HOST = "this agent is not on the node's network: set node.hostNetwork"
-_COMPONENT = "netinit-node"
 _REPORTS = {  # by state: what is reported, and the event's reason
     BARE: ("the pod runs without its interception rules", "InterceptionMissing"),
     DRIFTED: ("the pod has other rules than planned", "InterceptionDrift"),
     UNKNOWN: ("whether the pod is captured is unknown", "InterceptionUnknown"),
     CAPTURED: ("the pod's rules are as planned, but", "InterceptionAtRisk"),
 }
-_AT_ONCE = 4
+_AT_ONCE, _REPAIRS_AT_ONCE = 4, 2
 _JOB_SECONDS = 30.0
 _QUIET = 60.0  # seconds between two reports of a pod's connections
 _STUCK = 300.0  # seconds without a checked pod after which a sweep is given up: the jobs for one, each in time, take 180 at most
@@ -62,6 +63,14 @@ class SweptPod:
 
 
 @dataclass(slots=True)
+class Turns:
+    """Limits on how many pods are checked and repaired at the same time. Repairs have their own, so that they delay no report."""
+
+    checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    repairs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_REPAIRS_AT_ONCE))
+
+
+@dataclass(slots=True)
 class NodeCheck:
     """What a check of the node or of its pods needs, and the events that report what it finds."""
 
@@ -73,16 +82,8 @@ class NodeCheck:
     log: EventLog
 
     async def send_event(self, reason: str, message: str, *, kind: str = "Warning", pod: NodePod | None = None) -> None:
-        """Write an event on the pod or the node; not with --repair none, since the chart then gives no right to create events."""
-        if self.settings.repair == NOTHING:
-            return
-        node = self.settings.node
-        involved = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": node}  # as kubelets write them
-        if pod:
-            involved = {"kind": "Pod", "apiVersion": "v1", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        error = await write_event(self.client, involved, reason=reason, message=message, component=_COMPONENT, kind=kind)
-        if error:
-            self.log.event("error", f"an event cannot be written: {error}", pod=pod.label if pod else "")
+        """Write an event on the pod or the node."""
+        await NodeEvents(self.settings, self.client, self.log).send(reason, message, kind=kind, pod=pod)
 
 
 @dataclass(slots=True)
@@ -96,7 +97,9 @@ class Sweeper(NodeCheck):
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _histories: dict[str, PodHistory] = field(default_factory=dict)
     _bypassing: dict[str, float] = field(default_factory=dict)
-    _failed: set[str] = field(default_factory=set)  # uids whose failed validation was handled
+    # By uid: the pod as it was last looked at, and what made it appear, which is checked once: addresses, and a failed validation
+    _considered: dict[str, NodePod] = field(default_factory=dict)
+    _appeared: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _files: FileThread = field(default_factory=FileThread)
     _swept: float = field(default_factory=time.monotonic)  # when the last sweep ended; at first, when the agent started
     _deadline: asyncio.Timeout | None = None  # of the sweep in progress
@@ -121,10 +124,6 @@ class Sweeper(NodeCheck):
                 await self._sweep_in_time()
             if again := [pod for pod in self.pod_cache if self._is_doubtful(pod)]:
                 await self.check_pods(again)
-            failed = [pod for pod in self.pod_cache if pod.exit_code == UNCAPTURED and pod.uid not in self._failed]
-            if failed and self.settings.repair != NOTHING:
-                self._failed = {pod.uid for pod in self.pod_cache if pod.exit_code == UNCAPTURED}
-                await self.check_pods(failed)
             await asyncio.sleep(_LOOK)
 
     def _is_doubtful(self, pod: NodePod) -> bool:
@@ -151,9 +150,7 @@ class Sweeper(NodeCheck):
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
             self.metrics.pods.labels(state).set(counts[state])
         self.metrics.sweep.set(seconds)
-        for finding in found:
-            for watcher in self.watchers if finding.path else ():
-                watcher.add(finding.pod.uid, finding.path)
+        self._watch_pods(found)
         swept = {finding.pod.uid for finding in found}
         self._histories = {uid: history for uid, history in self._histories.items() if uid in swept}
         if self.pod_cache.synced:
@@ -163,16 +160,71 @@ class Sweeper(NodeCheck):
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
 
-    async def check_pods(self, pods: list[NodePod]) -> list[SweptPod]:
-        """Check these pods, and repair each as the settings say."""
+    def _watch_pods(self, found: Iterable[SweptPod]) -> None:
+        for finding in found:
+            for watcher in self.watchers if finding.path else ():
+                watcher.add(finding.pod.uid, finding.path)
+
+    # ---- pods that appear
+
+    async def follow_pods(self) -> None:
+        """Check each pod that the plugin was not asked about as soon as it has an address, until cancelled."""
+        changed, turns = asyncio.Event(), Turns()
+        self.pod_cache.changed = changed.set
+        await self.pod_cache.wait()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                changed.clear()
+                if appeared := self._find_appeared():
+                    group.create_task(self._check_appeared(appeared, turns))
+                with contextlib.suppress(TimeoutError):  # a pod that was busy may not change again
+                    async with asyncio.timeout(_LOOK):
+                        await changed.wait()
+
+    def _find_appeared(self) -> list[NodePod]:
+        """Return the pods to be captured that have got addresses, or whose validation has failed, since the last call."""
+        pods = {pod.uid: pod for pod in self.pod_cache}
+        self._appeared = {uid: seen for uid, seen in self._appeared.items() if uid in pods}
+        found = []
+        for uid, pod in pods.items():
+            if self._considered.get(uid) is pod or self.is_busy(uid):
+                continue
+            self._considered[uid] = pod
+            seen = (pod.addresses, pod.exit_code == UNCAPTURED)
+            if self._appeared.get(uid) != seen and self._options_of(pod):
+                self._appeared[uid] = seen
+                found.append(pod)
+        self._considered = {uid: pod for uid, pod in self._considered.items() if uid in pods}
+        return found
+
+    async def _check_appeared(self, pods: list[NodePod], turns: Turns) -> None:
+        """Check the pods, but not those that were just programmed: their watcher checks them soon."""
+        is_done = False
+        try:
+            own = await self._files.run(lambda: {one.uid for one in self.attachments if one.is_at(one.netns)})
+            unasked = [pod for pod in pods if pod.exit_code == UNCAPTURED or not {pod.uid, pod.static_uid} & own]
+            found = await self.check_pods(unasked, turns)
+            is_done = True
+        finally:
+            if not is_done:  # the next run checks them
+                for pod in pods:
+                    self._appeared.pop(pod.uid, None)
+                    self._considered.pop(pod.uid, None)
+        self.metrics.uncaptured.inc(sum(1 for finding in found if finding.state == BARE and finding.path))
+        self._watch_pods(found)
+
+    async def check_pods(self, pods: list[NodePod], turns: Turns | None = None) -> list[SweptPod]:
+        """Check these pods and report, then repair each as the settings say; `turns` are shared with other calls."""
+        turns = turns or Turns()
         wanted = [(pod, options) for pod in pods if (options := self._options_of(pod))]
         paths = await self._find_namespaces([pod for pod, _ in wanted])
         cgroups = await self._find_cgroups([pod for pod, _ in wanted])
-        turn = asyncio.Semaphore(_AT_ONCE)
 
         async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
-            async with turn:
-                found = await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
+            async with turns.checks:
+                found, is_new = await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
+            async with turns.repairs:
+                await self._repair(found, is_new=is_new)
             if self._deadline and not self._deadline.expired():
                 self._deadline.reschedule(asyncio.get_running_loop().time() + _STUCK)
             return found
@@ -185,7 +237,9 @@ class Sweeper(NodeCheck):
         if not options:
             return False
         cgroups = await self._find_cgroups([pod])
-        return (await self._look(pod, options, path, cgroups.get(pod.uid, ""), woken=True)).state in (DRIFTED, BARE)
+        finding, is_new = await self._look(pod, options, path, cgroups.get(pod.uid, ""), woken=True)
+        await self._repair(finding, is_new=is_new)
+        return finding.state in (DRIFTED, BARE)
 
     async def check_connections(self, pod: NodePod, path: str) -> bool:
         """Report the open connections of a pod that bypass the proxy, at most once a minute; those are not repaired: False."""
@@ -217,14 +271,15 @@ class Sweeper(NodeCheck):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(check, self.is_busy)
 
-    async def _look(self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str, *, woken: bool = False) -> SweptPod:
-        """Check a pod, report and repair it. `woken`: because of a notification."""
+    async def _look(
+        self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str, *, woken: bool = False
+    ) -> tuple[SweptPod, bool]:
+        """Check a pod and report; return also whether the problem is new. `woken`: because of a notification."""
         async with self._turns.setdefault(pod.uid, asyncio.Lock()):
             identity = identify(path)
             finding = await self._examine(pod, options, path, cgroup)
             await self._note_changes(finding, identity if identity == identify(path) else None, woken=woken)
-            await self._answer(finding)
-            return finding
+            return finding, await self._tell(finding)
 
     def _history(self, pod: NodePod) -> PodHistory:
         if len(self._histories) > MAX_WATCHED and pod.uid not in self._histories:  # without sweeps nothing else forgets pods
@@ -292,15 +347,15 @@ class Sweeper(NodeCheck):
         done, options = min(compared, key=lambda one: len(one[0].differences))
         return SweptPod(pod, DRIFTED if done.ours else BARE, done.differences[0], path, options, done.generation)
 
-    async def _answer(self, finding: SweptPod) -> None:
-        """Report each problem of a pod once, and repair it."""
+    async def _tell(self, finding: SweptPod) -> bool:
+        """Report each problem of a pod once; return whether it is another than that of the last look."""
         pod, state = finding.pod, finding.state
         history = self._history(pod)
         history.unknown = history.unknown + 1 if state == UNKNOWN else 0
         if state == UNKNOWN:
             self.metrics.unknown.inc()
             if history.unknown < SURE:
-                return
+                return False
         elif state in (DRIFTED, BARE):
             self.metrics.drift.inc()
         what, reason = _REPORTS[state]
@@ -309,8 +364,7 @@ class Sweeper(NodeCheck):
         is_new, history.reported = history.reported != text, text
         if is_new and finding.detail:
             await self._report(reason, f"{what}: {finding.detail}", pod)
-        if state != CAPTURED:
-            await self._repair(finding, is_new=is_new)
+        return is_new
 
     async def _report(self, reason: str, text: str, pod: NodePod) -> None:
         """Log a problem of a pod, and write an event on it."""
@@ -337,15 +391,17 @@ class Sweeper(NodeCheck):
             await self._report("InterceptionUnstable", text, pod)
 
     async def _repair(self, finding: SweptPod, *, is_new: bool) -> None:
-        """Repair a pod as the settings say; one that is unknown only if they say so, and its namespace is known."""
+        """Repair a pod as the settings say; one that is unknown only if they say so, for sure, and if its namespace is known."""
         repair, is_unknown = self.settings.repair, finding.state == UNKNOWN
-        if is_unknown and not (self.settings.repair_unknown and finding.path):
+        is_sure = self.settings.repair_unknown and finding.path and self._history(finding.pod).unknown >= SURE
+        if finding.state == CAPTURED or (is_unknown and not is_sure):
             return
-        if repair == PROGRAM and finding.options is not None:
-            if is_new or not is_unknown:  # programming changes the pod, which wakes the agent
-                await self._program(finding, finding.options)
-        elif repair in (LABEL, DELETE) and finding.state in (BARE, UNKNOWN):
-            await self._change(finding.pod, repair)
+        async with self._turns.setdefault(finding.pod.uid, asyncio.Lock()):
+            if repair == PROGRAM and finding.options is not None:
+                if is_new or not is_unknown:  # programming changes the pod, which wakes the agent
+                    await self._program(finding, finding.options)
+            elif repair in (LABEL, DELETE) and finding.state in (BARE, UNKNOWN):
+                await self._change(finding.pod, repair)
 
     async def _program(self, finding: SweptPod, options: Options) -> None:
         done = await self.programmer.do(Job.of(APPLY, options, seconds=_JOB_SECONDS, path=finding.path))

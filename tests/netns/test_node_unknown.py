@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.kernel import netlink, nf_tables
+from netinit.node import events as node_events
 from netinit.node import programmer, sweep
 from netinit.node.decision import read_pod
 from netinit.node.metrics import NodeMetrics
@@ -132,7 +133,7 @@ def test_a_check_that_fails_in_any_way_is_an_event_a_log_line_and_counted(tmp_pa
         events.append((involved["name"], event["reason"], event["message"]))
         return ""
 
-    monkeypatch.setattr(sweep, "write_event", write_event)
+    monkeypatch.setattr(node_events, "write_event", write_event)
     fail(monkeypatch, places)
     metrics = NodeMetrics()
 

@@ -38,8 +38,10 @@ def install(options: InstallSettings) -> int:
 
     The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
     """
-    changed = Installer(options).install()
-    show(lines(["the plugin is in place" if changed else "the plugin was in place already"]))
+    installer = Installer(options)
+    changed = installer.install()
+    found = ["the plugin is in place" if changed else "the plugin was in place already"]
+    show(lines([*found, *(f"warning: {text}" for text in installer.warnings().values())]))
     return 0
 
 
@@ -80,9 +82,11 @@ def gather(options: InstallSettings, now: float) -> dict[str, Any]:
         wrong = f"it has not reported for {silence:.0f} s"
     else:
         wrong = "; ".join([f"{name}: {text}" for name, check in mapping(status.get("checks")).items() if (text := string(check))])
+    installer = Installer(options)
     return {
-        **Installer(options).state(), "agent": wrong, "pods": status.get("pods", 0),
-        "problems": [f"{name}: {problem}" for name, problem in mapping(status.get("problems")).items()],
+        **installer.state(), "agent": wrong, "pods": status.get("pods", 0),
+        "problems": [f"{name}: {string(problem)}" for name, problem in mapping(status.get("problems")).items()],
+        "warnings": list(installer.warnings().values()),
         "lastErrors": [string(one) for one in sequence(status.get("lastErrors"))],
     }  # fmt: skip
 
@@ -91,7 +95,7 @@ def render(found: dict[str, Any]) -> Lines:
     """Format a line per part, and the recent errors."""
     printed = [f"{'✘' if found[part] else '✔'} {part}: {found[part] or 'in place'}" for part in ("executable", "entry")]
     printed.append(f"✘ agent: {found['agent']}" if found["agent"] else f"✔ agent: it answers for {found['pods']} pods")
-    printed += [f"! {problem}" for problem in found["problems"]]
+    printed += [f"! {problem}" for problem in (*found["problems"], *found["warnings"])]
     printed += [f"error: {error}" for error in found["lastErrors"]]
     return lines(printed)
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from memory_machine import MemoryMachine
-from netinit.base.errors import CniError, NetinitError, ParseError
+from netinit.base.errors import ClusterError, CniError, NetinitError, ParseError
 from netinit.kernel import answers
 from netinit.node.agent import Agent
 from netinit.node.decision import decide, read_pod
@@ -63,15 +63,18 @@ class MemoryLink:
 
 
 class FixedPodCache:
-    synced, error = True, ""
+    """The pods that the watch has told of; `find` is what the API answers about others, which is asked once more where it insists."""
+
+    synced, error, api_error = True, "", ""
 
     def __init__(self, *trees):
         self.pods = {(pod.namespace, pod.name): pod for pod in map(read_pod, trees)}
 
-    async def find(self, namespace, name, uid, deadline):
-        if (namespace, name) not in self.pods:
-            raise CniError("not known", 11)
-        return self.pods[namespace, name]
+    def known(self, namespace, name, uid):
+        return self.pods.get((namespace, name))
+
+    async def find(self, namespace, name, uid, deadline, *, insists=True):
+        raise CniError("not known", 11)
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ def test_a_request_whose_time_is_over_is_told_to_come_again(agent):
 
 
 def test_a_fault_of_our_own_makes_the_pod_wait(agent):
-    agent.pod_cache.pods[("shop", "web")] = None
+    agent.pod_cache.pods[("shop", "web")] = object()
     code, tree = ask(agent)
     assert (code, tree["code"]) == (1, 11)
     assert tree["msg"] == "netinit: internal error; the agent's log has details"
@@ -248,7 +251,7 @@ def test_an_error_is_logged_and_the_last_ten_are_remembered(agent):
         agent.programmer.error = JobResult(error=f"{number}")
         ask(agent)
     assert agent.last_errors == [f"ADD shop/web: {number}" for number in range(10)]
-    agent.pod_cache.pods[("shop", "web")] = None
+    agent.pod_cache.pods[("shop", "web")] = object()
     ask(agent)
     assert agent.last_errors[-1].startswith("ADD shop/web: internal error: AttributeError: ")
     assert 'netinit_node_requests_total{outcome="failed",verb="ADD"} 12.0' in agent.metrics.text().decode()
@@ -373,6 +376,8 @@ HELP = {
     "netinit_node_notifications_dropped_total": "Sockets whose buffer overflowed.",
     "netinit_node_drift_seconds": "From a change to its report and repair.",
     "netinit_node_api_error": "1 while the API is unreachable.",
+    "netinit_node_list_preceded": "1 while another list of the node sorts before the agent's own.",
+    "netinit_node_uncaptured_total": "Pods that started without their rules.",
 }
 
 
@@ -451,7 +456,7 @@ def test_a_del_that_comes_while_add_still_programs_waits_for_it_and_leaves_nothi
 def test_requests_of_other_containers_and_interfaces_wait_for_nobody_and_nothing_is_kept_of_them(agent):
     order = []
 
-    async def find(namespace, name, uid, deadline):
+    async def find(namespace, name, uid, deadline, *, insists):
         order.append(name)
         await asyncio.sleep(0.05)
         order.append(name)
@@ -463,12 +468,35 @@ def test_requests_of_other_containers_and_interfaces_wait_for_nobody_and_nothing
     assert (dict(agent._turns), agent._deciding) == ({}, {})
 
 
+@pytest.mark.parametrize(("listed", "known_away", "wait", "asked", "code"), [
+    (True, True, "", [], 0), (True, False, "", [False], 0), (False, True, "", [True], 11), (False, False, "", [True], 11),
+    (True, True, "wait", [True], 11),
+])  # fmt: skip
+def test_a_pod_outside_of_the_mesh_starts_without_the_api_and_any_other_waits(agent, tmp_path, listed, known_away, wait, asked, code):
+    """The API is asked about a pod outside of the mesh once, if it is not known to be away; about others until the deadline."""
+    found = []
+
+    async def find(namespace, name, uid, deadline, *, insists):
+        found.append(insists)
+        raise ClusterError("the API at https://10.0.0.1 cannot be asked")
+
+    agent.pod_cache.find = find
+    agent.pod_cache.api_error = "connection refused" if known_away else ""
+    agent.settings = SETTINGS.replace(outside_namespaces=wait or "start")
+    agent.outside = tmp_path / "outside"
+    agent.outside.write_text("batch\nshop\n" if listed else "batch\n")
+    status, tree = ask(agent, pod="shop/new")
+    assert (found, tree.get("code", 0), status) == (asked, code, int(bool(code)))
+    if code:
+        assert tree["msg"] == "netinit: pod shop/new is not known: the API at https://10.0.0.1 cannot be asked"
+
+
 def test_a_del_ends_an_add_that_only_waits_for_the_api(agent):
-    async def find(namespace, name, uid, deadline):
+    async def find(namespace, name, uid, deadline, *, insists):
         await asyncio.sleep(3600)
 
     agent.pod_cache.find = find
-    assert answer_all(agent, make_request("ADD"), make_request("DEL")) == [False, True]
+    assert answer_all(agent, make_request("ADD", pod="new"), make_request("DEL", pod="new")) == [False, True]
     assert (agent.programmer.jobs, agent._deciding) == ([], {})
 
 
@@ -549,7 +577,7 @@ def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_st
     with ours, programmer:
         server = AgentServer(SETTINGS, ours, ours, programmer)
     server.agent = agent
-    server.installation = SimpleNamespace(problem="")
+    server.installation = SimpleNamespace(problem="", warnings={})
     server.sweeper = SimpleNamespace(problem=lambda: "the last complete sweep ended 999 s ago")
     assert server._report(verbose=False) == (True, "ok\n")
     is_ready, text = server._report(verbose=True)

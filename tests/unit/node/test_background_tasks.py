@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.kube.client import JSON_PATCH, NODES
 from netinit.node import background_tasks
+from netinit.node import events as node_events
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
 from netinit.node.metrics import NodeMetrics
 from netinit.node.settings import AgentSettings
@@ -50,6 +52,22 @@ def pauses(monkeypatch, most):
 # ---- the plugin
 
 
+def waits(monkeypatch, most, *, watched=True):
+    """How long the keeper waits for changes of files; it ends with the last of `most`. `watched`: whether there are notifications."""
+    found = []
+    changes = SimpleNamespace(watch=lambda paths: watched, drain=lambda: None, close=lambda: None)
+
+    async def wait(file, seconds):
+        assert file is changes
+        found.append(seconds)
+        if len(found) == most:
+            raise StopError
+
+    monkeypatch.setattr(background_tasks, "FileChanges", lambda: changes)
+    monkeypatch.setattr(background_tasks, "wait_readable", wait)
+    return found
+
+
 class FixedInstaller:
     """An installer whose answers are listed: states, and what `install` returns or raises."""
 
@@ -57,6 +75,13 @@ class FixedInstaller:
 
     def __init__(self, states=(), installed=(), error=None):
         self.states, self.installed, self.error, self.calls = list(states), list(installed), error, []
+        self.found = {}
+
+    def watched(self):
+        return []
+
+    def warnings(self):
+        return dict(self.found)
 
     def state(self):
         return self.states.pop(0)
@@ -86,18 +111,18 @@ def test_the_plugin_is_installed_once_and_again_where_it_is_gone(monkeypatch):
     installer = FixedInstaller([WELL, WELL, MISSING, MISSING], [True, True, False])
     made, lines, metrics = keeper(installer)
     assert made.problem == "the plugin is not installed yet"
-    found = pauses(monkeypatch, 4)
+    found = waits(monkeypatch, 4)
     with pytest.raises(StopError):
         asyncio.run(made.keep())
     assert made.problem == ""
-    assert (installer.calls, found) == (["install"] * 3, [1.0] * 4)
+    assert (installer.calls, found) == (["install"] * 3, [10.0] * 4)
     assert lines() == [("info", "the plugin was put in place: /bin/netinit-cni")] * 2
     assert 'istio_cni_installs_total{result="success"} 2.0' in metrics()
 
 
 def test_what_is_in_place_from_the_start_is_a_success_without_a_line(monkeypatch):
     made, lines, metrics = keeper(FixedInstaller([WELL], [False]))
-    pauses(monkeypatch, 1)
+    waits(monkeypatch, 1)
     with pytest.raises(StopError):
         asyncio.run(made.keep())
     assert (made.problem, lines()) == ("", [])
@@ -107,7 +132,7 @@ def test_what_is_in_place_from_the_start_is_a_success_without_a_line(monkeypatch
 def test_a_plugin_that_cannot_be_installed_is_an_error_once_and_is_tried_again_more_slowly(monkeypatch):
     installer = FixedInstaller([MISSING, MISSING, MISSING, WELL], [ConfigError("full"), ConfigError("full"), ConfigError("read-only"), True])
     made, lines, metrics = keeper(installer)
-    found = pauses(monkeypatch, 4)
+    found = waits(monkeypatch, 4, watched=False)
     with pytest.raises(StopError):
         asyncio.run(made.keep())
     assert found == [5.0, 5.0, 5.0, 1.0]
@@ -117,6 +142,68 @@ def test_a_plugin_that_cannot_be_installed_is_an_error_once_and_is_tried_again_m
     ]  # fmt: skip
     assert 'istio_cni_installs_total{result="failure"} 3.0' in metrics()
     assert 'istio_cni_installs_total{result="success"} 1.0' in metrics()
+
+
+def test_a_warning_is_logged_and_an_event_on_the_node_once_until_it_changes(monkeypatch):
+    installer = FixedInstaller([WELL] * 4, [False])
+    made, lines, metrics = keeper(installer)
+    found = [{}, {"OwnListPreceded": "first"}, {"OwnListPreceded": "first"}, {"OwnListPreceded": "second"}]
+    installer.warnings = lambda: found.pop(0)
+    sent = []
+
+    async def write_event(client, involved, **event):
+        sent.append((involved["kind"], event["reason"], event["message"]))
+        return ""
+
+    monkeypatch.setattr(node_events, "write_event", write_event)
+    waits(monkeypatch, 4)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    assert lines() == [("warn", "first"), ("warn", "second")]
+    assert sent == [("Node", "OwnListPreceded", "first"), ("Node", "OwnListPreceded", "second")]
+    assert "netinit_node_list_preceded 1.0" in metrics()
+    assert made.warnings == {"OwnListPreceded": "second"}
+
+
+def test_an_agent_leaves_the_files_to_a_newer_one(monkeypatch):
+    installer = FixedInstaller()
+    made, _, _ = keeper(installer)
+    made.is_replaced, made.problem = True, ""
+    waits(monkeypatch, 3)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    assert installer.calls == []
+
+
+def test_the_removal_of_the_plugin_waits_for_a_check_and_no_later_check_restores_it(monkeypatch):
+    installer = FixedInstaller([MISSING], [True])
+    made, _, _ = keeper(installer)
+    made._has_seen_deletion = True
+    leaving = []
+
+    async def wait(file, seconds):
+        await asyncio.sleep(0)
+        if leaving and leaving[0].done():
+            raise StopError
+
+    def install(real=installer.install):
+        made_loop.call_soon_threadsafe(lambda: leaving.append(made_loop.create_task(made.leave())))
+        time.sleep(0.05)
+        assert installer.calls == [], "the removal waits"
+        return real()
+
+    async def run():
+        nonlocal made_loop
+        made_loop = asyncio.get_running_loop()
+        await made.keep()
+
+    made_loop = None
+    waits(monkeypatch, 99)
+    monkeypatch.setattr(background_tasks, "wait_readable", wait)
+    installer.install = install
+    with pytest.raises(StopError):
+        asyncio.run(run())
+    assert installer.calls == ["install", "uninstall"]
 
 
 def test_an_agent_that_installs_nothing_has_no_problem_and_leaves_everything():

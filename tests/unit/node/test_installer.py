@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netinit.base.errors import ConfigError
+from netinit.base.errors import ConfigError, OptionError
 from netinit.node import conflist, installer
 from netinit.node.conflist import ENTRY, _write, first_of, settings_of, with_entry, without_entry
 from netinit.node.installer import Installer
@@ -436,3 +436,174 @@ def test_a_fifo_in_the_place_of_the_executable_is_replaced(place):
     assert made(place).state()["executable"]
     assert made(place).install()
     assert (place / "bin" / "netinit-cni").is_file()
+
+
+# ---- a list of our own
+
+NAME = "00-netinit.conflist"
+
+
+def networks(place):
+    return {path.name: path.read_bytes() for path in sorted((place / "net.d").iterdir())}
+
+
+def test_a_list_of_our_own_sorts_first_and_the_clusters_is_not_touched(place):
+    path = write(place, LIST)
+    before = path.read_bytes()
+    own = made(place, own_list=True)
+    assert own.state()["entry"] == f"{place}/net.d/{NAME} is missing"
+    assert own.install() is True
+    assert path.read_bytes() == before
+    copy = place / "net.d" / NAME
+    assert read(copy) == {**LIST, "plugins": [*LIST["plugins"], {**ENTRY, "copyOf": "10-net.conflist"}]}
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o640
+    assert first_of(networks(place)) == NAME
+    assert (own.install(), own.state(), own.warnings()) == (False, {"executable": "", "entry": ""}, {})
+    assert own.uninstall() is True
+    assert networks(place) == {"10-net.conflist": before}
+
+
+def test_a_list_of_our_own_follows_the_clusters_and_stays_while_that_is_away(place):
+    path = write(place, LIST)
+    own = made(place, own_list=True)
+    own.install()
+    write(place, {**LIST, "name": "renamed"})
+    assert "is not" in own.state()["entry"]
+    assert own.install() is True
+    assert read(place / "net.d" / NAME)["name"] == "renamed"
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"there is no network; 00-netinit\.conflist, a copy of the last one, stays"):
+        own.install()
+    assert own.state()["entry"]
+    assert list(networks(place)) == [NAME]
+    write(place, {**LIST, "name": "other"}, "20-other.conflist")
+    assert own.install() is True
+    assert read(place / "net.d" / NAME)["plugins"][-1]["copyOf"] == "20-other.conflist"
+
+
+@pytest.mark.parametrize("spoilt", ["{", "", json.dumps(LIST), json.dumps({**LIST, "plugins": [*LIST["plugins"], {**ENTRY, "copyOf": "10-net.conflist"}, {"type": "x"}]})],
+                         ids=["half", "empty", "without the entry", "with a plugin behind it"])  # fmt: skip
+def test_what_others_do_to_a_list_of_our_own_is_put_right(place, spoilt):
+    write(place, LIST)
+    own = made(place, own_list=True)
+    own.install()
+    good = networks(place)
+    (place / "net.d" / NAME).write_text(spoilt)
+    assert own.state()["entry"]
+    assert own.install() is True
+    assert networks(place) == good
+
+
+def test_a_list_of_our_own_is_made_of_a_single_plugin_and_of_a_list_with_our_entry(place):
+    single = write(place, SINGLE, "10-bridge.conf")
+    before = single.read_bytes()
+    own = made(place, own_list=True)
+    own.install()
+    assert [one["type"] for one in read(place / "net.d" / NAME)["plugins"]] == ["bridge", "netinit-cni"]
+    assert (single.read_bytes(), own.state()["entry"]) == (before, "")
+    own.uninstall()
+    made(place).install()  # an agent without such a list, whose entry stays in the other until the uninstall
+    own = made(place, own_list=True)
+    own.install()
+    assert [one["type"] for one in read(place / "net.d" / NAME)["plugins"]] == ["bridge", "netinit-cni"]
+    own.uninstall()
+    assert networks(place) == {"10-bridge.conf": before}
+
+
+def test_an_agent_without_the_option_and_one_with_another_name_remove_the_list(place):
+    path = write(place, LIST)
+    made(place, own_list=True).install()
+    made(place, own_list=True, own_list_name="01-other.conflist").install()
+    assert sorted(networks(place)) == ["01-other.conflist", "10-net.conflist"]
+    plain = made(place)
+    assert "is a list of an agent with --ownList" in plain.state()["entry"]
+    assert plain.install() is True
+    assert (sorted(networks(place)), read(path)["plugins"][-1]) == (["10-net.conflist"], ENTRY)
+    assert (plain.install(), plain.state()["entry"]) == (False, "")
+
+
+@pytest.mark.parametrize(("name", "tree", "said"), [
+    ("05-cilium.conflist.cilium_bak", LIST, r"set cni\.exclusive=false in Cilium's values and delete the files \*\.cilium_bak"),
+    ("00-multus.conf", {**SINGLE, "type": "multus"}, r"00-multus\.conf is Multus' list.*by --cniConfName"),
+    ("99-multus.conflist", {**LIST, "plugins": [{"type": "multus-shim"}]}, r"99-multus\.conflist is Multus' list"),
+])  # fmt: skip
+def test_a_list_of_our_own_is_refused_where_another_wants_to_be_alone_and_nothing_is_changed(place, name, tree, said):
+    write(place, LIST)
+    write(place, tree, name)
+    before = everything(place)
+    own = made(place, own_list=True)
+    with pytest.raises(ConfigError, match=said):
+        own.install()
+    assert everything(place) == before
+    assert own.state()["entry"].startswith("--ownList: ")
+
+
+def test_a_list_of_our_own_that_cilium_renames_is_told_and_removed_with_the_rest(place):
+    write(place, LIST)
+    own = made(place, own_list=True)
+    own.install()
+    (place / "net.d" / NAME).rename(place / "net.d" / f"{NAME}.cilium_bak")
+    with pytest.raises(ConfigError, match=r"00-netinit\.conflist\.cilium_bak"):
+        own.install()
+    own.uninstall()
+    assert list(networks(place)) == ["10-net.conflist"]
+
+
+def test_where_another_list_sorts_before_ours_both_have_the_entry_and_it_is_told(place):
+    write(place, LIST)
+    own = made(place, own_list=True)
+    own.install()
+    other = write(place, {**LIST, "name": "early"}, "00-early.conflist")
+    assert "is not" in own.state()["entry"]
+    assert own.install() is True
+    assert own.state()["entry"] == ""
+    assert read(other)["plugins"][-1] == ENTRY
+    assert read(place / "net.d" / NAME)["name"] == "early"
+    assert own.warnings()["OwnListPreceded"].startswith(f"{other} sorts before {NAME}")
+    own.uninstall()
+    assert read(other) == {**LIST, "name": "early"}
+
+
+def test_a_file_of_others_with_the_name_of_our_list_is_not_overwritten(place):
+    write(place, LIST)
+    foreign = write(place, LIST, NAME)
+    before = foreign.read_bytes()
+    with pytest.raises(ConfigError, match=r"--ownListName: .*00-netinit\.conflist exists and is not netinit's; choose another name"):
+        made(place, own_list=True).install()
+    assert foreign.read_bytes() == before
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--ownListName", "a/b.conflist"], "--ownListName"), (["--ownListName", "netinit.conf"], "--ownListName"), (["--ownListName", ".x.conflist"], "--ownListName"),
+    (["--ownList", "--standalone", "--cniConfName", "x.conf"], "--ownList: contradicts --standalone"),
+    (["--ownList", "--cniConfName", NAME], "is --cniConfName too"),
+])  # fmt: skip
+def test_names_and_modes_that_cannot_be_are_refused_by_their_option(words, said):
+    with pytest.raises(OptionError, match=said):
+        InstallSettings.from_argv(words)
+
+
+@pytest.mark.parametrize(("types", "named"), [
+    (["istio-cni"], "istio-cni (Istio)"), (["linkerd-cni", "istio-cni"], "istio-cni (Istio) and linkerd-cni (Linkerd)"), (["portmap"], None),
+])  # fmt: skip
+@pytest.mark.parametrize("own_list", [False, True])
+def test_another_meshs_plugin_in_the_list_is_said_before_and_after_the_installation(place, types, named, own_list):
+    path = write(place, {**LIST, "plugins": [*LIST["plugins"], *({"type": one} for one in types)]})
+    own = made(place, own_list=own_list)
+    for _ in range(2):
+        found = own.warnings().get("OtherMeshPlugin", "")
+        assert found.startswith(f"{path} also names {named}: both program the pods") if named else not found
+        own.install()
+
+
+@given(st.lists(PLUGIN, min_size=1, max_size=4), st.sampled_from(["0.3.1", "1.0.0"]))
+def test_a_copy_is_one_of_its_source_and_of_no_other(plugins, version):
+    text = json.dumps({"cniVersion": version, "name": "n", "plugins": plugins})
+    copy = conflist.make_copy(text, "10-n.conflist", single=False)
+    assert conflist.is_copy(copy, text, "10-n.conflist", single=False)
+    assert conflist.is_copy(copy, with_entry(text, single=False), "10-n.conflist", single=False)
+    assert conflist.source_of(copy) == "10-n.conflist"
+    assert not conflist.source_of(with_entry(text, single=False))
+    more = json.dumps({"cniVersion": version, "name": "n", "plugins": [*plugins, {"type": "more"}]})
+    assert not conflist.is_copy(copy, more, "10-n.conflist", single=False)
+    assert not conflist.is_copy(copy, text, "11-n.conflist", single=False)

@@ -9,7 +9,7 @@ import pytest
 
 from helm import render_chart
 from netinit.inject.deciding.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
-from netinit.node.background_tasks import find_outside, format_names, replace_list
+from netinit.node.outside_namespaces import find_outside, format_names, replace_list
 
 NAMESPACES = {
     "plain": {}, "labelled": {"team": "a"}, "injected": {"istio-injection": "enabled"}, "refused": {"istio-injection": "disabled"},
@@ -73,7 +73,7 @@ def test_the_list_has_only_names_sorted_and_no_more_than_the_plugin_reads():
 
 
 def test_a_webhook_that_cannot_be_read_selects_everything():
-    from netinit.node.background_tasks import _read_webhooks
+    from netinit.node.outside_namespaces import _read_webhooks
 
     tree = {"webhooks": [{"name": "x.sidecar-injector.istio.io", "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Newer"}]}}]}
     (found,) = _read_webhooks(tree)

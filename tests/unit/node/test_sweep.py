@@ -15,6 +15,7 @@ import pytest
 from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, NetinitError
 from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.client import PODS
+from netinit.node import events as node_events
 from netinit.node import sweep
 from netinit.node.decision import UNCAPTURED, read_pod
 from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, JobResult
@@ -32,7 +33,20 @@ INVOLVED = {"kind": "Pod", "apiVersion": "v1", "namespace": "shop", "name": "web
 
 
 class Pods(list):
-    synced = True
+    synced, changed = True, None
+
+    async def wait(self):
+        """They have been listed."""
+
+
+class Records(list):
+    """What was programmed, by the uid of its pod."""
+
+    def drop_gone(self, uids):
+        return 0
+
+    def add(self, uid, *, is_there=True):
+        self.append(SimpleNamespace(uid=uid, netns="/run/netns/x", is_at=lambda path: is_there))
 
 
 class Node:
@@ -57,12 +71,12 @@ class Node:
             self.events.append((involved, event["kind"], event["reason"], event["message"]))
             return event_error
 
-        monkeypatch.setattr(sweep, "write_event", write_event)
+        monkeypatch.setattr(node_events, "write_event", write_event)
         watcher = SimpleNamespace(add=lambda uid, path: self.watched.append((uid, path)))
         self.sweeper = sweep.Sweeper(
             AgentSettings(node="n", namespace="mesh", **settings), self, self.pods, SimpleNamespace(do=self.do), self.metrics,
             EventLog("debug", as_json=True, stream=self.stream), is_busy=lambda uid: uid in busy,
-            attachments=SimpleNamespace(drop_gone=lambda uids: 0), watchers=(watcher,),
+            attachments=Records(), watchers=(watcher,),
         )  # fmt: skip
 
     async def do(self, job):
@@ -532,3 +546,80 @@ def test_the_age_of_the_last_sweep_is_a_metric_and_a_problem_where_it_is_more_th
     clock[0] += 1
     assert node.sweeper.problem() == "the last complete sweep ended 321 s ago: drift may have been missed since"
     assert Node(monkeypatch, sweep=False).sweeper.problem() == ""
+
+
+# ---- pods that appear
+
+
+def follow(node, *changes):
+    """The uids of the pods that were checked after each change of the node's pods, while the sweeper follows them."""
+    found = []
+
+    async def run():
+        following = asyncio.create_task(node.sweeper.follow_pods())
+        for change in changes:
+            node.jobs.clear()
+            change()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            node.pods.changed()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            while others := asyncio.all_tasks() - {following, asyncio.current_task()}:
+                await asyncio.wait(others)
+            found.append([job.path.rpartition("/")[2] for job in node.jobs if job.kind == VERIFY])
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(run())
+    return found
+
+
+def test_a_pod_that_the_plugin_was_not_asked_about_is_checked_as_soon_as_it_has_an_address(monkeypatch):
+    node = Node(monkeypatch, running("web", ips=()), paths=("shop-web", "shop-asked", "shop-late"))
+    node.answers[VERIFY] = NO_RULES
+    node.sweeper.attachments.add("shop-asked")
+
+    def put(*pods):
+        return lambda: node.pods.__setitem__(slice(None), pods)
+
+    web, asked = running("web"), running("asked")
+    assert follow(node, put(running("web", ips=())), put(web), put(web, asked), put(running("web", version="8"), asked)) == [[], ["shop-web"], [], []]
+    assert node.events == [(INVOLVED, "Warning", "InterceptionMissing", "the pod runs without its interception rules: missing: all")]
+    assert node.watched == [("shop-web", "/run/netns/shop-web")]
+    assert node.count("netinit_node_uncaptured_total") == 1
+    # a new sandbox has other addresses; a validation that fails says that the rules are missing, whoever was asked
+    assert follow(node, put(running("web", ips=("10.0.0.3",)), asked), put(running("asked", exit_code=UNCAPTURED))) == [["shop-web"], ["shop-asked"]]
+    node.sweeper.attachments.add("shop-late", is_there=False)
+    assert follow(node, put(running("late"))) == [["shop-late"]], "a record of an earlier sandbox says nothing"
+
+
+@pytest.mark.parametrize(("repair", "calls", "jobs"), [(REPORT, [], 0), (DELETE, ["delete"], 0), (LABEL, ["patch"], 0), (PROGRAM, [], 1)])
+def test_a_pod_that_appears_without_rules_is_repaired_as_the_settings_say(monkeypatch, repair, calls, jobs):
+    node = Node(monkeypatch, repair=repair)
+    node.answers[VERIFY] = NO_RULES
+    kinds = []
+    do = node.sweeper.programmer.do
+    node.sweeper.programmer.do = lambda job: kinds.append(job.kind) or do(job)
+    follow(node, lambda: None)
+    assert ([call[0] for call in node.calls], kinds.count(APPLY)) == (calls, jobs)
+
+
+def test_a_pod_whose_check_was_cut_off_is_checked_by_the_next_run(monkeypatch):
+    node = Node(monkeypatch)
+
+    async def fail(work):
+        raise NetinitError("files of the node cannot be read")
+
+    files = node.sweeper._files
+    node.sweeper._files = SimpleNamespace(run=fail)
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(node.sweeper.follow_pods())
+    node.sweeper._files = files
+    assert follow(node, lambda: None) == [["shop-web"]]
+
+
+def test_a_pod_that_is_being_programmed_is_looked_at_when_that_is_done(monkeypatch):
+    busy = {"shop-web"}
+    node = Node(monkeypatch, busy=busy)
+    assert follow(node, lambda: None, busy.clear) == [[], ["shop-web"]]

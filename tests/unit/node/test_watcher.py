@@ -13,14 +13,15 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.client import DAEMON_SETS
-from netinit.node import node_pods, sweep
+from netinit.node import events as node_events
+from netinit.node import node_pods
 from netinit.node.background_tasks import InstallationKeeper
-from netinit.node.decision import UNCAPTURED, NodePod
+from netinit.node.decision import NodePod
 from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodWatcher
 from netinit.node.programmer import perform
-from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, SECOND, AgentSettings
+from netinit.node.settings import LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
 from netinit.node.sweep import HostProbeCheck
 from netinit.options import Options
 from netinit.serving.event_log import EventLog
@@ -172,7 +173,7 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
         sent.append((event["reason"], event["message"]))
         return ""
 
-    monkeypatch.setattr(sweep, "write_event", write_event)
+    monkeypatch.setattr(node_events, "write_event", write_event)
     answers = list(found)
     settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
     metrics = NodeMetrics()
@@ -235,38 +236,11 @@ def test_pods_that_are_not_ambient_or_over_are_not_asked_about(ends, monkeypatch
 def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypatch):
     pods = [make_pod("a", addresses=("10.0.0.1",), **AMBIENT)]
     asked, sent, log, metrics = check_probes(monkeypatch, pods, ("broken 10.0.0.1 x",), mode=PROGRAM, repair=repair, error=error)
-    assert asked == [CHECK_PROBES, sweep.REPAIR_PROBES]
+    assert asked == [CHECK_PROBES, REPAIR_PROBES]
     assert [reason for reason, _ in sent] == events
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
     assert check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",), mode=PROGRAM)[0] == [CHECK_PROBES]
-
-
-# ---- the sweep -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("repair", "checked"), [(LABEL, [["first"], ["second"]]), (NOTHING, [])])
-def test_a_pod_whose_validation_has_failed_is_checked_once_and_waits_for_no_sweep(repair, checked, monkeypatch):
-    monkeypatch.setattr(sweep, "_LOOK", 0.0)
-    pods, found = [make_pod("fine", exit_code=0), make_pod("first", exit_code=UNCAPTURED)], []
-
-    class Sweeper(sweep.Sweeper):
-        async def check_pods(self, pods):
-            found.append([pod.name for pod in pods])
-
-    async def run():
-        settings = SimpleNamespace(sweep=False, sweep_interval=SECOND, repair=repair)
-        sweeper = Sweeper(settings, None, pods, None, NodeMetrics(), None, attachments=None, is_busy=lambda _: False)
-        task = asyncio.create_task(sweeper.run())
-        for more in ([], [make_pod("second", exit_code=UNCAPTURED)]):
-            pods.extend(more)
-            for _ in range(5):
-                await asyncio.sleep(0.0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
-    assert found == checked
 
 
 # ---- the installation ----------------------------------------------------------------------------------------------------
