@@ -27,6 +27,7 @@ VALUES = (
     ("node.repair=delete", "node.startupTaint=netinit.io/not-ready"), ("node.watch=false", "node.repair=label", "node.confName=10-a.conflist", "logAsJson=false"),
     ("node.binFolder=/bin", "node.confFolder=/conf", "node.excludeNamespaces=[a, b]", "node.extraArgs=[--jobs=2]", "node.backend=nftables"),
     ("dualStack=true",), ("ipv6=reject",), ("node.outsideNamespaces=wait",), ("node.repair=delete", "node.repairUnknown=true"),
+    ("node.ownList=true",), ("node.ownList=true", "node.ownListName=01-mesh.conflist", "node.confName=10-a.conflist"),
 )  # fmt: skip
 FOLDERS = {
     "": ("/opt/cni/bin", "/etc/cni/net.d"),
@@ -146,7 +147,7 @@ def test_the_rights_are_what_the_settings_need():
     assert rights("node.startupTaint=x") == least | {("nodes", "get"), ("nodes", "patch")}
 
 
-@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.outsideNamespaces=maybe", "node.repair=pray", "node.repairUnknown=always", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]"])
+@pytest.mark.parametrize("wrong", ["node.platform=beos", "node.outsideNamespaces=maybe", "node.repair=pray", "node.repairUnknown=always", "node.binFolder=relative", "node.capabilities=[SYS_MODULE]", "node.ownList=maybe", "node.ownListName=a/b.conflist", "node.ownListName=net.conf"])
 def test_the_schema_refuses_what_is_no_value(wrong):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((CHART / "values.schema.json").read_text())
@@ -165,6 +166,15 @@ def test_unknown_pods_are_repaired_only_where_others_are(repair):
         made(f"node.repair={repair}", "node.repairUnknown=true")
     with pytest.raises(OptionError, match=f"--repairUnknown: does nothing with --repair {repair}; give label, delete or program there"):
         AgentSettings.from_argv(["--nodeName", "n", "--repair", repair, "--repairUnknown"], {})
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["node.standalone=true", "node.confName=x.conf"], r"node\.ownList: contradicts node\.standalone"), (["node.platform=openshift"], r"node\.ownList: contradicts"),
+    (["node.confName=00-netinit.conflist"], r"node\.ownListName: is node\.confName too"),
+])  # fmt: skip
+def test_a_list_of_the_agents_own_is_refused_with_what_contradicts_it(given, said):
+    with pytest.raises(ConfigError, match=said):
+        made("node.ownList=true", *given)
 
 
 def test_an_unknown_value_of_the_node_is_told():
