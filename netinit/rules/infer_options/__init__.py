@@ -6,22 +6,21 @@ Options that produce no rule keep their defaults, which lead to the same plan. C
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
-from netinit.options import LAYOUTS, Interception, Options, SettledOptions, offline
+from netinit.options import CURRENT, LAYOUTS, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules import model
 from netinit.rules.infer_options import layout_readers
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
+from netinit.rules.infer_options.older_releases import Releases, find_releases, list_rules
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
-from netinit.rules.layouts import plan, untranslated
+from netinit.rules.layouts import older, plan, untranslated
 from netinit.rules.matches.packet import InInterface
 from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
@@ -34,12 +33,26 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 class InferredOptions:
     """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
 
-    `recorded`: those in the comment of our nft table, which programmed it unless the comment was changed.
+    `recorded`: those in the comment of our nft table, which programmed it unless the comment was changed. `older`: earlier
+    releases of Istio whose rules these are; the options then are those with which the current layout treats packets alike, as
+    far as there are any.
     """
 
     options: SettledOptions | None
     unread: tuple[str, ...] = ()
     recorded: SettledOptions | None = None
+    older: Releases | None = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the options, in the form that the rules have: that of an earlier release, if they are its."""
+        if self.options is None:
+            return None
+        return older.plan(self.options, self.older.first) if self.older else plan(self.options)
+
+    def settle_as(self, wanted: SettledOptions) -> SettledOptions:
+        """Return the options that treat packets as these rules' release does with the options `wanted`."""
+        return older.settle_as(wanted, self.older.first) if self.older else wanted
 
 
 def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
@@ -53,11 +66,21 @@ def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOp
         ours[family] |= {place: [chains[place][index] for index in indexes] for place, indexes in owned.items()}
         excluded += _unclaimed(chains.get((NAT, PREROUTING), ()), owned.get((NAT, PREROUTING), []))
     found = from_chains(ours, routing)
+    if not (found.options and found.options.layout != CURRENT and _makes(found.options, ours)):
+        found = _infer_older(live, ours, routing) or found
     if not excluded or not found.options:
         return found
     names = ", ".join(dict.fromkeys(excluded))
     doubt = f"--kube-virt-interfaces: it is unknown whether the rules that exclude {names} are netinit's"
-    return InferredOptions(found.options, (*found.unread, doubt))
+    return replace(found, unread=(*found.unread, doubt))
+
+
+def _infer_older(live: Mapping[Family, Chains], ours: Mapping[Family, Chains], routing: Routing) -> InferredOptions | None:
+    """Infer options from the rules of an earlier release; rules of the classic layout that are not exactly its are the layout's."""
+    found = find_releases(live, ours, routing)
+    if found is None or (found.options.layout != CURRENT and not found.releases.exact):
+        return None
+    return InferredOptions(found.options, found.unread, older=found.releases)
 
 
 def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:
@@ -132,7 +155,7 @@ def _makes(options: SettledOptions, rules: Mapping[Family, Chains]) -> bool:
     """Whether options produce exactly these rules in our chains, in either dialect."""
     return any(
         all(_keys(made.get(family, {})) == _keys(chains) for family, chains in rules.items())
-        for made in (_rules_of(plan(options)), _list_rules(plan(options)))
+        for made in (_rules_of(plan(options)), list_rules(plan(options)))
     )
 
 
@@ -140,11 +163,6 @@ def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
     """Return the keys of the rules in our chains, without the order of their matches."""
     ours = {place: map(normalise_rule, rules) for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
     return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in ours.items()}
-
-
-def _list_rules(plan_made: Plan) -> Mapping[Family, Chains]:
-    """Return a plan's rules as iptables has them: one for each element of a list."""
-    return {family: encode_each(write_plan(plan_made, family), partial(WrittenRule.listed, family=family)) for family in FAMILIES}
 
 
 def find_other_values(wanted: SettledOptions, live: SettledOptions) -> tuple[tuple[Flag, Any, Any], ...]:

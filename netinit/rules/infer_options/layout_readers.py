@@ -14,6 +14,7 @@ from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules import model
 from netinit.rules.infer_options.places import WHOLE, RulesByShape, find_places, shape_of_rule
+from netinit.rules.layouts import older
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
@@ -27,19 +28,31 @@ STAND_IN = "2001:db8::"  # for IPv6 addresses that no rule shows because IPv6 is
 ONLY_STAND_IN = (Network.parse(f"{STAND_IN}/32"),)
 NETWORKS_UNREAD = "--istio-service-cidr: networks of IPv6, which is off, so that no rule names them"
 LOOPBACKS = (Network.parse("127.0.0.0/8"), Network.parse("::1/128"))
+PASSTHROUGH = Network.parse(IPV4.passthrough)
+UDP = Protocol(name="udp")
 TO_PROXY = Jump(chain=model.ISTIO_REDIRECT)
 
 
 class LayoutReader:
     """The base of the layouts' readers, which are called like their layouts."""
 
-    def __init__(self, rules: Mapping[Family, Chains], routing: Routing) -> None:
+    def __init__(self, rules: Mapping[Family, Chains], routing: Routing, minor: int | None = None) -> None:
+        """Read rules; `minor`: of the release of Istio 1 that made them, if it is an earlier one."""
+        self.minor = minor
         self.rules = rules
         self.routing = routing
         self.unread: list[str] = []
         refused = {(FILTER, model.ISTIO_REFUSE_IN), (FILTER, model.ISTIO_REFUSE_OUT)} & self.rules.get(IPV6, {}).keys()
         self.ipv6 = REJECT if refused else self.ipv6_unless_refused()
         self.captured = (IPV4,) if self.ipv6 in (OFF, INET) else FAMILIES
+
+    @property
+    def layout(self) -> str:
+        """The layout, which the reader is called like."""
+        return type(self).__name__.lower()
+
+    def _is_before(self, minor: int) -> bool:
+        return self.minor is not None and self.minor < minor
 
     def recognises(self) -> bool:
         """Whether the rules have this layout and none of those before it in the table; the first has no signs of its own."""
@@ -59,7 +72,7 @@ class LayoutReader:
 
     def fields(self) -> dict[str, Any]:
         """Return the option fields that the rules show, but for the layout."""
-        places, words = find_places(type(self).__name__.lower())
+        places, words, _ = find_places(self.layout, self.minor)
         live: dict[Family, RulesByShape] = {family: {} for family in self.rules}
         for family, chains in self.rules.items():
             for number, (table, chain, rule) in enumerate([(*place, rule) for place, rules in chains.items() for rule in rules]):
@@ -146,19 +159,33 @@ class Ambient(LayoutReader):
             found["host_probe_addresses"] = (*found.get("host_probe_addresses", ()), *default)
 
 
+def find_jump(rules: Mapping[Family, Chains]) -> Rule | None:
+    """Return the jump to ISTIO_OUTPUT; earlier ones belong to Docker's resolver, and a later one to DNS."""
+    for family in FAMILIES:
+        jumps = [rule for rule in rules.get(family, {}).get((NAT, model.OUTPUT), ()) if rule.target == Jump(chain=ISTIO_OUTPUT)]
+        if jumps := [rule for rule in jumps if UDP not in rule.matches]:
+            return jumps[-1]
+    return None
+
+
+def _sources(rule: Rule) -> list[Network]:
+    return [network for match in rule.matches if isinstance(match, Source) and not match.negated for network in match.networks]
+
+
 class Classic(LayoutReader):
-    """The inverse of `netinit.rules.layouts.classic`."""
+    """The inverse of `netinit.rules.layouts.classic`, and of `netinit.rules.layouts.older` for the releases that it knows."""
 
     def recognises(self) -> bool:
-        """Whether the jump to ISTIO_OUTPUT matches TCP only.
+        """Whether what the proxy sends to its own pod is not inbound again, and the jump to ISTIO_OUTPUT matches TCP only.
 
         Without the jump, whether no rule of the current layout exists: the tunnel's, or that for the proxy's own pod.
         """
-        for rules in self.rules_of(NAT, model.OUTPUT):
-            if jumps := [rule for rule in rules if rule.target == Jump(chain=ISTIO_OUTPUT)]:
-                return bool(jumps[-1].matches)  # earlier jumps belong to Docker's resolver
-        again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) for rules in self.rules_of(NAT, ISTIO_OUTPUT) for rule in rules)
-        return not (again or any(isinstance(rules[0].target, Return) for rules in self.rules_of(NAT, ISTIO_INBOUND)))
+        outbound = [rule for rules in self.rules_of(NAT, ISTIO_OUTPUT) for rule in rules]
+        again = any(rule.target == Jump(chain=ISTIO_IN_REDIRECT) or PASSTHROUGH in _sources(rule) for rule in outbound)
+        jump = find_jump(self.rules)
+        if again or jump:
+            return not again and bool(jump and jump.matches)
+        return not any(isinstance(rules[0].target, Return) for rules in self.rules_of(NAT, ISTIO_INBOUND))
 
     def ipv6_unless_refused(self) -> str:
         return OFF if self.find(FILTER, model.INPUT, Reject, family=IPV6) else ON
@@ -186,7 +213,7 @@ class Classic(LayoutReader):
 
 
 class Current(LayoutReader):
-    """The inverse of `netinit.rules.layouts.current`."""
+    """The inverse of `netinit.rules.layouts.current`, and of `netinit.rules.layouts.older` for the releases that it knows."""
 
     def ipv6_unless_refused(self) -> str:
         ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in model.OWNED_CHAINS for rule in rules]
@@ -194,9 +221,12 @@ class Current(LayoutReader):
         return ON if named else INET if ours else OFF
 
     def first_fields(self) -> dict[str, Any]:
-        if (tunnel := self._tunnel()) is None:
+        tunnel = 0 if self._is_before(older.WITH_TUNNEL) else self._tunnel()
+        if tunnel is None:
             self.unread.append("--inbound-tunnel-port: no rule names it")
             tunnel = Interception.flag("tunnel_port").default
+        if self.minor is not None:
+            return {"tunnel_port": tunnel}
         users = {f"exclude_outbound_for_{kind}s": self._ports_of_users(kind) for kind in ("uid", "gid")}
         return {"tunnel_port": tunnel} | users
 
@@ -218,7 +248,9 @@ class Current(LayoutReader):
 
     def correct(self, found: dict[str, Any]) -> None:
         self.warn_of_sets()
-        if found.get("redirect_dns") and self.find(NAT, ISTIO_OUTPUT_DNS, Redirect, Port):
+        if self._is_before(older.WITH_TUNNEL) and found.get("inbound_ports") != ALL:
+            found.pop("exclude_inbound_ports", None)  # the tunnel's alone, which the release always excluded
+        if found.get("redirect_dns") and self.find(NAT, self._dns_chain(), Redirect, Port):
             found["capture_all_dns"] = True
         elif found.get("redirect_dns") and not found.get("dns_servers"):
             self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")
@@ -231,7 +263,7 @@ class Current(LayoutReader):
             captured = ONLY_STAND_IN
         all_networks = [network for network in captured if network.family in families] == [WHOLE[family] for family in families]
         to_proxy = [self.refuses(one) or self.find(NAT, ISTIO_OUTPUT, TO_PROXY, family=one) for one in families]
-        excludes_itself = any(  # not if loopback networks are captured
+        excludes_itself = self._is_before(older.WITH_OWNER_RULES) or any(  # not if loopback networks are captured
             isinstance(rule.target, Return)
             and any(isinstance(match, OutInterface) for match in rule.matches)
             and any(isinstance(match, Owner) and match.negated for match in rule.matches)
@@ -239,6 +271,10 @@ class Current(LayoutReader):
         )  # fmt: skip
         everything = all_networks and all(to_proxy) and excludes_itself
         found["outbound_cidrs"] = ALL if everything else _join(captured, families, excludes_itself)
+
+    def _dns_chain(self) -> str:
+        """Return the chain of nat that redirects DNS over UDP."""
+        return ISTIO_OUTPUT_DNS if self.minor is None else ISTIO_OUTPUT if self.minor >= older.WITH_DNS_IN_OUTPUT else model.OUTPUT
 
     def _ports_of_users(self, kind: str) -> tuple[PortsOfUsers, ...]:
         found: dict[tuple[str, int, int], Ports] = {}

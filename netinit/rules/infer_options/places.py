@@ -12,7 +12,7 @@ from netinit.base.net import FAMILIES, Family, Network, PortRange, text_of
 from netinit.base.records import Record
 from netinit.options import ON, REDIRECT, REJECT, TPROXY, Interception, Options, offline
 from netinit.options.kinds import ALL, NETWORKS_OR_ALL, Flag
-from netinit.rules.layouts import plan, untranslated
+from netinit.rules.layouts import older, plan, untranslated
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import FILTER, Rule
 from netinit.rules.targets import Redirect
@@ -120,8 +120,11 @@ def shape_of_rule(table: str, chain: str, rule: Rule) -> Shape:
 
 
 @cache
-def find_places(layout: str) -> tuple[dict[str, OptionPlaces], Words]:
-    """Return the places of each option; and the rules that only one word of another option adds, such as `true`."""
+def find_places(layout: str, minor: int | None = None) -> tuple[dict[str, OptionPlaces], Words, frozenset[Shape]]:
+    """Return the places of each option; the rules that only one word of another option adds, such as `true`; and all shapes.
+
+    `minor`: of the release of Istio 1 whose rules are meant, if it is an earlier one.
+    """
     flags = {flag.field: flag for flag in Interception.flags if flag.applies_to(layout)}
     samples = {field: found for number, (field, flag) in enumerate(flags.items()) if (found := _sample(flag, number)) is not None}
     fields = {_key(item): field for field, sample in samples.items() for item in items_of(sample)}
@@ -132,7 +135,8 @@ def find_places(layout: str) -> tuple[dict[str, OptionPlaces], Words]:
     makers: dict[Shape, set[tuple[str, Any]]] = {}  # the origins of a shape's rules, and the words given for them
     for given in _variants(flags, samples):
         with suppress(OptionError):  # without an option that this layout needs
-            made = plan(Options(layout=layout, **given).settle(offline()))
+            settled = Options(layout=layout, **given).settle(offline())
+            made = plan(settled) if minor is None else older.plan(settled, minor)
             plans.append({field: {} for field in samples})
             for table, chain, rule in made.walk():
                 if table == FILTER and chain in untranslated.CHAINS:
@@ -162,7 +166,7 @@ def find_places(layout: str) -> tuple[dict[str, OptionPlaces], Words]:
     }, {
         shape: next(iter(its)) for shape, its in makers.items()
         if len(its) == 1 and all(word and flags[field].kind is not NETWORKS_OR_ALL for field, word in its)  # `*` may be 0.0.0.0/0
-    }  # fmt: skip
+    }, frozenset(makers)  # fmt: skip
 
 
 def _rank(field: str, plans: list[dict[OptionPlace, bool]], occupants: dict[OptionPlace, set[Any]]) -> tuple[OptionPlace, ...]:

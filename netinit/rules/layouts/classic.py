@@ -35,7 +35,7 @@ def plan(options: SettledOptions) -> Plan:
         builder.append(NAT, ISTIO_OUTPUT, to=Return(), why="all other networks are not captured", origin="outbound_cidrs")
     untranslated.close_nat_gaps(builder, options)
     if options.ipv6 == OFF:
-        _refuse_ipv6(builder.within((IPV6,)))
+        refuse_ipv6(builder.within((IPV6,)))
     elif options.ipv6 == REJECT:
         refuse.refuse_ipv6(builder, options)
     return Plan(
@@ -73,7 +73,7 @@ def _exclude_outbound(builder: Builder, options: Interception) -> None:
     outbound.exclude_networks(builder, options)
 
 
-def _refuse_ipv6(builder: Builder) -> None:
+def refuse_ipv6(builder: Builder) -> None:
     """Add the script's rules that reject IPv6."""
     why, origin = "IPv6 is off: what is not captured is refused", "ipv6"
     own = Destination(networks=(Network.parse(IPV6.loopback),))
