@@ -19,12 +19,11 @@ from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_opti
 from netinit.cli.rule_options import pod_options, rules_option
 from netinit.cli.watch import MAX_FAILURES
 from netinit.library.rule_reading import RULES, PodChoice, read_dumps
-from netinit.library.verify import find_target
+from netinit.library.verify import compare, find_target
 from netinit.options import Options
 from netinit.options.command_line import names_rules
 from netinit.pods.pod_changes import Changes
 from netinit.pods.probe.rows import Probes, probe
-from netinit.pods.verify import verify as compare
 from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import RuleSource
@@ -72,7 +71,7 @@ def command(  # noqa: PLR0917 - click's
         return DriftError.exit_code
 
     def look(read: Snapshot | None = None) -> Report:
-        return found.complete(compare(target, connections=connections, snapshot=read), strict=strict)
+        return found.complete(compare(found, target, connections=connections, snapshot=read), strict=strict)
 
     if watching:
         return watch(target, look, as_json=as_json, connections=connections)

@@ -8,12 +8,14 @@ from netinit.base.errors import OptionError
 from netinit.base.snapshot import Snapshot
 from netinit.library.parameters import Files, Pods, choose_pods, list_files, name_place
 from netinit.library.rule_reading import PodChoice, find_known, read_dumps
-from netinit.options import Options
+from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
 from netinit.questions.verify import VerifyReport
+from netinit.rules.infer_options import InferredOptions
+from netinit.rules.model import Plan
 
 KEPT = ("netns", "pid", "debug")  # options of the run, not of the rules
 
@@ -34,13 +36,11 @@ def verify(
             raise OptionError("connections: a dump has none; leave it out")
         place = name_place(options, pid, netns)
         return verify_dump(read_dumps(list_files(rules), place, choose_pods(pod, select, options)), strict=strict)
-    from netinit.pods.verify import verify as compare
-
     place = name_place(options, pid, netns)
     target = find_target(place, choose_pods(pod, select, options), is_given=options is not None)
     if target.options is None:
         return VerifyReport(report=None, options=None, notes=target.notes)
-    report = compare(target.options, connections=connections, snapshot=target.snapshot)
+    report = compare(target, target.options, connections=connections, snapshot=target.snapshot)
     return VerifyReport(report=target.complete(report, strict=strict), options=target.options, notes=target.notes)
 
 
@@ -48,13 +48,15 @@ def verify(
 class VerifyTarget:
     """The options to compare with, None if none are given and no rules show them, and notes on whose they are.
 
-    `conditions`: what would make the proof void. `snapshot`: what was read of the namespace to infer the options.
+    `conditions`: what would make the proof void. `snapshot`: what was read of the namespace to infer the options. `shown`:
+    what the rules show, if the options are theirs.
     """
 
     options: Options | None
     notes: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     snapshot: Snapshot | None = None
+    shown: InferredOptions | None = None
 
     def complete(self, report: Report, *, strict: bool) -> Report:
         """The report with the conditions of the proof, and with its doubts as differences if `strict`."""
@@ -86,5 +88,47 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
         origin = "the nft table's comment records" if inferred.recorded else "the rules show"
         unread = () if inferred.recorded else [f"{source}: not shown by the rules: {text}" for text in inferred.unread]
         notes = (f"no options were given; those that {origin}: {format_options(target)}", *unread)
-        return VerifyTarget(target, notes, snapshot=snapshot)
+        return VerifyTarget(target, notes, snapshot=snapshot, shown=None if inferred.recorded else inferred)
     return VerifyTarget(None)
+
+
+def compare(
+    target: VerifyTarget, options: Options, *, connections: bool = False, snapshot: Snapshot | None = None
+) -> Report:
+    """Compare a namespace with its target, `options`. Rules that an earlier release of Istio made are compared with that release's."""
+    from netinit.pods.verify import verify as compare_plan
+
+    shown = target.shown
+    if shown and shown.older:
+        return _compare_older(options, shown, connections=connections, snapshot=snapshot)
+    report = compare_plan(options, connections=connections, snapshot=snapshot)
+    given = report.plan.made_from
+    if shown or not (report.ours and report.differences and isinstance(given, SettledOptions)):
+        return report
+    shown = _find_older(options)
+    return _compare_older(options, shown, connections=connections, snapshot=snapshot, given=given) if shown else report
+
+
+def _find_older(options: Options) -> InferredOptions | None:
+    """What the rules show, if they are exactly those of an earlier release of Istio."""
+    from netinit.pods.live import infer_run
+
+    found = infer_run(options)
+    return found[2] if found and found[2].older and found[2].older.exact else None
+
+
+def _compare_older(
+    options: Options, shown: InferredOptions, *, connections: bool, snapshot: Snapshot | None, given: SettledOptions | None = None
+) -> Report:
+    """Compare with the plan of the earlier release; `given`: the options of its pod, if they are not those that its rules show."""
+    from netinit.pods.verify import verify as compare_plan
+    from netinit.questions.older_rules import compare_release
+
+    def make_plan(settled: SettledOptions) -> Plan:
+        return shown.make_plan(shown.settle_as(settled) if given else settled)
+
+    report = compare_plan(options, connections=connections, snapshot=snapshot, make_plan=make_plan)
+    wanted = given or report.plan.made_from
+    if not isinstance(wanted, SettledOptions):
+        return report
+    return report.replace(older=compare_release(str(shown.older), wanted, report.plan))

@@ -104,7 +104,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
-    rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot)
+    older = next((one.older for one in found.values() if one.older), None)
+    rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot, older=older)
     return LiveRules(rules, found, tuple(warnings), _read_listening())
 
 
@@ -155,7 +156,7 @@ def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:
 
 
 def _plans(wanted: Plan | None, found: InferredOptions) -> list[Plan]:
-    return [*([wanted] if wanted else []), *([plan_for(found.options)] if found.options else [])]
+    return [*([wanted] if wanted else []), *([found.make_plan(found.options)] if found.options else [])]
 
 
 def _with_sets(plans: list[Plan], variant: str, contents: Contents) -> list[Plan]:

@@ -23,7 +23,7 @@ from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.live.in_force import find_deviations, find_dormant_bypasses
 from netinit.live.moved_rules import only_order_differs
-from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions
+from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions, SettledOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
 from netinit.questions.plan_comparison import Judgement, Report
@@ -34,24 +34,26 @@ from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
 
 Differences = tuple[Difference, ...]
+MakePlan = Callable[[SettledOptions], Plan]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings
 LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit.kernel.snapshot.legacy_tables
 
 
 def verify(
     options: Options, machine: Machine = HERE, *, connections: bool = False, known: Judgement | None = None,
-    snapshot: Snapshot | None = None,
+    snapshot: Snapshot | None = None, make_plan: MakePlan = plan_for,
 ) -> Report:  # fmt: skip
     """Compare the namespace that the options name (default: this process's) with their plan.
 
     Compares rules of a snapshot in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of
     other backends; then whether the rules are in force. `connections`: open connections that bypass the proxy are
     differences too. `known` is used again where nothing has changed since. `snapshot`: what was just read of the namespace.
-    Raises NamespaceError; BackendUnavailableError if rules cannot be read.
+    `make_plan`: makes the plan of the settled options, for the rules of an earlier release of Istio. Raises NamespaceError;
+    BackendUnavailableError if rules cannot be read.
     """
 
     def look(resolved: Options, warning: str) -> Report:
-        return _verify_here(resolved, warning, machine, connections=connections, known=known, snapshot=snapshot)
+        return _verify_here(resolved, warning, machine, connections=connections, known=known, snapshot=snapshot, make_plan=make_plan)
 
     return machine.inside(options, look)
 
@@ -88,8 +90,9 @@ def _find_bypassing(options: RunOptions, plan: Plan) -> Iterator[Difference]:
 
 
 def _verify_here(
-    options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None, snapshot: Snapshot | None
-) -> Report:
+    options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None, snapshot: Snapshot | None,
+    make_plan: MakePlan,
+) -> Report:  # fmt: skip
     settled = machine.settle(options)
     try:
         snapshot = snapshot or machine.read_snapshot()
@@ -105,7 +108,7 @@ def _verify_here(
     chosen = _choose(survey, options, machine)
     backend, state = chosen.backend.name, chosen.state
     settled = settled.for_backend(backend)
-    whole_plan = plan_for(settled)
+    whole_plan = make_plan(settled)
     plan = leave_out(whole_plan, read_record(state.list_chains()))
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))

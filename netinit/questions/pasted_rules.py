@@ -292,12 +292,14 @@ def _as_found(
 ) -> RuleSource:
     """The rules with their purposes, as far as options are known that would make them."""
     made = {place: one.options for place, one in inferred.items() if one.options}
-    plans = [plan_for(one) for one in (settled, *made.values()) if one]
+    plans = [plan_for(settled)] if settled else []
+    plans += [one.make_plan(one.options) for one in inferred.values() if one.options]
     surroundings = {family: stand_in(family, addresses) for family in dump.families}
     rulesets = {
         place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
     }
-    rules = PodRules(rulesets, surroundings, made, settled)
+    older = next((one.older for one in inferred.values() if one.older), None)
+    rules = PodRules(rulesets, surroundings, made, settled, older=older)
     warnings = dump.warnings + (() if plans or not _list_transparent(dump) else (NO_ROUTE,))
     named = LiveRules(rules, inferred, warnings, listening=None)
     described = describe_live(dump.name, named, "the options given" if settled else "", None)

@@ -11,6 +11,7 @@ from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
 from netinit.questions.explain import Explanation, explain
 from netinit.rules.infer_options import InferredOptions
+from netinit.rules.infer_options.older_releases import Releases
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
@@ -41,6 +42,7 @@ class PodRules:
     shared_owners: tuple[tuple[str, str], ...] = ()
     ipv4_first: PodRules | None = None
     families: tuple[Family, ...] = FAMILIES  # that the partitions are of
+    older: Releases | None = None  # of Istio, if our rules are those of an earlier one
     interfaces: frozenset[str] = frozenset()  # asked about, in addition to those in rules
 
     @property

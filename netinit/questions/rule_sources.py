@@ -103,10 +103,12 @@ def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) 
         warnings += tuple(f"{source}: not shown by the rules: {text}" for text in inferred.unread)
         if inferred.options is None:
             continue
-        notes += (f"{source}: rules of {format_options(inferred.options.given)}",)
+        release = f"{'' if inferred.older.exact else 'what is most like '}{inferred.older}, read as " if inferred.older else ""
+        notes += (f"{source}: rules of {release}{format_options(inferred.options.given)}",)
         if found.rules.snapshot:  # a dump has no listeners
             notes += _describe_tunnel_listener(inferred.options, found.listening)
         wanted = found.rules.wanted if by else inferred.recorded
+        wanted = wanted and inferred.settle_as(wanted)
         others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
         if others:
             texts = [(flag.label, *[quote_value(flag.kind.write(value)) for value in (live, wanted)]) for flag, wanted, live in others]

@@ -13,11 +13,12 @@ from netinit.base.sanitize import Lines, lines
 from netinit.base.tables import count
 from netinit.options import Options
 from netinit.options.command_line import format_options
-from netinit.questions.plan_comparison import Report
+from netinit.questions.plan_comparison import OlderRules, Report
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import MISSING, Difference, Plan
 from netinit.rules.render import hash_plan
 
+MAX_SHOWN = 8  # kinds of packets
 NOTHING = "no rules of netinit here"
 
 
@@ -75,11 +76,30 @@ def render_text(report: Report) -> Lines:
         return lines([f"{NOTHING}: all {number} rules of the plan are missing ({report.backend})"])
     printed = [difference.describe() for difference in report.differences]
     if printed:
-        printed.append(f"{count(len(printed), 'difference')} from the plan of {number} rules ({report.backend})")
+        whose = f", those of {report.older.releases}" if report.older else ""
+        printed.append(f"{count(len(printed), 'difference')} from the plan of {number} rules ({report.backend}){whose}")
     else:
         families = " and ".join([family.name for family in report.plan.families])
         printed.append(f"as planned: {number} rules for {families} ({report.backend})")
+        printed += describe_older(report.older) if report.older else []
     return lines(printed)
+
+
+def describe_older(older: OlderRules) -> list[str]:
+    """What sets the rules of an earlier release of Istio apart from today's."""
+    if older.doubt:
+        return [f"rules of {older.releases}; {older.doubt}"]
+    if not older.differences:
+        return [f"rules of {older.releases}, equal for all packets to the current ones ({older.options}): proved"]
+    number, left = len(older.differences), len(older.differences) - MAX_SHOWN
+    said = f"rules of {older.releases}; the current ones ({older.options}) treat {count(number, 'kind')} of packets differently:"
+    more = [f"  and {count(left, 'kind')} more"] if left > 0 else []
+    return [said, *[f"  {text}" for text in older.differences[:MAX_SHOWN]], *more]
+
+
+def _older_to_object(older: OlderRules) -> dict[str, Any]:
+    equal = not (older.doubt or older.differences)
+    return {"releases": older.releases, "equal": equal, "differences": list(older.differences)}
 
 
 def to_object(report: Report | None, options: Options | None = None) -> dict[str, Any]:
@@ -91,4 +111,5 @@ def to_object(report: Report | None, options: Options | None = None) -> dict[str
         "differences": [difference.__getstate__() for difference in report.differences] if report else None,
         "warnings": list(report.warnings) if report else [],
         "options": format_options(options) if options else None,
+        "istio": _older_to_object(report.older) if report and report.older else None,
     }

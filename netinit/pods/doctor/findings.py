@@ -110,7 +110,7 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
     """Yield what keeps existing rules from being in force, as `netinit verify` without options does."""
     try:
         shown = infer_run(options)
-        found = verify(shown[0], snapshot=shown[-1]).differences if shown else ()
+        found = verify(shown[0], snapshot=shown[-1], make_plan=shown[2].make_plan).differences if shown else ()
     except (NetinitError, OSError) as error:
         yield symptom("unknown-force", error=error)
         return

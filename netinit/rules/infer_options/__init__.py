@@ -33,9 +33,8 @@ MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 class InferredOptions:
     """The options; None if no rule is ours or they are invalid. `unread` describes what is unknown.
 
-    `recorded`: those in the comment of our nft table, which programmed it unless the comment was changed. `older`: earlier
-    releases of Istio whose rules these are; the options then are those with which the current layout treats packets alike, as
-    far as there are any.
+    `recorded`: those in the comment of our nft table, which programmed it unless the comment was changed. `older`: the earlier
+    releases of Istio whose rules these are; the options are those with which today's rules treat packets alike, if there are any.
     """
 
     options: SettledOptions | None
@@ -43,16 +42,16 @@ class InferredOptions:
     recorded: SettledOptions | None = None
     older: Releases | None = None
 
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of the options, in the form that the rules have: that of an earlier release, if they are its."""
-        if self.options is None:
-            return None
-        return older.plan(self.options, self.older.first) if self.older else plan(self.options)
+    def make_plan(self, options: SettledOptions) -> Plan:
+        """Return the plan of the options in the form that the rules have: that of an earlier release, if they are its."""
+        return older.plan(options, self.older.first) if self.older else plan(options)
 
-    def settle_as(self, wanted: SettledOptions) -> SettledOptions:
-        """Return the options that treat packets as these rules' release does with the options `wanted`."""
-        return older.settle_as(wanted, self.older.first) if self.older else wanted
+    def settle_as(self, given: SettledOptions) -> SettledOptions:
+        """Return the options with which today's rules treat packets as these rules' release does with the options of its pod."""
+        if not (self.older and self.options):
+            return given
+        is_early = older.SSH in self.options.exclude_inbound_ports or self.options.inbound_port == self.options.outbound_port
+        return older.settle_as(given, self.older.first if is_early else self.older.after - 1)
 
 
 def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOptions:

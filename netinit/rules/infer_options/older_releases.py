@@ -16,7 +16,7 @@ from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
 from netinit.rules.layouts import older
-from netinit.rules.model import BUILTIN_CHAINS, ISTIO_OUTPUT, NAT, Plan, Rule
+from netinit.rules.model import BUILTIN_CHAINS, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, PREROUTING, Plan, Rule
 from netinit.rules.targets import Return
 
 
@@ -74,11 +74,13 @@ class _Attempt:
 def _attempt(minor: int, live: Mapping[Family, Chains], ours: Mapping[Family, Chains], routing: Routing) -> _Attempt | None:
     rules = _add_built_in(live, ours, minor)
     kind = Classic if minor < older.FIRST_OF_CURRENT else Current
-    reader = kind(_without_fall_through(rules, minor), routing, minor)
+    reader = kind(_without_effect(rules, minor), routing, minor)
     try:
         options = Options(layout=reader.layout, **reader.fields()).settle(offline()).replace(istio_exact=True)
     except OptionError:
         return None
+    if minor < older.WITH_TUNNEL_IN and older.TUNNEL in options.exclude_inbound_ports:
+        return None  # later releases exclude it themselves
     number = sum([len(its) for chains in rules.values() for its in chains.values()])
     rank = _count_differences(older.plan(options, minor), rules), -number
     return _Attempt(minor, options, tuple(dict.fromkeys(reader.unread)), rank)
@@ -106,15 +108,17 @@ def _shapes(minor: int) -> frozenset[Shape]:
     return shapes | {shape_of_rule(table, chain, rule) for table, chain, rule in refusing.walk()}
 
 
-def _without_fall_through(rules: Mapping[Family, Chains], minor: int) -> Mapping[Family, Chains]:
-    """Leave out the last rule of ISTIO_OUTPUT, for everything else, where the release says no more with it than without."""
+def _without_effect(rules: Mapping[Family, Chains], minor: int) -> Mapping[Family, Chains]:
+    """Leave out rules that no option makes: the last of ISTIO_OUTPUT, for everything else, and a chain that nothing jumps to."""
     if not older.FIRST_OF_CURRENT <= minor < older.WITH_DNS_IN_OUTPUT:
         return rules
-    place, last = (NAT, ISTIO_OUTPUT), Return()
+    outbound, inbound, last = (NAT, ISTIO_OUTPUT), (NAT, ISTIO_INBOUND), Return()
     found: dict[Family, Chains] = {}
     for family, chains in rules.items():
-        left = [rule for rule in chains.get(place, ()) if rule.matches or rule.target != last]
-        found[family] = {**chains, place: left} if place in chains else chains
+        left = [rule for rule in chains.get(outbound, ()) if rule.matches or rule.target != last]
+        entered = any(rule.target.calls == ISTIO_INBOUND for rule in chains.get((NAT, PREROUTING), ()))
+        kept = {place: its for place, its in chains.items() if place != inbound or entered}
+        found[family] = {**kept, outbound: left} if outbound in chains else kept
     return found
 
 

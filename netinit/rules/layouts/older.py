@@ -50,6 +50,7 @@ from netinit.rules.model import (
     RAW,
     TABLES,
     Chain,
+    Origin,
     Plan,
     Rule,
     Table,
@@ -60,6 +61,7 @@ GENERATIONS = (0, 1, 3, 5, 6, 7, 9, 10, 11, 12, 18, 20, 23, 24)  # the minor rel
 FIRST_OF_CURRENT = 3  # before it, the rules are those of the classic layout
 AFTER = 25  # since then, the rules are those of the current layout
 WITH_OWNER_RULES = 5  # since then, the proxy alone reaches its own pod through itself
+WITH_TUNNEL_IN = 7  # since then, the tunnel's port is excluded inbound
 WITH_TUNNEL = 18  # since then, what the proxy sends to the tunnel's port of its own pod is left alone
 WITH_DNS_IN_OUTPUT = 23  # since then, DNS over UDP is in ISTIO_OUTPUT
 SSH, TUNNEL = 22, Interception.flag("tunnel_port").default
@@ -81,7 +83,7 @@ def settle_as(options: SettledOptions, minor: int) -> SettledOptions:
         return options.replace(**changed)
     everything = options.inbound_ports == ALL
     if minor < WITH_TUNNEL:
-        tunnel = options.tunnel_port if minor >= 7 and options.inbound_mode == REDIRECT else 0
+        tunnel = options.tunnel_port if minor >= WITH_TUNNEL_IN and options.inbound_mode == REDIRECT else 0
         left_out = tuple([port for port, known in ((tunnel, tunnel), (SSH, minor < 13)) if known])
         excluded = tuple([port for port in options.exclude_inbound_ports if port not in left_out])
         changed |= {"tunnel_port": 0, "exclude_inbound_ports": (*left_out, *excluded) if everything else ()}
@@ -243,11 +245,12 @@ def _undo_tunnel(rules: Rules, options: SettledOptions, minor: int) -> None:
         rule.replace(matches=tuple([match for match in rule.matches if match != TCP])) if rule.target == again else rule
         for rule in chain
     ]
-    named = options.inbound_mode == REDIRECT and options.inbound_ports == ALL and options.exclude_inbound_ports
-    if minor >= 7 and not named:
+    named = options.inbound_mode == REDIRECT and options.inbound_ports == ALL and TUNNEL in options.exclude_inbound_ports
+    if minor >= WITH_TUNNEL_IN and not named:
         families = tuple([one for one in FAMILIES if any(one in rule.families for rule in chain)])
         port, why = Port(protocol="tcp", ports=(TUNNEL,)), "tunnelled connections reach the proxy as they are"
-        excluded = Rule(matches=(port,), target=Return(), comment=why, origin=ALWAYS, families=families)
+        origin = Origin(option="tunnel_port", label=Interception.flag("tunnel_port").label)
+        excluded = Rule(matches=(port,), target=Return(), comment=why, origin=origin, families=families)
         rules[NAT, ISTIO_INBOUND] = [excluded, *rules.get((NAT, ISTIO_INBOUND), ())]
 
 
