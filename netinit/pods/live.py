@@ -38,7 +38,7 @@ from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
 from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
 from netinit.rules.infer_options.layout_readers import Chains, Routing
-from netinit.rules.iptables.sets import Contents, resolve, use_sets
+from netinit.rules.iptables.sets import USES, Contents, as_listed, find_threshold, resolve, use_sets
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
@@ -72,8 +72,19 @@ def infer_run(options: Options) -> tuple[Options, str, InferredOptions, Snapshot
     live = read_live(options)
     for backend, inferred in live.inferred.items():
         if known := inferred.recorded or inferred.options:
+            run["ipset_threshold"] = live.ipset_threshold
             return known.given.replace(**run), backend, inferred, live.rules.snapshot
     return None
+
+
+def _find_threshold(found: Mapping[str, InferredOptions], contents: Contents, given: int) -> int:
+    """Return the length of lists above which they are address sets, as they are now; that which was given if it fits."""
+    backend, options = next(((name, one.options) for name, one in found.items() if one.options), ("", None))
+    variant = BACKENDS[backend].variant if backend else ""
+    if not (options and variant):
+        return given
+    lists = {option: value for option in USES if not isinstance(value := getattr(options, option), str)}
+    return find_threshold(lists, backends.owner_of_sets(variant), contents, given)
 
 
 def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
@@ -106,7 +117,8 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
     older = next((one.older for one in found.values() if one.older), None)
     rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot, older=older)
-    return LiveRules(rules, found, tuple(warnings), _read_listening())
+    threshold = _find_threshold(found, contents, options.ipset_threshold)
+    return LiveRules(rules, found, tuple(warnings), _read_listening(), threshold)
 
 
 def _infer(snapshot: Snapshot, name: str, families: tuple[Family, ...], contents: Contents) -> InferredOptions:
@@ -124,7 +136,7 @@ def _infer(snapshot: Snapshot, name: str, families: tuple[Family, ...], contents
         except ValueError as error:
             raise ParseError(str(error)) from None
         rules[family] = {
-            (table, chain.name): [resolve(name_sets(rule, sets), contents) for live in chain.rules for rule in live.rules]
+            (table, chain.name): [as_listed(resolve(name_sets(rule, sets), contents)) for live in chain.rules for rule in live.rules]
             for table, chains in tables.items() for chain in chains
         }  # fmt: skip
     return from_iptables(rules, routing)

@@ -15,6 +15,8 @@ from netinit.rules.model import EXTRA, MISSING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from netinit.rules.model import Plan, Rule
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
@@ -61,6 +63,25 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
                 texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
                 matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
     return rule.replace(matches=tuple(matches))
+
+
+def as_listed(rule: Rule) -> Rule:
+    """Return the rule with the networks of its sets in it, as if there was no set."""
+    matches = [Destination(networks=one.networks) if isinstance(one, SetDestination) else one for one in rule.matches]
+    return rule.replace(matches=tuple(matches))
+
+
+def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Contents, given: int) -> int:
+    """Return a threshold with which just those lists become sets that are sets now, or `given` if it is one. `lists`: by option."""
+    sizes: dict[bool, list[int]] = {True: [], False: []}
+    for option, networks in lists.items():
+        for version in {network[0] for network in networks}:
+            name = f"{owner}-{USES[option]}-{version}"
+            sizes[name in live].append(len([network for network in networks if network[0] == version]))
+    longest, shortest = max(sizes[False], default=0), min(sizes[True], default=0)
+    if not shortest:
+        return given if given >= longest else 0
+    return given if longest <= given < shortest else max(shortest - 1, 1)
 
 
 def _format_question(name: str) -> str:

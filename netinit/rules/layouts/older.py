@@ -152,7 +152,8 @@ def _merge(made: Plan, other: Plan) -> Plan:
                     both.setdefault((table.name, chain.name, early), []).extend(own)
     appended = {(table, chain): its for (table, chain, early), its in both.items() if not early}
     inserted = {(table, chain): tuple(its) for (table, chain, early), its in both.items() if early}
-    return made.replace(tables=_tables(appended, inserted))
+    ip_rules, routes = (tuple([one for one in its if one.family is IPV4]) for its in (made.ip_rules, made.routes))
+    return made.replace(tables=_tables(appended, inserted), ip_rules=ip_rules, routes=routes)
 
 
 def _tables(rules: Rules, inserted: dict[tuple[str, str], tuple[Rule, ...]]) -> tuple[Table, ...]:
