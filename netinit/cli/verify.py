@@ -27,7 +27,7 @@ from netinit.pods.probe.rows import Probes, probe
 from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import RuleSource
-from netinit.questions.verify import NOTHING, render_text, to_object
+from netinit.questions.verify import describe_nothing, render_text, to_object
 from netinit.rules.model import BYPASSING
 
 MARKS = {True: "✔", False: "✘", None: "?"}
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0917 - click's
     note(found.notes)
     target = found.options
     if target is None:
-        _show(None, None, None, as_json=as_json)
+        _show(None, None, None, as_json=as_json, mesh=found.mesh)
         return DriftError.exit_code
 
     def look(read: Snapshot | None = None) -> Report:
@@ -96,16 +96,16 @@ def _verify_dump(source: RuleSource, *, as_json: bool, strict: bool) -> int:
     found = verify_dump(source, strict=strict)
     note(found.notes)
     warn(found.warnings if found.report else source.warnings)
-    _show(found.report, None, found.options, as_json=as_json)
+    _show(found.report, None, found.options, as_json=as_json, mesh=found.mesh)
     return 0 if found.ok else DriftError.exit_code
 
 
-def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool) -> None:
+def _show(report: Report | None, probes: Probes | None, target: Options | None, *, as_json: bool, mesh: str = "") -> None:
     if as_json:
         show_object(to_plain(report, probes, target))
         return
     if not (report or probes):
-        answer(lines([NOTHING]))
+        answer(lines([describe_nothing(mesh)]))
     if probes:
         answer(render_probes(probes))
     if report:

@@ -39,7 +39,7 @@ def verify(
     place = name_place(options, pid, netns)
     target = find_target(place, choose_pods(pod, select, options), is_given=options is not None)
     if target.options is None:
-        return VerifyReport(report=None, options=None, notes=target.notes)
+        return VerifyReport(report=None, options=None, notes=target.notes, mesh=target.mesh)
     report = compare(target, target.options, connections=connections, snapshot=target.snapshot)
     return VerifyReport(report=target.complete(report, strict=strict), options=target.options, notes=target.notes)
 
@@ -49,7 +49,7 @@ class VerifyTarget:
     """The options to compare with, None if none are given and no rules show them, and notes on whose they are.
 
     `conditions`: what would make the proof void. `snapshot`: what was read of the namespace to infer the options. `shown`:
-    what the rules show, if the options are theirs.
+    what the rules show, if the options are theirs. `mesh`: whose rules are there instead, if that is known.
     """
 
     options: Options | None
@@ -57,6 +57,7 @@ class VerifyTarget:
     conditions: tuple[str, ...] = ()
     snapshot: Snapshot | None = None
     shown: InferredOptions | None = None
+    mesh: str = ""
 
     def complete(self, report: Report, *, strict: bool) -> Report:
         """The report with the conditions of the proof, and with its doubts as differences if `strict`."""
@@ -81,7 +82,7 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
     if known:
         text = f"no options were given; those with which the node's agent programmed the pod: {format_options(known)}"
         return VerifyTarget(known.replace(**kept), (text,))
-    from netinit.pods.live import infer_run
+    from netinit.pods.live import infer_run, read_live
 
     if shown := infer_run(options):
         target, source, inferred, snapshot = shown
@@ -89,7 +90,7 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
         unread = () if inferred.recorded else [f"{source}: not shown by the rules: {text}" for text in inferred.unread]
         notes = (f"no options were given; those that {origin}: {format_options(target)}", *unread)
         return VerifyTarget(target, notes, snapshot=snapshot, shown=None if inferred.recorded else inferred)
-    return VerifyTarget(None)
+    return VerifyTarget(None, mesh=read_live(options).rules.other_mesh)
 
 
 def compare(

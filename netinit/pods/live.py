@@ -115,7 +115,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)
-    older = next((one.older for one in found.values() if one.older), None)
+    older = next((one for one in found.values() if one.older), None)
     rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot, older=older)
     threshold = _find_threshold(found, contents, options.ipset_threshold)
     return LiveRules(rules, found, tuple(warnings), _read_listening(), threshold)

@@ -17,6 +17,7 @@ from netinit.base.tables import count
 from netinit.options import FIRST_WITH, TABLES_OF_OUR_OWN, SettledOptions
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
 from netinit.questions.comparison import Compared
+from netinit.questions.older_rules import compare_release
 from netinit.questions.pasted_rules import put_plan_first
 from netinit.questions.plan_comparison import Report
 from netinit.questions.pod_rules import PodRules
@@ -63,8 +64,8 @@ def _own_chains(rules: PodRules) -> Iterator[LoadedChain]:
             yield from [chain for chain in ruleset.chains if chain.name in OWNED_CHAINS]
 
 
-def _planned(rules: PodRules, target: SettledOptions) -> RuleSource:
-    made = plan_for(target)
+def _planned(rules: PodRules, target: SettledOptions, made: Plan | None = None) -> RuleSource:
+    made = made or plan_for(target)
     planned = {PLAN: {family: load_plan(made, family) for family in rules.surroundings}}
     return RuleSource(PLAN, replace(rules, rulesets=planned, options={PLAN: target}))
 
@@ -79,14 +80,17 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
     if target is None and any(one.rules for one in _own_chains(rules)):
         raise _without_options(source)
     if target is None:
-        return VerifyReport(report=None, options=None, notes=source.notes)
-    made = plan_for(target)
+        return VerifyReport(report=None, options=None, notes=source.notes, mesh=rules.other_mesh)
+    older = rules.older if rules.older and (rules.wanted is None or (rules.older.older and rules.older.older.exact)) else None
+    made = plan_for(target) if older is None else older.make_plan(older.settle_as(target) if rules.wanted else target)
     made = made.replace(families=tuple([one for one in made.families if one in rules.surroundings]))
     later = put_plan_first(source)
     judge = _judge_beside if later else _judge
     differences, doubts, notes = judge(source, later or source, target, made)
     warnings = (*source.warnings, *doubts)
     report = Report(backend=rules.place or PLAN, plan=made, differences=differences, doubts=doubts, warnings=warnings)
+    if older:
+        report = report.replace(older=compare_release(str(older.older), target, made))
     return VerifyReport(report=report.with_doubts() if strict else report, options=target.given, notes=(*source.notes, *notes))
 
 
@@ -97,7 +101,7 @@ Judged = tuple[tuple[Difference, ...], tuple[str, ...], tuple[str, ...]]
 def _judge(source: RuleSource, _: RuleSource, target: SettledOptions, made: Plan) -> Judged:
     rules = source.rules
     try:
-        changes = find_changes_of_fate(_planned(rules, target).rules, rules)
+        changes = find_changes_of_fate(_planned(rules, target, made).rules, rules)
     except TooManyPartsError as error:
         return (_not_proved(error),), (), ()
     texts = tuple([one for family in rules.surroundings for one in _find_texts(rules, made, family)])

@@ -298,7 +298,7 @@ def _as_found(
     rulesets = {
         place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
     }
-    older = next((one.older for one in inferred.values() if one.older), None)
+    older = next((one for one in inferred.values() if one.older), None)
     rules = PodRules(rulesets, surroundings, made, settled, older=older)
     warnings = dump.warnings + (() if plans or not _list_transparent(dump) else (NO_ROUTE,))
     named = LiveRules(rules, inferred, warnings, listening=None)

@@ -11,7 +11,6 @@ from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
 from netinit.questions.explain import Explanation, explain
 from netinit.rules.infer_options import InferredOptions
-from netinit.rules.infer_options.older_releases import Releases
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
@@ -19,6 +18,8 @@ from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import CAPTURED
+
+CHAINS_OF_MESHES = {"CONSUL_PROXY_": "Consul", "KUMA_MESH_": "Kuma", "PROXY_INIT_": "Linkerd"}  # how their chains begin
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PodRules:
     shared_owners: tuple[tuple[str, str], ...] = ()
     ipv4_first: PodRules | None = None
     families: tuple[Family, ...] = FAMILIES  # that the partitions are of
-    older: Releases | None = None  # of Istio, if our rules are those of an earlier one
+    older: InferredOptions | None = None  # what our rules show, if they are those of an earlier release of Istio
     interfaces: frozenset[str] = frozenset()  # asked about, in addition to those in rules
 
     @property
@@ -78,6 +79,12 @@ class PodRules:
         """Whether foreign rules capture traffic and no netinit rule exists."""
         foreign = all(ruleset.is_foreign for found in self.rulesets.values() for ruleset in found.values())
         return foreign and any(part.verdict == CAPTURED for partition in self.partitions for part in partition.parts)
+
+    @property
+    def other_mesh(self) -> str:
+        """The mesh that rules are of by the names of their chains, if it is not Istio; empty if none is."""
+        chains = [chain.name for found in self.rulesets.values() for ruleset in found.values() for chain in ruleset.chains]
+        return next((mesh for begin, mesh in CHAINS_OF_MESHES.items() if any(name.startswith(begin) for name in chains)), "")
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:

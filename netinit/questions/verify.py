@@ -26,12 +26,13 @@ class VerifyReport(Record):
     """A namespace's rules compared with the plan of `options`.
 
     `report` and `options` are None where no options were named and there are no rules that show any. `notes`: whose the options
-    are.
+    are. `mesh`: whose the rules are instead, if that is known.
     """
 
     report: Report | None
     options: Options | None
     notes: tuple[str, ...] = ()
+    mesh: str = ""
 
     @property
     def ok(self) -> bool:
@@ -61,11 +62,19 @@ class VerifyReport(Record):
     @property
     def text(self) -> Lines:
         """What `netinit verify` prints."""
-        return render_text(self.report) if self.report else lines([NOTHING])
+        return render_text(self.report) if self.report else lines([describe_nothing(self.mesh)])
 
     def to_object(self) -> dict[str, Any]:
         """What `netinit verify --json` prints: netinit/data/verify.schema.json describes it."""
         return with_version(to_object(self.report, self.options))
+
+
+def describe_nothing(mesh: str) -> str:
+    """Say that no rules of netinit are here, and what can be asked of those of another mesh instead."""
+    if not mesh:
+        return NOTHING
+    asked = "netinit audit and explain read them"
+    return f"{NOTHING}: they are {mesh}'s; {asked}, netinit convert {mesh.lower()} finds the options for the same traffic"
 
 
 def render_text(report: Report) -> Lines:

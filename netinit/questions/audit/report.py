@@ -71,7 +71,8 @@ def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited
     traffic = audit(rules)
     if rules.is_of_another_mesh:
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
-        text = f"no rules of netinit here: what foreign rules redirect to port {ports} counts as captured"
+        whose = f"the rules of {rules.other_mesh}" if rules.other_mesh else "foreign rules"
+        text = f"no rules of netinit here: what {whose} redirect to port {ports} counts as captured"
         rule_source = replace(rule_source, warnings=(*rule_source.warnings, text))
     return Audited(rule_source, traffic, rule_on(rules, assertions))
 
