@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from io import BytesIO
 
-from netinit.backends import routes
+from netinit.backends import ipset, routes
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
@@ -134,7 +134,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
     different, shadows = comparison.differences, comparison.shadows()
-    if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different):
+    if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different, ipset.read_contents):
         different = ()
     listed = leftovers + different + steps
     if snapshot is None:

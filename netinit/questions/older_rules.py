@@ -1,4 +1,4 @@
-"""What sets the rules of an earlier release of Istio apart from today's: which packets are treated differently, if any. Pure."""
+"""What distinguishes the rules of an earlier release of Istio from today's: which packets are treated differently, if any. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from netinit.base.errors import NOT_PROVED, TooManyPartsError
 from netinit.options import SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
-from netinit.questions.plan_comparison import OlderRules
+from netinit.questions.plan_comparison import ReleaseComparison
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
@@ -16,7 +16,7 @@ from netinit.simulate.ruleset import load_plan
 PLAN = "plan"
 
 
-def compare_release(releases: str, options: SettledOptions, made: Plan) -> OlderRules:
+def compare_release(releases: str, options: SettledOptions, made: Plan) -> ReleaseComparison:
     """Compare a release's plan with Istio's rules of today for `options`, on the host of an example."""
     current = plan_for(options.replace(istio_exact=True))
     families = tuple(dict.fromkeys([*current.families, *made.families]))
@@ -26,8 +26,8 @@ def compare_release(releases: str, options: SettledOptions, made: Plan) -> Older
     try:
         changes = find_changes_of_fate(sides[0], sides[1])
     except TooManyPartsError as error:
-        return OlderRules(releases=releases, options=text, doubt=f"{NOT_PROVED}: {error}")
-    return OlderRules(releases=releases, options=text, differences=tuple(dict.fromkeys(map(_describe, changes))))
+        return ReleaseComparison(releases=releases, options=text, doubt=f"{NOT_PROVED}: {error}")
+    return ReleaseComparison(releases=releases, options=text, differences=tuple(dict.fromkeys(map(_describe, changes))))
 
 
 def _describe(change: FateChange) -> str:

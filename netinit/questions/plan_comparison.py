@@ -16,7 +16,7 @@ class Judgement(Record):
     warnings: tuple[str, ...]
 
 
-class OlderRules(Record):
+class ReleaseComparison(Record):
     """Rules as these releases of Istio make them, beside Istio's of today for `options`, which are as they are printed.
 
     `differences`: packets that today's rules treat differently, described. `doubt`: why it is not proved that these are all.
@@ -38,7 +38,7 @@ class Report(Record):
     ours: bool = True  # False: there is no rule of ours at all
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
     judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
-    older: OlderRules | None = None  # if the rules are those of an earlier release of Istio
+    older: ReleaseComparison | None = None  # if the rules are those of an earlier release of Istio
     generation: int = 0  # of nf_tables, of the rules that were judged; 0: it is not known
 
     def with_doubts(self) -> Report:

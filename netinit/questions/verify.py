@@ -13,7 +13,7 @@ from netinit.base.sanitize import Lines, lines
 from netinit.base.tables import count
 from netinit.options import Options
 from netinit.options.command_line import format_options
-from netinit.questions.plan_comparison import OlderRules, Report
+from netinit.questions.plan_comparison import ReleaseComparison, Report
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import MISSING, Difference, Plan
 from netinit.rules.render import hash_plan
@@ -94,8 +94,8 @@ def render_text(report: Report) -> Lines:
     return lines(printed)
 
 
-def describe_older(older: OlderRules) -> list[str]:
-    """What sets the rules of an earlier release of Istio apart from today's."""
+def describe_older(older: ReleaseComparison) -> list[str]:
+    """How the rules of an earlier release of Istio differ from today's."""
     if older.doubt:
         return [f"rules of {older.releases}; {older.doubt}"]
     if not older.differences:
@@ -106,7 +106,7 @@ def describe_older(older: OlderRules) -> list[str]:
     return [said, *[f"  {text}" for text in older.differences[:MAX_SHOWN]], *more]
 
 
-def _older_to_object(older: OlderRules) -> dict[str, Any]:
+def _older_to_object(older: ReleaseComparison) -> dict[str, Any]:
     equal = not (older.doubt or older.differences)
     return {"releases": older.releases, "equal": equal, "differences": list(older.differences)}
 

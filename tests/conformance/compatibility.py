@@ -28,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), *(str(ROOT / "tests" / name) for
 
 from test_istio_flags import OF_VARIABLES, RELEASES, value_of  # noqa: E402
 
+import older_rules  # noqa: E402
 from compatibility_page import (  # noqa: E402
     CLASSIC,
     DATA,
@@ -50,6 +51,7 @@ from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.cli import start  # noqa: E402
 from netinit.inject import inject_pod, load_config  # noqa: E402
 from netinit.options import Options  # noqa: E402
+from netinit.rules.infer_options import release_plans as older  # noqa: E402
 from programming import VARIANTS, apply_in, load, run_tool  # noqa: E402
 
 EMPTY = "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n"
@@ -67,6 +69,13 @@ CHARTS = (
 CONFIG_MAPS = ("istiod-injector-configmap.yaml", "sidecar-injector-configmap.yaml")
 MORE_VALUES = ("manifests/global.yaml", "manifests/charts/global.yaml")
 STATEMENTS = ("istioctl/pkg/install/k8sversion/version.go", "istioctl/pkg/install/pre-check.go", "install/kubernetes/helm/istio/README.md")
+RECORDED = ROOT / "tests" / "conformance" / "istio_rules.json"
+TRACED = ("logging",)  # with rules that log, which were a developer's
+RECORDED_CASES = (
+    "ip-range", "dns-uid-gid", "tproxy", "ipv6-uid-gid", "inbound-ports-wildcard", "inbound-ports-wildcard-tproxy", "drop-invalid",
+    "kube-virt-interfaces", "outbound-owner-groups", "RulesWithIpRange", "RulesWithTproxy", "HandleInboundIpv4RulesWithUidGid",
+    "all ports (IPv6 off)", "all ports (IPv6 on)", "listed ports (IPv6 off)", "networks (IPv6 on)", "tproxy (IPv6 off)",
+)  # fmt: skip
 _LINK_LOCAL = re.compile(r", fe80::[0-9a-f:]+(?:-[0-9a-f:]+)?")  # of a pod's device: another one each time
 ROUTED = """rule add fwmark 1337 lookup 133
 route add local default dev lo table 133
@@ -180,6 +189,37 @@ def compare_native(case: Case) -> Compared:
     return best
 
 
+@functools.cache
+def read_case(first: int, case: Case, variant: str) -> str:
+    """What the commands say wrongly of a pod with the case's rules, without options. `first`: of the releases with such a pod."""
+    with Pod() as pod:
+        older_rules.program(pod, variant, first, case.argv, dict(case.rules), ipv6=case.ipv6)
+        return older_rules.read_back(pod).wrong
+
+
+def read_all(istio: Istio, minor: int) -> dict[str, dict[str, str]]:
+    """What is said wrongly of the release's rules, by backend and case; empty if nothing is. Go tests of IPv6 alone are no pod's rules."""
+    whole = [case for case in istio.cases(minor) if case.name not in TRACED and dict(case.rules).get(FAMILIES[0].program)]
+    cases = dict.fromkeys(VARIANTS, whole) | {NATIVE: [case for case in istio.native_cases(minor) if case.name not in TRACED]}
+    first = max(one for one in (0, older_rules.FIRST_WITH_ADDRESS, older_rules.FIRST_WITH_IPV6_TPROXY) if one <= minor)
+    return {backend: {case.name: read_case(first, case, backend) for case in its} for backend, its in cases.items() if its}
+
+
+def record_rules(istio: Istio) -> None:
+    """Write the rules of a few cases, as the kernel lists them: one entry for all releases that share them."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, object]] = {}
+    for minor in istio.releases:
+        for case in istio.cases(minor):
+            if case.name in RECORDED_CASES and (minor < older.AFTER or case.name == RECORDED_CASES[0]):
+                listed = list_theirs(case.rules, VARIANTS[0])
+                entry = {
+                    "case": case.name, "releases": [], "argv": list(case.argv), "environ": dict(case.environ), "ipv6": case.ipv6,
+                    "dns_servers": list(case.dns_servers), "rules": {program: text for program, text in listed.items() if text},
+                }  # fmt: skip
+                found.setdefault((case.name, tuple(listed.items())), entry)["releases"].append(minor)
+    RECORDED.write_text(json.dumps([*found.values()], indent=0) + "\n")
+
+
 def render_template(istio: Istio, tag: str) -> str:
     """Whether the release's template, as its chart renders it, injects a plain pod whose arguments netinit takes."""
     files = istio.files(tag)
@@ -250,7 +290,7 @@ def read_release(istio: Istio, minor: int) -> dict[str, object]:
     compared = [asdict(one) for one in _compare_all(istio, minor)]
     found = {
         "minor": minor, "tag": tag, "compared": compared, "template": render_template(istio, tag), "flags": check_flags(istio, minor),
-        "kubernetes": find_kubernetes(istio, tag),
+        "kubernetes": find_kubernetes(istio, tag), "read_back": read_all(istio, minor),
     }  # fmt: skip
     return json.loads(json.dumps(found))
 
@@ -263,6 +303,7 @@ def main() -> None:
     for minor in istio.releases:
         releases.append(read_release(istio, minor))
         print(releases[-1]["tag"], *Counter((one["backend"], one["result"]) for one in releases[-1]["compared"]).items(), flush=True)
+    record_rules(istio)
     data = {"programs": programs, "releases": releases}
     DATA.write_text(json.dumps(data, separators=(",", ":")).replace('{"case"', '\n{"case"').replace('{"minor"', '\n{"minor"') + "\n")
     PAGE.write_text(write_page(data))

@@ -7,10 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, assume, given, reject, settings
+from hypothesis import strategies as st
 
-from laboratory import start_servers
+import older_rules
+from laboratory import Pod, start_servers
+from netinit.base.errors import NetinitError
 from netinit.lab import APP_ID
-from programming import FOLDERS, SIDECAR, needs, run_tool
+from netinit.options.command_line import format_options
+from programming import FOLDERS, SIDECAR, apply_in, needs, run_tool
+from strategies import made_options
 from sweeps import crossed, in_turn, pairs
 
 OUTSIDE = "203.0.113.7"
@@ -266,3 +272,39 @@ def test_a_record_of_other_options_is_a_difference_and_not_believed(pod, tmp_pat
     told = json.loads(read(pod, "explain", "--live", "--to", "10.1.1.1:80", "--json").stdout)
     assert told["verdict"] == "direct"
     assert "-x 10.0.0.0/8" in told["options"]
+
+
+RECORDS = json.loads((Path(__file__).parents[1] / "conformance" / "istio_rules.json").read_text("utf-8"))
+OLDER = {f"{one['case']} of 1.{one['releases'][0]}": one for one in RECORDS if (one["releases"][0], one["case"]) in {
+    (0, "tproxy (IPv6 off)"), (3, "networks (IPv6 on)"), (9, "RulesWithTproxy"), (12, "ip-range"), (18, "dns-uid-gid"), (23, "inbound-ports-wildcard"),
+}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "backend"), [pytest.param(name, BACKENDS[number % 2], id=f"{name}-{BACKENDS[number % 2]}") for number, name in enumerate(OLDER)])
+def test_no_command_without_options_says_that_rules_of_an_earlier_istio_are_wrong(pod, name, backend):
+    record = OLDER[name]
+    older_rules.program(pod, backend, record["releases"][0], record["argv"], record["rules"], ipv6=record["ipv6"])
+    told = older_rules.read_back(pod)
+    assert not told.wrong
+    assert told.releases.startswith("Istio 1.") or record["releases"][0] == 0
+
+
+def tells_all(options, threshold):
+    """Whether the rules tell all options: a VM's interfaces without captured networks and the order of a set's networks do not."""
+    captures_in = options.inbound_ports and options.inbound_mode != "NONE"
+    of_vms = options.virtual_interfaces and not (options.outbound_cidrs or captures_in)
+    whole = any(one.length == 0 for one in (*options.exclude_outbound_cidrs, *(() if options.outbound_cidrs == "*" else options.outbound_cidrs)))
+    return not (of_vms or (threshold and (options.log_rules or whole)))
+
+
+@settings(max_examples=4, phases=[Phase.generate], deadline=None, suppress_health_check=[*HealthCheck])
+@given(options=made_options(), backend=st.sampled_from(BACKENDS), threshold=st.sampled_from((0, 1, 2, 100)))
+def test_whatever_was_programmed_is_right_without_options(options, backend, threshold):
+    assume(tells_all(options, threshold))
+    with Pod() as own:
+        try:
+            apply_in(own, options.replace(backend=backend, ipset_threshold=threshold))
+        except NetinitError:  # a combination that this backend refuses
+            reject()
+        done = run_tool(own, "verify")
+        assert done.returncode == 0, f"{format_options(options)}\n{done.stderr}{done.stdout}"

@@ -14,15 +14,16 @@ OTHER_CLASSIC = ("inject/", "webhook/", "cli/inject/", "cli/webhook/")  # where 
 HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in its dialects: another layout or backend of ours does not touch them
     "live/host_probes.py", "pods/probe/host_probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
 )  # fmt: skip
+EARLIER = ("rules/infer_options/release_plans.py",)  # rules of earlier releases of Istio, which nobody changes any more
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 3),
     ("a match", "TcpFlags", (), 3),
-    ("a match that layouts use", "Owner", (), 4),
-    ("a target", "Tproxy", (), 3),
-    ("a target", "TrackZone", (), 4),
+    ("a match that layouts use", "Owner", EARLIER, 4),
+    ("a target", "Tproxy", EARLIER, 3),
+    ("a target", "TrackZone", EARLIER, 4),
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
-    ("a layout", "classic|CLASSIC", OTHER_CLASSIC, 1),
+    ("a layout", "classic|CLASSIC", (*OTHER_CLASSIC, *EARLIER), 1),
     ("a layout", "ambient|AMBIENT", HOST_PROBES, 4),
     ("a backend", "libiptc|LIBIPTC", (), 2),
     ("a backend", "nftables|NFTABLES", HOST_PROBES, 4),

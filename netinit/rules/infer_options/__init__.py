@@ -16,11 +16,12 @@ from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules import model
 from netinit.rules.infer_options import layout_readers
+from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.infer_options.older_releases import Releases, find_releases, list_rules
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.layouts import older, plan, untranslated
+from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import InInterface
 from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns

@@ -13,8 +13,8 @@ from netinit.options import DNS_PORT, INET, OFF, ON, REJECT, TPROXY, Interceptio
 from netinit.options.kinds import ALL
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules import model
+from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.places import WHOLE, RulesByShape, find_places, shape_of_rule
-from netinit.rules.layouts import older
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
@@ -173,7 +173,7 @@ def _sources(rule: Rule) -> list[Network]:
 
 
 class Classic(LayoutReader):
-    """The inverse of `netinit.rules.layouts.classic`, and of `netinit.rules.layouts.older` for the releases that it knows."""
+    """The inverse of `netinit.rules.layouts.classic`, and of `release_plans` for the releases that it knows."""
 
     def recognises(self) -> bool:
         """Whether what the proxy sends to its own pod is not inbound again, and the jump to ISTIO_OUTPUT matches TCP only.
@@ -202,6 +202,9 @@ class Classic(LayoutReader):
         if not any(isinstance(rule.target, Return) and not rule.matches for rule in lasts):  # else: everything else is excluded
             found["outbound_cidrs"] = ALL if captured else ()
             return
+        if not captured and IPV6 in self.captured:  # the last rule is of an excluded network that holds everything
+            found["outbound_cidrs"] = ()
+            return
         excluded.reverse()  # the last rule of a chain is that for everything else
         for family in self.captured:
             if WHOLE[family] in excluded and not self.refuses(family):
@@ -213,7 +216,7 @@ class Classic(LayoutReader):
 
 
 class Current(LayoutReader):
-    """The inverse of `netinit.rules.layouts.current`, and of `netinit.rules.layouts.older` for the releases that it knows."""
+    """The inverse of `netinit.rules.layouts.current`, and of `release_plans` for the releases that it knows."""
 
     def ipv6_unless_refused(self) -> str:
         ours = [rule for (_, chain), rules in self.rules.get(IPV6, {}).items() if chain in model.OWNED_CHAINS for rule in rules]

@@ -10,12 +10,12 @@ from itertools import takewhile
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family
 from netinit.options import OFF, Options, SettledOptions, offline
+from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.layout_readers import Chains, Classic, Current, Routing, find_jump
 from netinit.rules.infer_options.places import Shape, find_places, shape_of_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
-from netinit.rules.layouts import older
 from netinit.rules.model import BUILTIN_CHAINS, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, PREROUTING, Plan, Rule
 from netinit.rules.targets import Return
 

@@ -12,7 +12,8 @@ from netinit.base.net import FAMILIES, Family, Network, PortRange, text_of
 from netinit.base.records import Record
 from netinit.options import ON, REDIRECT, REJECT, TPROXY, Interception, Options, offline
 from netinit.options.kinds import ALL, NETWORKS_OR_ALL, Flag
-from netinit.rules.layouts import older, plan, untranslated
+from netinit.rules.infer_options import release_plans as older
+from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import FILTER, Rule
 from netinit.rules.targets import Redirect

@@ -97,13 +97,13 @@ def test_json_has_every_field_of_a_difference():
             {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
-        "options": None,
+        "options": None, "istio": None,
     }
 
 
 def test_json_of_a_namespace_without_rules_is_not_ok():
     assert to_plain(None) == {
-        "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None
+        "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None, "istio": None,
     }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_json_of_packets_has_every_field_of_a_probe():
     check_schema(with_version(found), "verify")
     assert found == {
         "ok": True, "backend": "iptables-nft", "hash": hash_plan(PLAN), "differences": [], "warnings": [], "wrong": 0,
-        "notes": ["IPv6 is off"], "options": "netinit apply -b 80",
+        "notes": ["IPv6 is off"], "options": "netinit apply -b 80", "istio": None,
         "probes": [{
             "ok": True, "direction": "outbound", "family": "IPv4", "protocol": "TCP", "who": "the application", "uid": 1000,
             "gid": 1001, "target": "an address", "destination": "192.0.2.1", "port": 80, "expected": "captured",
@@ -144,7 +144,7 @@ class TestCommand:
         made = Compared([EQUAL])
         made.asked = []
 
-        def compare(target, **more):
+        def compare(_, target, **more):
             made.asked.append((target, more))
             found = made.pop(0) if len(made) > 1 else made[0]
             if isinstance(found, BaseException):
@@ -180,6 +180,7 @@ class TestCommand:
     @pytest.mark.parametrize("words", ["", "--json"])
     def test_without_options_and_rules_there_is_nothing_to_compare(self, run, compared, monkeypatch, words):
         monkeypatch.setattr("netinit.pods.live.infer_run", lambda options: None)
+        monkeypatch.setattr("netinit.pods.live.read_live", lambda options: SimpleNamespace(rules=SimpleNamespace(other_mesh="")))
         done = run(f"netinit verify {words}")
         assert (done.code, done.err, compared.asked) == (3, "", [])
         assert json.loads(done.out) == with_version(to_plain(None)) if words else done.out == "no rules of netinit here\n"

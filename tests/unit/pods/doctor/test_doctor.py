@@ -388,8 +388,9 @@ def test_every_text_of_a_finding_is_used():
 @pytest.mark.parametrize(("chains", "more"), [(["A"], ""), (["A", "B"], ", and 1 more"), (["A", "B", "C"], ", and 2 more")])
 def test_what_is_not_in_force_is_named_with_the_number_of_the_rest(chains, more, monkeypatch):
     differences = [Difference(kind="missing", where="IPv4", table="nat", chain=name) for name in chains]
-    monkeypatch.setattr("netinit.pods.doctor.findings.infer_run", lambda _: (Options(), None))
-    monkeypatch.setattr("netinit.pods.doctor.findings.verify", lambda _, snapshot: SimpleNamespace(differences=differences))
+    shown = Options(), "", SimpleNamespace(make_plan=None), None
+    monkeypatch.setattr("netinit.pods.doctor.findings.infer_run", lambda _: shown)
+    monkeypatch.setattr("netinit.pods.doctor.findings.verify", lambda _, **__: SimpleNamespace(differences=differences))
     expected = f"warning the rules here do not capture what they should: missing: IPv4 nat A: the chain itself{more}"
     assert told(find.find_escapes(Options())) == [expected]
     differences.clear()

@@ -9,7 +9,8 @@ today's layouts treat packets as a release did, and `plan` that release's own ru
 - 1.20: answers of name servers are known by their source
 - 1.18: what the proxy sends to the tunnel's port of its own pod is not redirected
 - 1.13: port 22 is not excluded; 1.12: IPv6 is as IPv4, with TPROXY and DNS
-- 1.11: in TPROXY mode, rules for the loopback interface; 1.10: conntrack zones for DNS; 1.9: marks of connections in TPROXY mode
+- 1.11: in TPROXY mode, rules for the loopback interface; 1.10: conntrack zones for DNS
+- 1.9: DNS goes to the proxy; marks of connections in TPROXY mode
 - 1.7: the tunnel's port is excluded inbound
 - 1.6: listed inbound ports go to the inbound port, too
 - 1.5: the proxy alone reaches its own pod through itself; inbound IPv6 is captured on all ports, and not refused where it is off
@@ -62,6 +63,7 @@ FIRST_OF_CURRENT = 3  # before it, the rules are those of the classic layout
 AFTER = 25  # since then, the rules are those of the current layout
 WITH_OWNER_RULES = 5  # since then, the proxy alone reaches its own pod through itself
 WITH_TUNNEL_IN = 7  # since then, the tunnel's port is excluded inbound
+WITH_DNS = 9  # since then, DNS goes to the proxy; what the three releases before it tried is read as foreign rules
 WITH_TUNNEL = 18  # since then, what the proxy sends to the tunnel's port of its own pod is left alone
 WITH_DNS_IN_OUTPUT = 23  # since then, DNS over UDP is in ISTIO_OUTPUT
 SSH, TUNNEL = 22, Interception.flag("tunnel_port").default
@@ -99,8 +101,7 @@ def plan(options: SettledOptions, minor: int) -> Plan:
     options = options.replace(**WITHOUT_OURS)
     if minor < FIRST_OF_CURRENT:
         return _as_classic(options, minor)
-    if minor < WITH_TUNNEL:
-        options = options.replace(tunnel_port=0)
+    options = _without_later(options, minor)
     made = current.plan(options)
     if minor < 12 and options.captures_ipv6:
         made = _merge(made, current.plan(options.replace(redirect_dns=False, capture_all_dns=False, inbound_mode=REDIRECT)))
@@ -129,6 +130,12 @@ def plan(options: SettledOptions, minor: int) -> Plan:
         virtual = inserted.get((NAT, PREROUTING), ())
         inserted[NAT, PREROUTING] = tuple([one for one in virtual if one.families != (IPV6,) or not _is_of_all(one)])
     return made.replace(tables=_tables(rules, inserted), families=families, made_from=options)
+
+
+def _without_later(options: SettledOptions, minor: int) -> SettledOptions:
+    if minor < WITH_DNS:
+        options = options.replace(redirect_dns=False, capture_all_dns=False)
+    return options.replace(tunnel_port=0) if minor < WITH_TUNNEL else options
 
 
 def layout_of(minor: int) -> str:
