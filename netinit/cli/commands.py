@@ -34,6 +34,7 @@ GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_comm
     "More": {
         "demo": ("cli.demo", "Create a pod of network namespaces and watch interception work."),
         "completion": ("cli.completion", "Print the script that completes commands and options in a shell."),
+        "help": ("cli.help", "Explain a finding's code, or show a command's help."),
         "version": ("cli.version", "Print the version."),
     },
 }
@@ -92,7 +93,7 @@ def list_commands() -> list[str]:
 def name_page(command: str) -> str:
     """The last line of a command's help."""
     name = ALIASES.get(command, command)
-    return f"Documentation: docs/commands/{name}.md" if name in COMMANDS else "Documentation: docs/commands.md"
+    return f"Documentation: page commands/{name}" if name in COMMANDS else "Documentation: page commands"
 
 
 def render_help(program: str, width: int) -> str:

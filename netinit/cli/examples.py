@@ -30,6 +30,7 @@ EXAMPLES = {
         "netinit check-inject -f app.yaml --context my-cluster",
     ),
     "demo": ("netinit demo", "netinit demo --backend iptables-legacy"),
+    "help": ("netinit help NI106", "netinit help codes"),
     "completion": ("source <(netinit completion bash)", "netinit completion fish >~/.config/fish/completions/netinit.fish"),
     "version": ("netinit version", "netinit --version"),
     "kubectl": ("kubectl netinit explain web-1 --to db.shop:5432", "kubectl netinit check -A"),

@@ -84,7 +84,7 @@ def format_options(schema: str, *others: str) -> Decorator:
 
 def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:
     rules = [
-        {"id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": link(code)}}
+        {"id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": f"{MEANINGS[code]} ({link(code)})"}}
         for code in sorted({one.code for one in issues})
     ]
     driver = {"name": "netinit", "semanticVersion": __version__, "rules": rules}

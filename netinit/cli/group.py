@@ -102,7 +102,7 @@ def run(program: str, words: tuple[str, ...], environ: Any, *, alone: bool) -> i
 
         command = apply.command
         command.epilog = format_epilog("apply")
-    if words[:1] == ("help",) and not alone:
+    if words[:1] == ("help",) and not alone and words[1:2] and words[1] in (*COMMANDS, *ALIASES):
         words = (*words[1:], "--help")
     try:
         result = command.main(list(words), prog_name=program, standalone_mode=False, obj=environ)

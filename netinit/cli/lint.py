@@ -42,7 +42,7 @@ def command(
 
     With --rules, the options that these rules show are checked.
 
-    docs/findings.md explains the codes. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
+    `netinit help CODE` explains a finding. --ignore, --ignore-file, or the pod's annotation netinit.io/accepted-findings accept
     findings of a code.
 
     Exit codes: 0 no error (with --strict also no warning), 1 errors.

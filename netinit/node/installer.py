@@ -144,7 +144,7 @@ class Installer:
                 named = " and ".join(f"{one} ({conflist.OTHER_MESHES[one]})" for one in others)
                 found["OtherMeshPlugin"] = (
                     f"{path} also names {named}: both program the pods that both take for theirs, netinit last; "
-                    "remove the other's release when all nodes have netinit's agent (docs/node.md)"
+                    "remove the other's release when all nodes have netinit's agent"
                 )
             first = self._first() if self.own_list and path is not None else None
             if self.own_list and first != self.own_list and first is not None and self.own_list.exists():

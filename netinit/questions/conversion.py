@@ -12,7 +12,7 @@ from netinit.questions.rule_sources import RuleSource
 
 STRICTER = (
     "left out of the comparison is what netinit stops beyond other meshes: TCP on a conntrack entry that another connection left, and"
-    " over lo from foreign addresses (--istio-exact leaves it out of the rules, see docs/differences.md)"
+    " over lo from foreign addresses (--istio-exact leaves it out of the rules)"
 )
 OF_THE_RUN = ("netns", "pid", "dry_run", "cni_mode", "run_validation")  # where and how to run, not what is captured
 

@@ -18,7 +18,7 @@ from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.kinds import quote_value
 
-PAGE = "docs/findings.md"
+EXPLAINED = "netinit help CODE explains them"
 ERROR, WARNING, NOTE = "error", "warning", "note"
 
 # Title -> kind -> its code, and what it means and what to do.
@@ -31,7 +31,7 @@ def read_code(text: str, label: str) -> str:
     """Validate a code. Raises OptionError naming `label`."""
     code = text.strip().upper()
     if code not in MEANINGS:
-        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; {PAGE} lists them")
+        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; `netinit help codes` lists them")
     return code
 
 
@@ -46,8 +46,8 @@ def read_accepted_codes(reasons: Mapping[str, object], label: str) -> dict[str, 
 
 
 def link(code: str) -> str:
-    """The URL that explains a code."""
-    return f"{PAGE}#{code.lower()}"
+    """The command that explains a code, wherever the reader is."""
+    return f"netinit help {code}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
 _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
 _MAX_ANSWER_BYTES = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
-_DOCS = "docs/differences.md"
+_DOCS = "page differences of the documentation"
 
 Ask = Callable[[Review], bytes]
 """Returns an injector's answer. Raises ParseError if there is none that can be read."""
@@ -61,7 +61,7 @@ def command(options: CompareFlags, urls: tuple[str, ...], authorities: tuple[str
 
     The pods are recorded AdmissionReviews, pods and workloads of files (-f), or the workloads of the cluster. Every review is
     a dry run. The injectors are two running webhooks (--url twice), or one and this netinit, with the configuration of files or of
-    the cluster's ConfigMaps. Differences that docs/differences.md explains are marked.
+    the cluster's ConfigMaps. Differences that the page on differences from Istio explains are marked.
 
     Exit codes: 0 all pods are equal, 1 something cannot be read, 2 wrong options, 3 pods differ.
     """

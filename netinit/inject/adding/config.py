@@ -24,6 +24,7 @@ from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
+from netinit.inject.adding.installations import Installation, read_installation
 from netinit.inject.adding.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.adding.meshconfig import MeshConfig
 from netinit.inject.adding.schema import LazyMapping
@@ -117,10 +118,12 @@ def load_config(
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
     ConfigError.
     """
-    tree, own_values = _unpacked(_parsed(read_data("injection.yaml") if source is None else source, "injector configuration"))
+    installation = read_installation(source, values, None if isinstance(mesh, MeshConfig) else mesh)
+    mesh, values = mesh if isinstance(mesh, MeshConfig) else installation.mesh, installation.values
+    own = read_data("injection.yaml") if source is None else source
+    tree, own_values = _unpacked(_parsed(installation.templates or own, "injector configuration"))
     loaded = _load_values(own_values if values is None else values)
-    if source is None:
-        loaded = merge_values(_load_values(read_data("injection-values.yaml")), loaded)
+    loaded = merge_values(_load_values(read_data("injection-values.yaml")), loaded) if source is None else loaded
     if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
@@ -134,14 +137,12 @@ def load_config(
         raise ConfigError(
             f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
         )
+    warnings += _warn_of_keys(installation, fields["sources"])
     if not isinstance(mesh, MeshConfig):
         mesh = MeshConfig.load(mesh, classic=fields.get("brackets", False))
-    policy = string(tree.get("policy"))
-    if policy not in {"enabled", "disabled"}:
-        warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
     return InjectionConfig(
         **fields,
-        policy=policy,
+        policy=_read_policy(tree, warnings),
         never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
         always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
         injected_annotations=strings(tree.get("injectedAnnotations")),
@@ -149,6 +150,20 @@ def load_config(
         mesh=mesh,
         warnings=tuple(warnings),
     )
+
+
+def _read_policy(tree: Tree, warnings: list[str]) -> str:
+    policy = string(tree.get("policy"))
+    if policy not in {"enabled", "disabled"}:
+        warnings.append(f"policy {policy!r} is neither enabled nor disabled: a webhook with it injects nothing")
+    return policy
+
+
+def _warn_of_keys(installation: Installation, sources: Mapping[str, str]) -> list[str]:
+    """Return warnings of keys without effect: values that these templates name have one."""
+    texts = "".join(sources.values())
+    unknown = [text for key, text in installation.unknown_values if not re.search(rf"\.{re.escape(key)}\b", texts)]
+    return [*unknown, *installation.unknown_fields]
 
 
 def _unpacked(tree: Tree) -> tuple[Tree, str | None]:

@@ -67,7 +67,13 @@ def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
 
 def misfit_texts(values: Tree) -> tuple[str, ...]:
     """Return a sentence for each of Istio's values that must be a string and is not."""
-    return tuple(f"{path}: {shown(holder[name])} must be a text: put it in quotes" for holder, name, path in _misfits(values))
+    found = [(path, _as_written(holder[name])) for holder, name, path in _misfits(values)]
+    return tuple(f"{path}: {shown(value)} must be a text: put it in quotes" for path, value in found)
+
+
+def _as_written(value: Any) -> Any:
+    """Return a number of JSON as it was written: values are floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:

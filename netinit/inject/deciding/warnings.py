@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 
 from netinit.base.errors import OptionError
 from netinit.base.finding_texts import format_finding
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import find_init, is_ambient, options_of
@@ -222,6 +223,7 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
 
 _MAX_UNKNOWN = 5  # maximum number of unknown annotations to compare
 _MAX_LENGTH = 120  # characters per annotation
+_KINDS = {bool: "a switch", dict: "a map", list: "a list"}
 _SHORT = 12  # characters: shorter names may be in use elsewhere
 
 
@@ -247,8 +249,20 @@ def annotation_findings(
         for name in others:
             if annotations[name].strip() != annotations[first].strip():
                 yield make_finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
-    if workload is not None and workload.kind != "Pod":
-        yield from _misplaced_annotations(workload, known)
+    if workload is not None:
+        yield from _no_texts(workload)
+        yield from _misplaced_annotations(workload, known) if workload.kind != "Pod" else ()
+
+
+def _no_texts(workload: Workload) -> Iterator[PodFinding]:
+    """Yield a finding for each annotation and label of the pod that is no text: a port without quotes, a switch."""
+    metadata = mapping(workload.created_pod()["metadata"])
+    for field in ("annotations", "labels"):
+        wrong = [(key, value) for key, value in mapping(metadata.get(field)).items() if not isinstance(value, (str, type(None)))]
+        for key, value in wrong[:_MAX_UNKNOWN]:
+            kind = _KINDS.get(type(value), "a number")
+            text = json.dumps(value) if isinstance(value, bool) else shown(value)
+            yield make_finding("not-a-text", what=field[:-1], name=quote(key), value=text, kind=kind)
 
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:

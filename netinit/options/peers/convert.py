@@ -118,7 +118,7 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
     for word in rest:
         if is_flag(word) and word != "--":
             name = word.partition("=")[0]
-            more = hint(name, known) or f"; the flags of {cls.peer} are in docs/meshes.md"
+            more = hint(name, known) or f"; the flags of {cls.peer} are in the page on other meshes"
             shown, more = (name[1:], more.replace("--", "-")) if cls.single_dash else (name, more)
             problems.append(f"{quote_value(shown)} is not a flag of {cls.peer}{more}")
         elif not is_flag(previous) or "=" in previous:

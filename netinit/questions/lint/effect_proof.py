@@ -166,6 +166,9 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
     for other, label, changes in _switches(prover.options):
         changed = replace(prover.options, changes) if other is not flag else None
         if changed and not prover.are_same(changed, with_value(changed, flag, left)):
+            if changes.get(other.field) == ALL and getattr(prover.options, other.field):
+                text = f"{shown}{NO_DIFFERENCE}: nothing in {other.label} is in it; leave it out"
+                return Finding(WARNING, NO_EFFECT, flag.label, text)
             return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; leave it out, or give that")
     return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
 

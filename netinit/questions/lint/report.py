@@ -16,8 +16,8 @@ from netinit.options import Options, SettledOptions, offline
 from netinit.options.command_line import write_command
 from netinit.questions.findings import (
     ERROR,
+    EXPLAINED,
     NOTE,
-    PAGE,
     WARNING,
     Issue,
     format_issue,
@@ -149,4 +149,4 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None
     summary = ", ".join(found) if counted else "no problems found"
     accepted = f", {len(issues) - len(counted)} accepted" if len(issues) > len(counted) else ""
     besides = f"; {passed}" if passed else ""
-    return lines([*printed, f"{summary}{where}{accepted}{besides}{f'; {PAGE} explains the codes' if counted else ''}"])
+    return lines([*printed, f"{summary}{where}{accepted}{besides}{f'; {EXPLAINED}' if counted else ''}"])

@@ -53,7 +53,7 @@ def test_the_help_of_apply_names_every_option_of_a_run_under_its_topic(run):
 def test_help_fits_on_a_page_or_two(name, run):
     text = run(f"netinit {name} --help").out
     assert len(text.splitlines()) < 83, text
-    assert text.splitlines()[-1].strip().startswith("Documentation: docs/")
+    assert text.splitlines()[-1].strip().startswith("Documentation: page commands/")
     assert "--istio-local-exclude-ports" not in text
 
 
@@ -75,7 +75,7 @@ def test_help_shows_what_has_an_effect_and_nothing_else(name, shown, hidden, run
     assert [word for word in hidden if word in text] == []
 
 
-WITHOUT_COLOUR = {"apply", "render", "webhook", "node", "kubectl", "completion", "version"}  # events, artefacts, and commands of their own
+WITHOUT_COLOUR = {"apply", "render", "webhook", "node", "kubectl", "completion", "help", "version"}  # events, artefacts, and commands of their own
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - WITHOUT_COLOUR))

@@ -52,7 +52,7 @@ def test_findings_are_an_object_that_the_schema_describes(run, pod):
     found = json.loads(run(f"netinit lint {pod} --json").out)
     Draft202012Validator(SCHEMA).validate(found)
     assert [(one["code"], one["file"], one["page"]) for one in found["findings"]] == [
-        ("NI106", str(pod), "docs/findings.md#ni106"), ("NI102", str(pod), "docs/findings.md#ni102"),
+        ("NI106", str(pod), "netinit help NI106"), ("NI102", str(pod), "netinit help NI102"),
     ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
     assert listed == COMMANDS
     assert re.findall(r"^(\w+):$", done.out, re.MULTILINE) == ["Options", "Look", "Change", "Inject", "Servers", "More"]
     assert max(map(len, done.out.splitlines())) < 80
-    assert done.out.endswith("Documentation: docs/commands.md\n")
+    assert done.out.endswith("Documentation: page commands\n")
     assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
 
 
@@ -58,13 +58,13 @@ def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run
     out = run(f"netinit {path} --help").out
     first, second, page = [line.strip() for line in out.rpartition("Examples:\n\n")[2].splitlines() if line.strip()]
     assert (first, second) == EXAMPLES[path]
-    assert page == f"Documentation: docs/commands/{path.split()[0]}.md"
-    assert (ROOT / page.removeprefix("Documentation: ")).is_file()
+    assert page == f"Documentation: page commands/{path.split()[0]}"
+    assert (ROOT / f"docs/{page.removeprefix('Documentation: page ')}.md").is_file()
 
 
 def test_the_help_of_a_command_for_kubectl_alone_ends_with_the_page(run):
     out = run("netinit kubectl complete --help").out
-    assert out.endswith("\n\n  Documentation: docs/commands/kubectl.md\n")
+    assert out.endswith("\n\n  Documentation: page commands/kubectl\n")
     assert "Examples:" not in out
 
 

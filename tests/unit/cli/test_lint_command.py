@@ -74,7 +74,7 @@ Pod "two"
   {OWN_PORT}
 Pod "three"
   {NO_INIT_CONTAINER}
-1 error, 2 warnings in 3 pods, 1 accepted; docs/findings.md explains the codes
+1 error, 2 warnings in 3 pods, 1 accepted; netinit help CODE explains them
 """
 
 
@@ -93,7 +93,7 @@ def test_what_is_by_design_is_a_note_that_fails_nothing(run, tmp_path, words):
     done = run(f"netinit lint {file} {words}")
     assert done.code == 0
     assert '  note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
-    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; docs/findings.md explains the codes\n")
+    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; netinit help CODE explains them\n")
     done = run(f"netinit audit {file}")
     assert 'note: Pod "quiet": may keep NET_RAW: "app"; ' in done.err
 
@@ -109,9 +109,9 @@ def test_a_container_that_may_change_the_rules_is_a_warning_with_its_name(run, t
 @pytest.mark.parametrize(
     ("words", "code", "out"),
     [
-        ("-b 15006", 1, f"{OWN_PORT}\n1 error, 0 warnings; docs/findings.md explains the codes\n"),
-        ("-b * -i *", 0, f"{NOT_EXCLUDED}\n0 errors, 1 warning; docs/findings.md explains the codes\n"),
-        ("-b * -i * --strict", 1, f"{NOT_EXCLUDED}\n0 errors, 1 warning; docs/findings.md explains the codes\n"),
+        ("-b 15006", 1, f"{OWN_PORT}\n1 error, 0 warnings; netinit help CODE explains them\n"),
+        ("-b * -i *", 0, f"{NOT_EXCLUDED}\n0 errors, 1 warning; netinit help CODE explains them\n"),
+        ("-b * -i * --strict", 1, f"{NOT_EXCLUDED}\n0 errors, 1 warning; netinit help CODE explains them\n"),
         ("-b * -i * --strict --ignore NI007", 0, "no problems found, 1 accepted\n"),
         ("-b 80", 0, "no problems found\n"),
         ("-b 80 --strict", 0, "no problems found\n"),
@@ -159,7 +159,7 @@ def test_name_servers_that_the_manifest_does_not_name_are_a_problem(run, tmp_pat
     file = tmp_path / "dns.yaml"
     file.write_text(DNS.format(more=more))
     done = run(f"netinit lint {file} {words}")
-    summary = "0 errors, 1 warning in 1 pod; docs/findings.md explains the codes" if finding else "no problems found in 1 pod"
+    summary = "0 errors, 1 warning in 1 pod; netinit help CODE explains them" if finding else "no problems found in 1 pod"
     assert (done.code, done.out.splitlines()) == (0, [*(['Pod "dns"', f"  {finding}"] if finding else []), summary])
 
 

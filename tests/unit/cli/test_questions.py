@@ -242,7 +242,7 @@ def test_lint_looks_at_every_pod_and_at_the_pod_itself(run, pods):
         ("host", "host-network"), ("plain", "no-init-container"),
     }  # fmt: skip
     told = run(f"netinit lint --pod {pods}").out.splitlines()
-    assert told[-1] == "3 errors, 4 warnings in 4 pods; docs/findings.md explains the codes"
+    assert told[-1] == "3 errors, 4 warnings in 4 pods; netinit help CODE explains them"
     assert not any("good" in line for line in told)
     assert not any(": : " in line for line in told), "a finding about the pod as a whole names no part of it"
 
@@ -299,7 +299,7 @@ def test_every_pod_of_every_file_is_looked_at(run, repository, words):
     words = words.format(repository / "pods.yaml", repository / "below" / "more.yml", repository)
     linted = run(f"netinit lint {words}")
     passed = "; no pod in 1 file" if words.endswith(str(repository)) or "*" in words else ""
-    assert (linted.code, linted.out.splitlines()[-1]) == (1, f"6 errors, 7 warnings in 8 pods{passed}; docs/findings.md explains the codes")
+    assert (linted.code, linted.out.splitlines()[-1]) == (1, f"6 errors, 7 warnings in 8 pods{passed}; netinit help CODE explains them")
     audited = json.loads(run(f"netinit audit {words} --json").out)
     assert len(audited["pods"]) == 8, "pods of one name in two files are two"
 

@@ -594,7 +594,7 @@ def test_an_image_that_no_registry_has_is_named_where_it_is_used():
 
 
 def test_an_annotation_that_nothing_reads_is_named_with_the_nearest():
-    pod = POD.replace("name: p,", "name: p, annotations: {netinit.io/reject-quick: 'true', example.org/x: y, sidecar.istio.io/inject: 'true'},")
+    pod = POD.replace("name: p,", "name: p, annotations: {netinit.io/reject-quick: 'true', example.org/x: z, sidecar.istio.io/inject: 'true'},")
     said = run(inject.command, "-f", "-", "--image", "r/n:1", stdin=pod).stderr
     wrong = 'annotation "netinit.io/reject-quick" has no effect: nothing reads it; did you mean netinit.io/reject-quic?'
     assert said == f'warning: Pod "shop/p": {wrong}\n'

@@ -213,7 +213,7 @@ def test_values_that_are_no_mapping_are_refused():
 
 def test_a_number_where_istio_has_a_text_is_refused_and_set_makes_a_text_of_it():
     template = {"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: {{ .Values.global.hub | quote }}}]}"}}
-    with pytest.raises(ConfigError, match=r"values: global\.hub: 5\.0 must be a text: put it in quotes"):
+    with pytest.raises(ConfigError, match=r"values: global\.hub: 5 must be a text: put it in quotes"):
         load_config(template, values="global: {hub: 5, tag: 1}")
     config = load_config(template, settings=("global.hub=5",))
     assert inject_pod(POD, config)["spec"]["containers"][-1]["image"] == "5"

@@ -33,6 +33,6 @@ def test_pods_of_one_name_in_two_files_are_two_blocks():
     ]  # fmt: skip
     assert render_text(issues, ["Pod a", "Pod a"]).splitlines() == [
         "Pod a", "  warning NI203: --ipv6: first", "  error NI203: --ipv6: second", "Pod a", "  warning NI203: third",
-        "1 error, 2 warnings in 2 pods, 1 accepted; docs/findings.md explains the codes",
+        "1 error, 2 warnings in 2 pods, 1 accepted; netinit help CODE explains them",
     ]  # fmt: skip
     assert render_text([], ["Pod a"]) == "no problems found in 1 pod\n"

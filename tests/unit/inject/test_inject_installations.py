@@ -1,0 +1,124 @@
+"""Files of whole installations are read for what they set, or refused by their kind: none is taken without effect."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from netinit.base.errors import ConfigError
+from netinit.golang import goyaml
+from netinit.inject import inject_pod
+from netinit.inject.adding.config import load_config
+
+POD = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}
+VALUES = {"global": {"proxy": {"excludeIPRanges": "10.9.0.0/16", "excludeOutboundPorts": "5432"}}}
+MESH = {"defaultConfig": {"interceptionMode": "TPROXY"}}
+TEMPLATE = "spec:\n  containers:\n  - {name: istio-proxy, image: '{{ .Values.global.hub }}/{{ .MeshConfig.RootNamespace }}'}\n"
+
+
+def document(kind, spec=None, name="installed", **more):
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **({"spec": spec} if spec else {}), **more}
+
+
+def config_map(name, **data):
+    return document("ConfigMap", name=name, data=data)
+
+
+def stream(*trees):
+    return "---\n".join(goyaml.dump(tree) for tree in trees)
+
+
+def arguments(**given):
+    pod = inject_pod(POD, load_config(**given))
+    return next(one for one in pod["spec"]["initContainers"] if one["name"] == "istio-init")["args"]
+
+
+def after(words, flag):
+    return words[words.index(flag) + 1]
+
+
+RENDERED = (
+    document("Namespace"), document("ServiceAccount"), document("Deployment", {"replicas": 1}),
+    config_map("istio-sidecar-injector", config=f"templates: {{sidecar: {json.dumps(TEMPLATE)}}}", values='{"global": {"hub": "example.org"}}'),
+    config_map("istio", mesh="rootNamespace: mesh-root"), config_map("values", **{"merged-values": "{}"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [
+    stream(document("IstioOperator", {"values": VALUES, "meshConfig": MESH})),
+    stream(document("Istio", {"values": {**VALUES, "meshConfig": MESH}})),
+    stream(document("Namespace"), document("IstioRevision", {"values": {**VALUES, "meshConfig": MESH}})),
+    json.dumps(document("IstioOperator", {"values": VALUES, "meshConfig": MESH}), indent=1),
+    stream({"apiVersion": "v1", "kind": "List", "items": [document("IstioOperator", {"values": VALUES, "meshConfig": MESH})]}),
+    stream({**VALUES, "meshConfig": MESH}),
+])  # fmt: skip
+@pytest.mark.parametrize("given", [("values",), ("values", "mesh")])
+def test_values_and_mesh_of_an_operators_resource_count(text, given):
+    words = arguments(**dict.fromkeys(given, text))
+    assert (after(words, "-m"), after(words, "-x"), after(words, "-o")) == ("TPROXY", "10.9.0.0/16", "5432")
+
+
+def test_what_an_operator_says_beside_its_values_counts_below_them():
+    spec = {"hub": "registry.example", "tag": "1.2.3", "revision": "canary", "values": {"global": {"tag": "own"}}}
+    values = load_config(values=stream(document("IstioOperator", spec))).values
+    assert (values["global"]["hub"], values["global"]["tag"], values["revision"]) == ("registry.example", "own", "canary")
+
+
+@pytest.mark.parametrize("given", [("source",), ("source", "mesh"), ("source", "mesh", "values")])
+def test_a_rendered_chart_is_given_as_it_is(given):
+    pod = inject_pod(POD, load_config(**dict.fromkeys(given, stream(*RENDERED))))
+    assert [one["image"] for one in pod["spec"]["containers"] if one["name"] == "istio-proxy"] == ["example.org/mesh-root"]
+
+
+def test_the_mesh_of_the_same_revision_is_taken():
+    others = [config_map("istio-canary", mesh="rootNamespace: other"), config_map("istio", mesh="rootNamespace: mesh-root")]
+    injector = RENDERED[3] | {"metadata": {"name": "istio-sidecar-injector-canary"}}
+    assert load_config(stream(injector, *others)).mesh.fields["rootNamespace"] == "other"
+
+
+MAISTRA = document("ServiceMeshControlPlane", {"version": "v2.6"})
+OPERATOR = document("IstioOperator", {"values": VALUES})
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({"source": stream(OPERATOR)}, 'injector configuration: it is of kind "IstioOperator", which sets none: give a ConfigMap with the key config'),
+    ({"values": stream(MAISTRA)}, "values: a ServiceMeshControlPlane has settings of its own form; give the ConfigMaps"),
+    ({"values": stream(document("Pod"), document("Service"))}, 'values: none of its 2 documents has it ("Pod", "Service"): give the values themselves'),
+    ({"mesh": stream(OPERATOR)}, 'mesh: it is of kind "IstioOperator", which sets none'),
+    ({"mesh": stream(document("Deployment"))}, 'mesh: it is of kind "Deployment"'),
+    ({"values": stream(OPERATOR, OPERATOR)}, "each have it; give only that document"),
+    ({"source": stream(RENDERED[3], RENDERED[3] | {"metadata": {"name": "istio-sidecar-injector-old"}})}, "each have it"),
+    ({"mesh": stream(config_map("istio", meshNetworks="{}"))}, 'mesh: it is of kind "ConfigMap", which sets none'),
+])  # fmt: skip
+def test_a_file_without_effect_is_refused_by_its_kind(given, words):
+    with pytest.raises(ConfigError) as refused:
+        load_config(**given)
+    assert words in str(refused.value)
+
+
+UNKNOWN = 'values: "global.proxy.{}" is not a value of Istio\'s charts, and has no effect on pods'
+
+
+@pytest.mark.parametrize(("given", "warning"), [
+    ({"values": "global: {proxy: {excludeIPRange: 10.9.0.0/16}}"}, f"{UNKNOWN.format('excludeIPRange')}; did you mean excludeIPRanges?"),
+    ({"values": "global: {proxy: {unheardOf: 1}}"}, UNKNOWN.format("unheardOf")),
+    ({"mesh": "outboundTrafficPolice: {}"}, 'mesh: "outboundTrafficPolice" is not a field of MeshConfig, and has no effect; did you mean outboundTrafficPolicy?'),
+    ({"mesh": "defaultConfig: {interceptMode: TPROXY}"}, 'mesh: "defaultConfig.interceptMode" is not a field of ProxyConfig, and has no effect; did you mean interceptionMode?'),
+])  # fmt: skip
+def test_an_unknown_key_is_a_warning_with_the_nearest_name(given, warning):
+    assert warning in load_config(**given).warnings
+
+
+@pytest.mark.parametrize("given", [
+    {"values": "pilot: {autoscaleMin: 2}\ngateways: {x: 1}\nglobal: {logAsJson: true, own: 1}\nmine: 2"},
+    {"mesh": "defaultConfig: {interception_mode: TPROXY}\nrootNamespace: a"},
+    {"values": "global: {proxy: {mine: 1}}", "source": {"templates": {"sidecar": "metadata: {labels: {a: '{{ .Values.global.proxy.mine }}'}}"}}},
+])  # fmt: skip
+def test_keys_of_other_parts_of_a_chart_or_of_ones_own_templates_are_no_warning(given):
+    assert load_config(**given).warnings == () or all("policy" in one for one in load_config(**given).warnings)
+
+
+def test_a_number_is_named_as_it_was_written():
+    with pytest.raises(ConfigError, match=r"excludeOutboundPorts: 5432 must be a text"):
+        load_config(values=json.dumps({"global": {"proxy": {"excludeOutboundPorts": 5432}}}))
