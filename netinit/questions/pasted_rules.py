@@ -294,7 +294,7 @@ def _as_found(
     made = {place: one.options for place, one in inferred.items() if one.options}
     plans = [plan_for(settled)] if settled else []
     plans += [one.make_plan(one.options) for one in inferred.values() if one.options]
-    surroundings = {family: stand_in(family, addresses) for family in dump.families}
+    surroundings = {family: stand_in(family, addresses, plans) for family in dump.families}
     rulesets = {
         place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
     }
@@ -348,7 +348,8 @@ def _put_beside(dump: Dump, settled: SettledOptions, addresses: Sequence[str]) -
         for family, one in base.items()
     }
     rulesets = {place: merged} | {name: found for name, found in dump.rulesets.items() if name != place}
-    rules = PodRules(rulesets, {family: stand_in(family, addresses) for family in dump.families}, {place: settled}, settled)
+    around = {family: stand_in(family, addresses, (made,)) for family in dump.families}
+    rules = PodRules(rulesets, around, {place: settled}, settled)
     beside = f"no rule of it is netinit's or Istio's: the plan of the options is put beside them, as `netinit apply` does ({place})"
     name = f"the options beside {dump.name}"
     return RuleSource(name, rules, (*_assume(dump, addresses), *dump.notes, beside), dump.warnings + settled.warnings + made.warnings)

@@ -50,14 +50,18 @@ class Observe(ForeignTarget):
 
 
 class SourceNat(ForeignTarget):
-    """Replaces the source address, by one that only the kernel knows if `address` is empty (sections SNAT, MASQUERADE)."""
+    """Replaces the source address (sections SNAT, MASQUERADE).
+
+    Without `address` by one that only the kernel knows; `own`: by one of the pod's, as masquerading does (inet_select_addr).
+    """
 
     is_final = tracks = True
     words = "replace its source address (`{0.text}`)"
     address: str = ""
+    own: bool = False
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.replace_source(self.address)
+        return packet.replace_source(self.address, own=self.own)
 
 
 class DestinationNat(Target):

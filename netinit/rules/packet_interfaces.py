@@ -89,8 +89,8 @@ class Traversal(Protocol):
     def write_destination(self, address: str, port: int) -> Verdict:
         """Write a destination into the packet, without NAT; empty and 0 leave it unchanged."""
 
-    def replace_source(self, address: str) -> Verdict:
-        """Replace the source; empty: by an address that only the kernel knows."""
+    def replace_source(self, address: str, *, own: bool = False) -> Verdict:
+        """Replace the source; empty: by an address that only the kernel knows, `own`: one of the pod's."""
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
         """Clear the bits in `mask`, then xor `value`."""

@@ -32,12 +32,14 @@ class InitialState(Enum):
 
     KEPT = "as it began"
     PRIMARY = "the first address of the interface that it came in through"
+    OWN = "one of the pod's own addresses"
 
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is slow
 
 
 KEPT: Final = InitialState.KEPT
 PRIMARY: Final = InitialState.PRIMARY
+OWN: Final = InitialState.OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,10 @@ class TargetEffects:
         self._translate(number_of(address) if address else now.destination, port or now.destination_port)
         return GO_ON
 
-    def replace_source(self, address: str) -> Verdict:
+    def replace_source(self, address: str, *, own: bool = False) -> Verdict:
         if self._table != NAT:
             return self.give_up()
-        self.now = self.now.replace(source=number_of(address) if address else None)
+        self.now = self.now.replace(source=OWN if own else number_of(address) if address else None)
         return ACCEPTED
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:

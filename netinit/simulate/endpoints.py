@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Family, family_of, join_host, number_of, parse_address, text_of
+from netinit.base.net import Family, Network, family_of, join_host, number_of, parse_address, text_of
 from netinit.options.kinds import PORT, quote_value
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.model import Plan
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
 # A pod, a caller and a server where none is known, from the documentation ranges (RFC 5737, RFC 3849).
@@ -17,10 +21,11 @@ DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}
 
 
-def stand_in(family: Family, addresses: Iterable[str] = ()) -> Surroundings:
-    """Surroundings of a pod of which at most the addresses are known."""
-    own = [number_of(address) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
-    return Surroundings(family=family, addresses=tuple([("eth0", address) for address in own]))
+def stand_in(family: Family, addresses: Iterable[str] = (), plans: Iterable[Plan] = ()) -> Surroundings:
+    """Surroundings of a pod of which at most the addresses are known, with those that `plans` add to its loopback device."""
+    own = [("eth0", number_of(address)) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
+    added = {Network.parse(one.cidr).first: None for made in plans for one in made.addresses if one.family is family}
+    return Surroundings(family=family, addresses=(*own, *[(LOOPBACK_DEVICE, address) for address in added]))
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:

@@ -14,7 +14,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
-from netinit.simulate.condition import Condition
+from netinit.simulate.condition import OWN, Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.one_packet import OnePacket, PacketState
 from netinit.simulate.ruleset import HookStage, Ruleset
@@ -190,7 +190,7 @@ class PacketPath(PacketState):
     def _pass(self, hook: str) -> bool:
         """Traverse a hook; False if the packet ends there."""
         self._now = self._now.replace(hook=hook)
-        self._seen = OnePacket(self._packet, self._around, hook)
+        self._seen = OnePacket(self._packet, self._around, hook, masqueraded=self._now.source is OWN)
         for other in self._ruleset.unread if hook in (PREROUTING, OUTPUT) else ():
             self._note(f"{other}, which is foreign and not read, applies to it too")
         for stage in self._ruleset.stages[hook]:

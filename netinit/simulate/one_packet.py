@@ -16,7 +16,7 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.packet_interfaces import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
-from netinit.simulate.condition import CONNECTION_MARK, MARK, Condition, InitialState, MarkBits, TargetEffects
+from netinit.simulate.condition import CONNECTION_MARK, MARK, OWN, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit, Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
@@ -62,17 +62,20 @@ TRUTHS = {holds: Truth(holds) for holds in (True, False, None)}  # made once: a 
 class OnePacket:
     """A packet at one point of its path (rules.packet_interfaces.PacketSet)."""
 
-    def __init__(self, packet: Packet, surroundings: Surroundings, hook: str) -> None:
+    def __init__(self, packet: Packet, surroundings: Surroundings, hook: str, *, masqueraded: bool = False) -> None:
         self._packet = packet
         self._around = surroundings
         self._hook = hook
+        self._masqueraded = masqueraded  # by one of the pod's addresses
 
     def of_protocol(self, name: str) -> Truth:
         return TRUTHS[self._packet.protocol == name]
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Truth:
         address = self._packet.source if source else self._packet.destination
-        return TRUTHS[None if address is None else any(one.first <= address <= one.last for one in networks)]
+        own = [number for _, number in self._around.addresses] if source and self._masqueraded else [address]
+        found = {any(one.first <= number <= one.last for one in networks) for number in own if number is not None}
+        return TRUTHS[found.pop() if len(found) == 1 else None]
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Truth:
         port = self._packet.source_port if source else self._packet.destination_port
@@ -110,6 +113,8 @@ class OnePacket:
         return TRUTHS[self._packet.socket]
 
     def local(self, *, source: bool) -> Truth:
+        if source and self._masqueraded:
+            return TRUTHS[True]
         return TRUTHS[self._around.is_of_type_local(self._packet.source if source else self._packet.destination)]
 
     def unknown(self) -> Truth:
@@ -154,7 +159,7 @@ class PacketState:
         if now is not self._now:
             self._now = now
             self._packet = self._make_packet(now)
-            self._seen = OnePacket(self._packet, self._around, now.hook)
+            self._seen = OnePacket(self._packet, self._around, now.hook, masqueraded=now.source is OWN)
 
     def _make_packet(self, now: Condition) -> Packet:
         return self._packet.replace(

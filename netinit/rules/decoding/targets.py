@@ -115,7 +115,8 @@ _PLAIN = {one.name: one for one in targets.VERDICTS.values()}
 _WORDS: dict[str, TextReader] = {
     **marking_targets.WORDS, "REDIRECT": _redirect_words, "TPROXY": _tproxy_words, "REJECT": _reject_words, "DNAT": _dnat_words,
     "NOTRACK": lambda options, _, __: None if options else Untrack(),
-    **dict.fromkeys(("SNAT", "MASQUERADE"), lambda _, text, __: SourceNat(text=text)),
+    "SNAT": lambda _, text, __: SourceNat(text=text),
+    "MASQUERADE": lambda _, text, __: SourceNat(text=text, own=True),
 }  # fmt: skip
 
 # ---- structs of extensions -----------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def decode_target(name: str, revision: int, info: bytes, family: Family) -> Targ
         return found
     if name in foreign_targets.OBSERVING:
         return Observe(text=name, copies=name == COPYING)
-    return SourceNat(text=name) if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
+    return SourceNat(text=name, own=name == "MASQUERADE") if name in ("SNAT", "MASQUERADE") else UnknownTarget(text=name)
 
 
 def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | None:
@@ -315,7 +316,7 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     **marking_targets.EXPRESSIONS,
     "nat": _nat,
     "redir": _redirect,
-    "masq": lambda _, __, ___: SourceNat(text="masquerade"),
+    "masq": lambda _, __, ___: SourceNat(text="masquerade", own=True),
     "tproxy": _tproxy,
     "notrack": lambda _, __, ___: Untrack(),
     "payload": _set_payload,

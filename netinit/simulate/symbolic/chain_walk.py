@@ -12,7 +12,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.packet_interfaces import Verdict
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return, Target
-from netinit.simulate.condition import KEPT, Condition, TargetEffects
+from netinit.simulate.condition import KEPT, OWN, Condition, TargetEffects
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.diagram import MAX_WORK
@@ -235,8 +235,8 @@ class Walker:
         """Apply a target to the packets that its rules take, and add to `results`."""
         actor = TargetEffects(self._space.around, group.condition, place.hooked.effect, self._is_proxy)
         verdict = hit.matched.target.act(actor)
-        # Nothing depends on the addresses that sources are translated to; distinguishing them would split packets further.
-        now = actor.now if actor.now.source is KEPT else actor.now.replace(source=None)
+        # Which address a source is translated to is not distinguished: that would split packets further.
+        now = actor.now if actor.now.source in (KEPT, OWN) else actor.now.replace(source=None)
         if actor.called:
             join_groups(results[verdict], self._call(place, actor.called, group, results))
         elif actor.fate:

@@ -13,7 +13,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_interfaces import Chosen
-from netinit.simulate.condition import KEPT, Condition
+from netinit.simulate.condition import KEPT, OWN, Condition
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
@@ -184,9 +184,12 @@ class SymbolicPackets:
         return Choice(nothing(self._space), everything(self._space))
 
     def _settled(self, address: object, fits: Callable[[int], bool]) -> Choice:
-        """Packets whose rewritten address fits: constant, unknown, or the incoming interface's."""
+        """Packets whose rewritten address fits: constant, unknown, one of the pod's, or the incoming interface's."""
         if isinstance(address, int):
             return self._always(holds=fits(address))
+        if address is OWN:
+            found = {fits(own) for _, own in self._space.around.addresses}
+            return self._always(holds=True in found) if len(found) == 1 else self.unknown()
         if address is None:
             return self.unknown()
         primary = self._space.around.primary_address
