@@ -18,9 +18,10 @@ from netinit.rules.model import Plan
 from netinit.rules.nft import Written, plan_tables, render_script, write_steps
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.render import describe_plan, render_restore
-from netinit.simulate.endpoints import make_inbound, make_outbound
+from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import make_inbound
 
 __all__ = [
     "FAMILIES",

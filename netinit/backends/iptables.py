@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import posix
 from abc import abstractmethod
 
 from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, IPV4, Family
+from netinit.base.system import posix
 from netinit.kernel import Closing, detect, netlink, run
 from netinit.options import BACKENDS, Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan

@@ -5,10 +5,9 @@ Its own programs get another lock file, since flock(2) would block them too.
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends import Lock
 from netinit.base.errors import BackendUnavailableError
+from netinit.base.system import posix
 from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import XTABLES_LOCK, take_or_refuse

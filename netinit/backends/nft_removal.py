@@ -14,12 +14,11 @@ is in use (NLM_F_NONREC of linux/netlink.h). Limit: a foreign table created with
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends import Change
 from netinit.base.errors import ApplyError
 from netinit.base.netlink_attributes import split_attributes
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import attribute, read_attributes, read_name
 from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NFT_MSG_DELTABLE, NLM_F_NONREC, NfTables, name

@@ -5,7 +5,6 @@ Not loaded on a successful first run. Tables that cannot be read are reported an
 
 from __future__ import annotations
 
-import posix
 from _struct import unpack_from
 from itertools import takewhile
 
@@ -13,6 +12,7 @@ from netinit.backends import chains_of_tables
 from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, NLM_F_APPEND, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.netlink_attributes import HEADER
+from netinit.base.system import posix
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables

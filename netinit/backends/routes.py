@@ -6,11 +6,10 @@ are recognised by their values.
 
 from __future__ import annotations
 
-import posix
-
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError
 from netinit.base.net import FULL_MASK, IPV4, IPV6, Family
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel import netlink
 from netinit.kernel.netlink import LocalRoute, PolicyRule
 from netinit.options import LAYOUTS, Interception

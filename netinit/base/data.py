@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_FOLDER = __file__.rpartition("/base/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
+_FOLDER = __file__.replace("\\", "/").rpartition("/base/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
 
 def read_data(name: str) -> str:

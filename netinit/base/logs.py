@@ -6,11 +6,11 @@ pod's start.
 
 from __future__ import annotations
 
-import posix
 import sys
 import time
 
 from netinit.base.sanitize import escape, split_message
+from netinit.base.system import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,13 @@ def level_of(text: str) -> str:
         if level and scope in ("", "all", SCOPE):
             found = level
     return found
+
+
+def let_pass_all_signs() -> None:
+    """Let no sign that stdout or stderr lacks (cp1252) stop a command: `?` stands for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a text stream of the interpreter's
 
 
 def flush() -> None:

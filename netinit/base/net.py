@@ -1,12 +1,12 @@
 """Address families, addresses, networks, ports and intervals.
 
-Only this module converts addresses between text and number. Text is in the kernel's format (inet_ntop(3)).
+Only this module converts addresses between text and number. It asks no operating system, so an answer is the same
+everywhere: inet_pton(3) and the numbers of families are those of Linux. Text is in the kernel's format (inet_ntop(3)).
 """
 
 from __future__ import annotations
 
-# A builtin; `socket` would cost 5 ms at every pod start.
-from _socket import AF_INET, AF_INET6, inet_ntoa, inet_ntop, inet_pton
+from _struct import unpack  # a builtin; `struct` would add a file to every pod start
 
 from netinit.base.records import Record
 
@@ -35,7 +35,7 @@ class Family(Record):
     name: str  # as in messages: IPv4, IPv6
     version: int  # 4 or 6
     bits: int  # of an address
-    number: int  # AF_INET, AF_INET6
+    number: int  # AF_INET, AF_INET6 of Linux
     program: str  # the prefix of the iptables programs
     nft: str  # nft's keyword for addresses of the family
     loopback: str  # traffic to it never leaves the pod
@@ -63,14 +63,18 @@ class Family(Record):
 
 
 IPV4 = Family(
-    name="IPv4", version=4, bits=32, number=int(AF_INET), program="iptables", nft="ip", loopback="127.0.0.1/32",
+    name="IPv4", version=4, bits=32, number=2, program="iptables", nft="ip", loopback="127.0.0.1/32",
     passthrough="127.0.0.6/32", any_address="0.0.0.0",  # noqa: S104 - how the TPROXY target is listed, nothing is bound
 )  # fmt: skip
 IPV6 = Family(
-    name="IPv6", version=6, bits=128, number=int(AF_INET6), program="ip6tables", nft="ip6", loopback="::1/128",
+    name="IPv6", version=6, bits=128, number=10, program="ip6tables", nft="ip6", loopback="::1/128",
     passthrough="::6/128", any_address="::",
 )  # fmt: skip
 FAMILIES = (IPV4, IPV6)
+_OCTETS = {str(number): number for number in range(256)}
+_MAPPED = 0xFFFF  # the upper bits of an IPv4 address as one of IPv6
+_GROUPS = 8  # of an IPv6 address
+_GROUP = 4  # hexadecimal digits of an IPv6 address between two colons, at most
 _HOST_BITS = [(1 << number) - 1 for number in range(IPV6.bits + 1)]  # by their number: a list may have ten thousand networks
 _lengths: dict[str, int] = {}  # cache: ten thousand networks have few different prefix lengths
 
@@ -84,7 +88,7 @@ def parse_address(text: str) -> str:
     """The address in the kernel's format. Raises ValueError if `text` is not an IP address."""
     try:
         return text_of(number_of(text), family_of(text))
-    except (OSError, ValueError):  # NUL bytes are ValueErrors
+    except ValueError:
         raise ValueError("is not an IP address") from None
 
 
@@ -98,13 +102,58 @@ def read_addresses(texts: Iterable[str]) -> Iterator[str]:
 
 
 def number_of(address: str) -> int:
-    """The address as a number. Raises OSError or ValueError if it is not an IP address."""
-    return int.from_bytes(inet_pton(family_of(address).number, address), "big")
+    """The address as a number. Raises ValueError if it is not an IP address."""
+    return _read_ipv6(address) if ":" in address else _read_ipv4(address)
+
+
+def _read_ipv4(text: str) -> int:
+    """An IPv4 address as a number: four decimal numbers without leading zeros. Raises ValueError."""
+    try:
+        first, second, third, fourth = text.split(".")
+        return _OCTETS[first] << 24 | _OCTETS[second] << 16 | _OCTETS[third] << 8 | _OCTETS[fourth]
+    except KeyError:
+        raise ValueError("is not an IPv4 address") from None
+
+
+def _read_ipv6(text: str) -> int:
+    """An IPv6 address as a number: RFC 4291, 2.2, with `::` for at least one group. Raises ValueError."""
+    digits = text
+    if "." in text:
+        head, colon, tail = text.rpartition(":")
+        number = _read_ipv4(tail)
+        digits = f"{head}{colon}{number >> 16:x}:{number & 0xFFFF:x}"
+    if "::" in digits:
+        missing = _GROUPS - digits.count(":") + digits.startswith("::") + digits.endswith("::")
+        if missing < 1:
+            raise ValueError("is not an IPv6 address")
+        digits = digits.replace("::", ":0" * missing + ":", 1).removeprefix(":" * digits.startswith("::"))
+        digits = digits.removesuffix(":" * text.endswith("::"))
+    groups = digits.split(":")
+    # fromhex() takes digits of hexadecimal numbers alone, and blanks, which are no alphanumerics.
+    padded = "".join([group.zfill(_GROUP) for group in groups])
+    if len(groups) != _GROUPS or len(padded) != _GROUPS * _GROUP or "" in groups or not padded.isalnum():
+        raise ValueError("is not an IPv6 address")
+    return int.from_bytes(bytes.fromhex(padded), "big")
 
 
 def text_of(number: int, family: Family) -> str:
     """The text of an address."""
-    return inet_ntop(family.number, number.to_bytes(family.bits // 8, "big"))
+    if family.version == 4:  # noqa: PLR2004 - the version's number is its name
+        return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    return _ipv6_text(number)
+
+
+def _ipv6_text(number: int) -> str:
+    """The text of an IPv6 address: `::` for the first of the longest rows of zero groups, IPv4 where the kernel writes it."""
+    if number < 1 << 48 and (number >> 32 == _MAPPED or number >> 32 == 0 != number >> 16):
+        return ("::ffff:" if number >> 32 else "::") + text_of(number & 0xFFFFFFFF, IPV4)
+    text = ":%x:%x:%x:%x:%x:%x:%x:%x:" % unpack("!8H", number.to_bytes(16, "big"))  # noqa: UP031 - twice as fast as an f-string
+    if ":0:0:" in text:
+        for length in range(_GROUPS, 1, -1):
+            head, row, tail = text.partition(":0" * length + ":")
+            if row:
+                return f"{head[1:]}::{tail[:-1]}"
+    return text[1:-1]
 
 
 def join_host(host: str, port: int | str) -> str:
@@ -128,8 +177,8 @@ class Network(tuple[int, int, int]):
             raise ValueError("has no prefix length; write it as a CIDR, for example 10.0.0.0/8")
         family = IPV6 if ":" in address else IPV4
         try:
-            number = int.from_bytes(inet_pton(family.number, address), "big")
-        except (OSError, ValueError):
+            number = _read_ipv6(address) if family is IPV6 else _read_ipv4(address)
+        except ValueError:
             raise ValueError(f"is not an {family.name} network") from None
         bits = _lengths.get(length)
         if bits is None or bits > family.bits:
@@ -236,18 +285,6 @@ def merge_ports(ports: Ports) -> Ports:
     return tuple(kept)
 
 
-def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
-    """The ports in both lists, ascending."""
-    ours, theirs = [join_ranges(sorted(map(bounds_of, ports)))[::-1] for ports in (one, other)]
-    found: list[int | PortRange] = []
-    while ours and theirs:
-        lowest, highest = max(ours[-1][0], theirs[-1][0]), min(ours[-1][1], theirs[-1][1])
-        if lowest <= highest:
-            found.append(lowest if lowest == highest else PortRange((lowest, highest)))
-        (ours if ours[-1][1] == highest else theirs).pop()
-    return found
-
-
 def covers(wide: Network, narrow: Network) -> bool:
     """Whether every address of `narrow` is in `wide`."""
     return wide[0] == narrow[0] and wide.first <= narrow.first and narrow.last <= wide.last
@@ -273,16 +310,13 @@ def split_range(first: int, last: int, family: Family) -> tuple[Network, ...]:
 def format_intervals(intervals: Iterable[Interval], family: Family) -> list[str]:
     """Format intervals as nft does: an address, a network if it equals the interval, else two addresses."""
     texts = []
-    size = family.bits // 8
-    # For IPv4 both give the same, inet_ntoa in a third of the time.
-    to_text = inet_ntoa if family is IPV4 else lambda packed: inet_ntop(AF_INET6, packed)
     ends = {0: ""}  # number of addresses after the first -> prefix length of the network; empty if there is none
     for low, high in intervals:
         more = high - low
         end = ends.get(more)
         if end is None:
             end = ends[more] = "" if more & more + 1 else f"/{family.bits - more.bit_length()}"
-        text = to_text(low.to_bytes(size, "big"))
+        text = text_of(low, family)
         is_network = not low & more and (end or not more)
         texts.append(text + end if is_network else f"{text}-{text_of(high, family)}")
     return texts

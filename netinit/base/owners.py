@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posix
+from netinit.base.system import posix
 
 MAX_DATABASE = 16 << 20  # bytes; reading 30 MiB takes 0.16 s
 _FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posix
+from netinit.base.system import posix
 
 GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
     "Look": {
@@ -77,7 +77,7 @@ INTRODUCTION = (
     ),
 )
 OPTIONS = {"--version": "Show the version and exit.", "-h, --help": "Show this message and exit."}
-FOLDER = __file__.rpartition("/cli/")[0]
+FOLDER = __file__.replace("\\", "/").rpartition("/cli/")[0]
 
 
 def is_there(module: str) -> bool:

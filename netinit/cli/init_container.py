@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import posix
-
 from netinit.base.logs import Log
+from netinit.base.system import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

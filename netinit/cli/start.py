@@ -7,12 +7,12 @@ and `inject`. What their parser cannot read, such as --help, goes to click, whic
 from __future__ import annotations
 
 import gc
-import posix
 import sys
 
 from netinit.base.errors import NetinitError, OptionError
-from netinit.base.logs import flush
+from netinit.base.logs import flush, let_pass_all_signs
 from netinit.base.records import Record
+from netinit.base.system import LINUX, posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Call(Record):
 
 def main() -> NoReturn:
     """Run this process's command line and exit with its code."""
+    let_pass_all_signs()
     gc.disable()  # apply and inject create few cycles; click's commands enable it again
     code = run(sys.argv, _environment())
     try:
@@ -115,6 +116,10 @@ def _dispatch(call: Call, environ: Mapping[str, str]) -> int:
         return _show(complete(asked, environ, (APPLY,) if call.program == ISTIO_NAME else ()))
     if asked:
         return _ask_click(call, environ, None)
+    if not LINUX:
+        from netinit.cli.other_systems import refuse
+
+        refuse((APPLY, *call.words) if call.apply else call.words)
     if call.apply:
         from netinit.options import Options
         from netinit.options.declare import extract_flags, parse_flags

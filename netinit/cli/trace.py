@@ -30,8 +30,9 @@ from netinit.questions.answers import PathRow, answer_question, format_path, for
 from netinit.questions.connections import Question, make_packet
 from netinit.questions.explain import Explanation
 from netinit.questions.pod_rules import PodRules
-from netinit.simulate.endpoints import format_packet, stand_in
+from netinit.simulate.endpoints import format_packet
 from netinit.simulate.engine import simulate, simulate_on_old_entries
+from netinit.simulate.stand_ins import stand_in
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, LABELS, AlignedTrace, align, describe_end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posix
+from netinit.base.system import posix
 
 
 class Closing:

@@ -5,10 +5,10 @@ The remedy depends on where the process runs: in a pod's container, another cont
 
 from __future__ import annotations
 
-import posix
 from _struct import pack
 
 from netinit.base.logs import TERMINATION_LOG
+from netinit.base.system import posix
 from netinit.kernel import read_text
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW, read_capabilities
 

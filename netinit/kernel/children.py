@@ -7,12 +7,12 @@ in 2 ms, a new interpreter in 30. Answers are plain data (netinit.kernel.answers
 from __future__ import annotations
 
 import gc
-import posix
 import time
 
 from netinit.base import errors
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.base.logs import flush
+from netinit.base.system import posix
 from netinit.kernel import answers, run
 
 TYPE_CHECKING = False

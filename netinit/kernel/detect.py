@@ -5,12 +5,12 @@ Uses /proc and netlink: 100 times faster than programs, and opening a legacy tab
 
 from __future__ import annotations
 
-import posix
 from _struct import pack, unpack
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel import Closing, netlink, read_text, run
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 

@@ -5,11 +5,11 @@ Each foreign file is checked through O_PATH, which does not open it, and exactly
 
 from __future__ import annotations
 
-import posix
 import time
 from _struct import pack
 
 from netinit.base.errors import NamespaceError
+from netinit.base.system import posix
 from netinit.kernel import Closing
 
 MAX_FILE_BYTES = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred

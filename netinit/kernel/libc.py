@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import _ctypes
-import posix
+
+from netinit.base.system import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posix
-
+from netinit.base.system import posix
 from netinit.kernel import read_text
 from netinit.kernel.detect import MODULES
 

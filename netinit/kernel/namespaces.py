@@ -11,16 +11,13 @@ is in its kernel's initial namespace and needs --host-network. Before 6.18 nothi
 
 from __future__ import annotations
 
-import fcntl
-import posix
 import time
 
 from netinit.base.errors import LockedError, NamespaceError
-from netinit.kernel import Closing, identify
+from netinit.base.system import fcntl, posix
+from netinit.kernel import identify
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Self
 
 OWN = "/proc/self/ns/net"
 XTABLES_LOCK = "/run/xtables.lock"  # iptables-legacy's lock, unless XTABLES_LOCKFILE names another
@@ -119,33 +116,6 @@ def unshare() -> None:
         libc.call("unshare", NETWORK)
     except OSError as error:
         raise NamespaceError(f"cannot make a network namespace: {error.strerror}; run as root with CAP_SYS_ADMIN") from None
-
-
-class NamespaceSwitch:
-    """Run a block in the namespace of a descriptor, or in a new one, and return the calling thread to its own.
-
-    Raises NamespaceError.
-    """
-
-    def __init__(self, descriptor: int = -1) -> None:
-        self._descriptor = descriptor
-        self._home = -1
-
-    def __enter__(self) -> Self:
-        self._home = open_own()
-        try:
-            if self._descriptor < 0:
-                unshare()
-            else:
-                enter(self._descriptor)
-        except BaseException:
-            posix.close(self._home)
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with Closing(self._home):
-            enter(self._home)
 
 
 def open_own() -> int:

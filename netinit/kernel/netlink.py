@@ -6,13 +6,13 @@ linux/rtnetlink.h, fib_rules.h and netfilter/nf_tables.h.
 
 from __future__ import annotations
 
-import posix
 from _socket import AF_INET6, SOCK_RAW, inet_ntop, inet_pton, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FULL_MASK, HostAddress
 from netinit.base.netlink_attributes import HEADER, TYPE_MASK, NftChain, name, number, read_hook, write_attribute
 from netinit.base.records import Record
+from netinit.base.system import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import posix
 from _socket import MSG_DONTWAIT, SOL_SOCKET
 from _struct import pack, unpack_from
 
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel import netlink
 from netinit.kernel.netlink import Netlink, attribute, read_attributes
 

@@ -8,11 +8,9 @@ from ptrace, and executes programs from memory files that can be executed but no
 
 from __future__ import annotations
 
-import fcntl
-import posix
-
 from netinit.base.errors import NamespaceError, NoNamespaceError
 from netinit.base.net import FAMILIES
+from netinit.base.system import fcntl, posix
 from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, run
 from netinit.kernel.processes import describe_holders
 

@@ -6,8 +6,9 @@ everyone can read the files nothing is imported early: all of it takes 0.2 s.
 
 from __future__ import annotations
 
-import posix
 import sys
+
+from netinit.base.system import posix
 
 ROOMS = ("base", "options", "rules", "simulate", "live", "questions/lint", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.

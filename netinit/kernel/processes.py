@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import posix
-
 from netinit.base.sanitize import escape
+from netinit.base.system import posix
 from netinit.kernel import identify, read_text
 
 

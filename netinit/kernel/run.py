@@ -9,13 +9,12 @@ program (F_SETOWN, F_SETSIG of fcntl(2); PR_SET_PDEATHSIG does not work with pos
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found] # the C part of signal, whose enumerations cost 3 ms
-import fcntl
-import posix
 import select
 import time
 
 from netinit.base.errors import SIGNALS, BackendUnavailableError
 from netinit.base.records import Record
+from netinit.base.system import fcntl, posix
 from netinit.kernel import Closing
 
 TYPE_CHECKING = False

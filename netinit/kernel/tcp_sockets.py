@@ -5,10 +5,10 @@ A dump walks the machine's whole connection table once for each family: 0.2 ms f
 
 from __future__ import annotations
 
-import posix
 from _struct import pack, unpack_from
 
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel.netlink import Netlink, read_attributes
 
 AF_INET, AF_INET6, IPPROTO_TCP = 2, 10, 6

@@ -17,6 +17,7 @@ from functools import partial
 from io import StringIO
 from typing import IO
 
+from netinit.base.system import LINUX, posix
 from netinit.kernel.files import BENEATH, NO_LINKS, UnsuitableFileError, open_path
 
 STDIN = "-"
@@ -24,7 +25,8 @@ MAX_FILE_BYTES = 128 << 20
 """Bytes of a file: twice what the limit of YAML nodes lets through."""
 _MAX_LINKS = 40  # the kernel's limit (MAXSYMLINKS)
 _TYPE_OF_FILE, _FOLDER = 0o170000, 0o040000
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC
+_READ = posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC | getattr(posix, "O_BINARY", 0)
 _NOWHERE = -100  # AT_FDCWD: the path is absolute
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _MANY = "too many symbolic links; name the file itself"
@@ -64,7 +66,7 @@ def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterat
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
     found: list[str] = []
     for path, folders, files in os.walk(folder, onerror=_raise):
-        within = f"{path[len(folder) :].strip('/')}/".lstrip("/")
+        within = f"{path[len(folder) :].replace(os.sep, '/').strip('/')}/".lstrip("/")
         links = [name for name in folders if os.path.islink(f"{path}/{name}")]  # noqa: PTH114 - as in read
         found += [within + name for name in (*files, *links) if name.endswith(suffixes) and name not in suffixes]
         if not recursive:
@@ -85,8 +87,10 @@ def _closing(descriptor: int) -> Iterator[int]:
 
 
 def _content(folder: str, name: str) -> bytes:
+    if not LINUX:
+        return _content_elsewhere(folder, name)
     try:
-        with _closing(os.open(folder, os.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
+        with _closing(os.open(folder, posix.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
             if not stat.S_ISREG(os.fstat(seen).st_mode):
                 raise UnsuitableFileError("no regular file; move it out of the folder, or name the others with -f")
             # through the descriptor, so that the file cannot be swapped; a lease of its owner does not block
@@ -94,6 +98,24 @@ def _content(folder: str, name: str) -> bytes:
                 return _bounded(file.read(MAX_FILE_BYTES + 1))
     except OSError as error:
         error.filename, error.strerror = f"{folder.rstrip('/')}/{name}", _REFUSALS.get(error.errno or 0, error.strerror)
+        raise
+
+
+def _content_elsewhere(folder: str, name: str) -> bytes:
+    """Read a folder's file on systems without openat2(2): checked by its real path before and by its descriptor after it is opened."""
+    path = f"{folder.rstrip('/')}/{name}"
+    try:
+        top, real = os.path.realpath(folder), os.path.realpath(path)
+        if os.path.commonpath([top, real]) != top:
+            raise UnsuitableFileError(_REFUSALS[errno.EXDEV])
+        if not stat.S_ISREG(os.stat(real).st_mode):  # noqa: PTH116
+            raise UnsuitableFileError("no regular file; move it out of the folder, or name the others with -f")
+        with open(os.open(real, _READ | posix.O_NOFOLLOW), "rb") as file:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnsuitableFileError("another process put another file in its place")
+            return _bounded(file.read(MAX_FILE_BYTES + 1))
+    except OSError as error:
+        error.filename = path
         raise
 
 
@@ -133,6 +155,9 @@ def replace(path: str, text: Iterable[str]) -> None:
         with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as stream:
             stream.writelines(text)
         return
+    if not LINUX:
+        _replace_elsewhere(path, text)
+        return
     parent, _, own = _resolve(path).rpartition("/")
     try:
         folder = open_path(_NOWHERE, parent or "/", NO_LINKS)
@@ -142,6 +167,23 @@ def replace(path: str, text: Iterable[str]) -> None:
         raise UnsuitableFileError("another process changes its path meanwhile; use a folder of your own") from None
     with _closing(folder):
         _write_in(folder, own or ".", text)
+
+
+def _replace_elsewhere(path: str, text: Iterable[str]) -> None:
+    """Write a file atomically beside its real place, on systems without openat2(2)."""
+    real = os.path.realpath(path)
+    if os.path.exists(real) and not stat.S_ISREG(os.stat(real).st_mode):  # noqa: PTH110, PTH116 - as in read
+        raise UnsuitableFileError("it is not a regular file")
+    temporary = f"{real}.{os.getpid()}.{os.urandom(8).hex()}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC, 0o666)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
+            stream.writelines(text)
+        os.replace(temporary, real)  # noqa: PTH105
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
 
 
 def _write_in(folder: int, own: str, text: Iterable[str]) -> None:

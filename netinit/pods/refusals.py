@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends import BACKENDS
 from netinit.backends.machine import Machine
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NoBackendError
 from netinit.base.sanitize import quote
+from netinit.base.system import posix
 from netinit.kernel import detect
 from netinit.kernel.capabilities import advise, may_gain
 from netinit.rules.model import Difference

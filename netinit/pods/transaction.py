@@ -5,13 +5,12 @@ SIGTERM and SIGINT kill the current step's programs or are handled before the ne
 
 from __future__ import annotations
 
-import posix
-
 from netinit.backends import Backend, Change, Comparison, State, routes
 from netinit.backends.machine import Machine
 from netinit.backends.routes import RouteChange, RouteResult
 from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, NetinitError, ended_by
 from netinit.base.records import Record
+from netinit.base.system import posix
 from netinit.kernel.netlink import PolicyRule
 from netinit.kernel.run import Signals
 from netinit.options import LAYOUTS, LOOP_MARK, SettledOptions

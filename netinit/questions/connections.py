@@ -11,7 +11,8 @@ from netinit.options.command_line import read_value
 from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.questions.rule_sources import RuleSource
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.endpoints import make_inbound, make_outbound, parse_endpoint
+from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.stand_ins import make_inbound
 
 DIRECTIONS = ("outbound", "inbound")
 APPLICATION = 1000  # the user who connects, if nobody is named
@@ -92,3 +93,24 @@ def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tupl
         uid = APPLICATION if user.uid is None else user.uid
         senders.setdefault((uid, uid if user.gid is None else user.gid), []).append(user.container)
     return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
+
+
+def parse_endpoint(text: str, label: str) -> tuple[str, int]:
+    """Parse 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443 into address and port (0: none).
+
+    Raises OptionError, which names `label`.
+    """
+    address, port = text, ""
+    if text.startswith("["):
+        address, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise OptionError(f"{label}: {quote_value(text)} is not an endpoint: use 10.1.2.3:443 or [fd00::1]:443")
+        port = rest[1:]
+    elif text.count(":") == 1:
+        address, _, port = text.partition(":")
+    try:
+        return parse_address(address), PORT.read(port) if port else 0
+    except ValueError as error:
+        named = "; rules know no names: give its address (netinit kubectl explain knows those of Services)"
+        hint = named if any(letter in "ghijklmnopqrstuvwxyz" for letter in address.lower()) else ""
+        raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443{hint}") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from netinit.base.net import find_common_ports
+from netinit.base.net import PortRange, bounds_of, join_ranges
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.ignored_settings import injection_warnings
@@ -49,3 +49,15 @@ def _contradictions(injected: Tree) -> Iterator[str]:
         if both:
             listed = ", ".join(map(str, both))
             yield f"{direction} port {listed} is included and excluded at once: {what}; remove one of the two"
+
+
+def find_common_ports(one: Iterable[int | PortRange], other: Iterable[int | PortRange]) -> list[int | PortRange]:
+    """The ports in both lists, ascending."""
+    ours, theirs = [join_ranges(sorted(map(bounds_of, ports)))[::-1] for ports in (one, other)]
+    found: list[int | PortRange] = []
+    while ours and theirs:
+        lowest, highest = max(ours[-1][0], theirs[-1][0]), min(ours[-1][1], theirs[-1][1])
+        if lowest <= highest:
+            found.append(lowest if lowest == highest else PortRange((lowest, highest)))
+        (ours if ours[-1][1] == highest else theirs).pop()
+    return found

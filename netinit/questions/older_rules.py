@@ -10,8 +10,8 @@ from netinit.questions.plan_comparison import ReleaseComparison
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
-from netinit.simulate.endpoints import stand_in
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import stand_in
 
 PLAN = "plan"
 

@@ -43,7 +43,6 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import BEGINS, read_listing
 from netinit.rules.targets import Capture, Jump
-from netinit.simulate.endpoints import EXAMPLE_POD, stand_in
 from netinit.simulate.ruleset import (
     LoadedChain,
     LoadedRule,
@@ -54,6 +53,7 @@ from netinit.simulate.ruleset import (
     map_chains,
     with_plan,
 )
+from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
 LABEL = "--rules"
 SOURCE = "iptables"  # of the rules of listings of iptables, whichever variant they are of

@@ -19,8 +19,8 @@ from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.infer_options import find_other_values
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
-from netinit.simulate.endpoints import EXAMPLE_POD, stand_in
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
 POD = "--pod"
 PLAN = "plan"  # the place of rules that are not live

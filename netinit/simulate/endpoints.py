@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from netinit.base.errors import OptionError
-from netinit.base.net import Family, Network, family_of, join_host, number_of, parse_address, text_of
-from netinit.options.kinds import PORT, quote_value
+from netinit.base.net import Family, join_host, number_of, text_of
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.rules.model import Plan
-
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
-# A pod, a caller and a server where none is known, from the documentation ranges (RFC 5737, RFC 3849).
-EXAMPLE_POD = {4: "192.0.2.10", 6: "2001:db8::10"}
+# A caller and a server where none is known, from the documentation ranges (RFC 5737, RFC 3849).
 DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}
-
-
-def stand_in(family: Family, addresses: Iterable[str] = (), plans: Iterable[Plan] = ()) -> Surroundings:
-    """Surroundings of a pod of which at most the addresses are known, with those that `plans` add to its loopback device."""
-    own = [("eth0", number_of(address)) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
-    added = {Network.parse(one.cidr).first: None for made in plans for one in made.addresses if one.family is family}
-    return Surroundings(family=family, addresses=(*own, *[(LOOPBACK_DEVICE, address) for address in added]))
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:
@@ -71,27 +55,6 @@ def _format_state(packet: Packet) -> str:
     return f", {', '.join(words)}"
 
 
-def parse_endpoint(text: str, label: str) -> tuple[str, int]:
-    """Parse 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443 into address and port (0: none).
-
-    Raises OptionError, which names `label`.
-    """
-    address, port = text, ""
-    if text.startswith("["):
-        address, bracket, rest = text[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            raise OptionError(f"{label}: {quote_value(text)} is not an endpoint: use 10.1.2.3:443 or [fd00::1]:443")
-        port = rest[1:]
-    elif text.count(":") == 1:
-        address, _, port = text.partition(":")
-    try:
-        return parse_address(address), PORT.read(port) if port else 0
-    except ValueError as error:
-        named = "; rules know no names: give its address (netinit kubectl explain knows those of Services)"
-        hint = named if any(letter in "ghijklmnopqrstuvwxyz" for letter in address.lower()) else ""
-        raise OptionError(f"{label}: {quote_value(text)} {error}; use 10.1.2.3:443 or [fd00::1]:443{hint}") from None
-
-
 def make_outbound(
     surroundings: Surroundings, destination: str, port: int, *, protocol: str = "tcp", uid: int | None, gid: int | None,
     source: str = "", mark: int = 0, source_port: int = EPHEMERAL_PORT,
@@ -109,18 +72,4 @@ def make_outbound(
     return Packet(
         family=family, protocol=protocol, source=start, source_port=source_port, destination=target, destination_port=port,
         has_socket=True, uid=uid, gid=gid, mark=mark,
-    )  # fmt: skip
-
-
-def make_inbound(
-    surroundings: Surroundings, source: str, destination: str, port: int, *, protocol: str = "tcp", interface: str = "",
-    source_port: int = EPHEMERAL_PORT,
-) -> Packet:  # fmt: skip
-    """The first packet of a connection from `source` (empty: an example), by default to the interface's own address."""
-    source = source or DEFAULT_CALLER[surroundings.family.version]
-    interface = interface or (LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface)
-    target = number_of(destination) if destination else surroundings.primary_address(interface)
-    return Packet(
-        family=surroundings.family, protocol=protocol, source=number_of(source), source_port=source_port,
-        destination=target, destination_port=port, in_interface=interface,
     )  # fmt: skip

@@ -32,8 +32,9 @@ from netinit.rules.model import TABLES, Plan, Rule
 from netinit.rules.nft import model_table, plan_tables, render_script
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.targets import format_chain
-from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
+from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
+from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from randomness import SEED
 from strategies import PORTS

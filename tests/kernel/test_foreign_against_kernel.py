@@ -25,9 +25,10 @@ from netinit.live.in_force import find_deviations
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import Options
 from netinit.rules.model import ESCAPING
-from netinit.simulate.endpoints import make_inbound, make_outbound
+from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.trace import CAPTURED
 from programming import needs, run_tool
 from randomness import SEED

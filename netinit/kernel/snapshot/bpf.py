@@ -8,10 +8,10 @@ they are read before a pod is entered and then remembered for snapshots.
 from __future__ import annotations
 
 import functools
-import posix
 from _struct import pack_into, unpack_from
 
 from netinit.base.snapshot import AttachedProgram, Unknown
+from netinit.base.system import posix
 from netinit.kernel import Closing, libc
 from netinit.kernel.processes import list_processes, namespace_of
 

@@ -6,11 +6,11 @@ and reads at most 1,024 bytes, so the C library's is called.
 
 from __future__ import annotations
 
-import posix
 from _socket import SOCK_RAW, socket
 from _struct import pack, unpack_from
 
 from netinit.base.net import FAMILIES, Family
+from netinit.base.system import posix
 from netinit.kernel import Closing, detect
 
 TYPE_CHECKING = False

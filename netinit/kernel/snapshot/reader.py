@@ -6,13 +6,13 @@ becomes an Unknown; only those that interception needs (nf_tables, legacy tables
 
 from __future__ import annotations
 
-import posix
 from operator import itemgetter
 from struct import Struct, pack, unpack_from
 
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
 from netinit.base.snapshot import AttachedProgram, Device, RoutingRule, Snapshot, TableRoute, TrafficControl, Unknown
+from netinit.base.system import posix
 from netinit.kernel import netlink, read_text
 from netinit.kernel.detect import loaded_sets
 from netinit.kernel.netlink import (

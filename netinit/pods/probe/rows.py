@@ -31,9 +31,10 @@ from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
+from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN, Trace
 
 # Seconds after which a packet counts as dropped, and seconds without an event after every probe has one. Unexpected results

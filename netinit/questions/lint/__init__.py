@@ -10,9 +10,10 @@ from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, RunOptio
 from netinit.questions.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, finding, inspect_options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
-from netinit.simulate.endpoints import EXAMPLE_POD, make_outbound, stand_in
+from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
 __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 

@@ -18,8 +18,8 @@ from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.questions.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.rules.layouts import plan
-from netinit.simulate.endpoints import stand_in
 from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import stand_in
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, compare

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
+import socket
 
 import pytest
 
@@ -14,7 +17,6 @@ from netinit.base.net import (
     PortRange,
     covers,
     family_of,
-    find_common_ports,
     join_host,
     lists_port,
     merge_ports,
@@ -22,7 +24,9 @@ from netinit.base.net import (
     parse_address,
     read_addresses,
     split_range,
+    text_of,
 )
+from netinit.questions.injection_advice import find_common_ports
 
 
 @pytest.mark.parametrize(("wide", "narrow", "does"), [
@@ -100,3 +104,53 @@ def test_addresses_are_written_as_the_kernel_writes_them():
     with pytest.raises(ValueError, match=r"^is not an IP address$"):
         parse_address("10.0.0.256")
     assert (join_host("10.0.0.1", 443), join_host("fd00::1", "443")) == ("10.0.0.1:443", "[fd00::1]:443")
+
+
+TEXTS = int(os.environ.get("NETINIT_ADDRESSES", "20000"))
+GROUPS = ("0", "0", "0", "00001", "g", "0x1", "-1", " 1", "1_0", "\u0661", "FfFf", "12345", "")
+OCTETS = ("00", "01", "", "1e", "\u0661", "+1", "256", "1.", " 1")
+
+
+def make_text(chance):
+    """An address, or nearly one."""
+    if chance.random() < 0.4:
+        parts = [str(chance.randrange(256)) if chance.random() < 0.9 else chance.choice(OCTETS) for _ in range(chance.choice((4, 4, 4, 3, 5)))]
+        return ".".join(parts) + chance.choice(("", "", "", "\n", "\0"))
+    parts = [f"{chance.getrandbits(16):x}" if chance.random() < 0.7 else chance.choice(GROUPS[:3] if chance.random() < 0.8 else GROUPS) for _ in range(chance.choice((8, 8, 7, 6, 3, 9)))]
+    text = ":".join(parts)
+    if chance.random() < 0.5:
+        at = chance.randrange(len(text) + 1)
+        text = f"{text[:at]}::{text[at:]}"
+    return f"{text}:{chance.choice(('1.2.3.4', '01.2.3.4', '1.2.3'))}" if chance.random() < 0.2 else text
+
+
+def read_by_system(text):
+    try:
+        return int.from_bytes(socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text), "big")
+    except (OSError, ValueError):
+        return None
+
+
+def read_here(text):
+    try:
+        return number_of(text)
+    except ValueError:
+        return None
+
+
+def test_addresses_are_read_as_the_system_reads_them():
+    chance = random.Random(51)
+    for _ in range(TEXTS):
+        text = make_text(chance)
+        assert read_here(text) == read_by_system(text), repr(text)
+
+
+def test_addresses_are_written_as_the_system_writes_them():
+    chance = random.Random(51)
+    for number in range(TEXTS):
+        value = 0
+        for _ in range(8):
+            value = value << 16 | chance.choice((0, 0, 0, 0xFFFF, 1, chance.getrandbits(16)))
+        value = value if number % 4 else value & 0xFFFFFFFF | (0xFFFF << 32) * (number % 8 == 0)
+        assert text_of(value, IPV6) == socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
+        assert text_of(value & 0xFFFFFFFF, IPV4) == socket.inet_ntop(socket.AF_INET, (value & 0xFFFFFFFF).to_bytes(4, "big"))

@@ -34,6 +34,9 @@ def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_help_that_tells_what_it_does(name, run):
+    command = group.root.get_command(None, name)
+    if hasattr(command, "_help_option"):
+        command._help_option = None  # click keeps that of a test which called the command without its group, which has no -h
     for option in ("--help", "-h"):
         done = run(f"netinit {name} {option}")
         assert (done.code, done.err) == (0, "")

@@ -28,7 +28,7 @@ CHEAP = frozenset(
 )  # fmt: skip
 OWN = frozenset(
     """
-    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.pods.init_run netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
+    netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.pods.init_run netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.base.system netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
     netinit.base.netlink_attributes netinit.kernel.plain_namespace
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.routes netinit.backends.iptables
     netinit.cli netinit.cli.init_container netinit.cli.start netinit.cli.imports

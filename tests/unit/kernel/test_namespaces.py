@@ -14,6 +14,7 @@ import pytest
 from netinit.backends.machine import HERE
 from netinit.base.errors import NamespaceError
 from netinit.kernel import capabilities, namespaces, open_pod
+from netinit.kernel.isolated_namespace import NamespaceSwitch
 from netinit.options import Options
 
 OWN = Path("/proc/thread-self/ns/net")
@@ -24,7 +25,7 @@ def count_descriptors():
 
 
 def fail_inside(seen):
-    with namespaces.NamespaceSwitch():
+    with NamespaceSwitch():
         seen.append(OWN.stat().st_ino)
         raise ZeroDivisionError
 
@@ -33,7 +34,7 @@ def fail_inside(seen):
 def test_what_is_no_network_namespace_cannot_be_entered_and_nothing_stays_open(path):
     before, here = count_descriptors(), OWN.stat().st_ino
     other = os.open(path, os.O_RDONLY)
-    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), namespaces.NamespaceSwitch(other):
+    with pytest.raises(NamespaceError, match="the network namespace cannot be entered: "), NamespaceSwitch(other):
         pass
     os.close(other)
     assert count_descriptors() == before

@@ -24,8 +24,8 @@ from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject
 from netinit.rules.xtables.decoded_tables import decode_table
-from netinit.simulate.endpoints import stand_in
 from netinit.simulate.one_packet import TRUTHS, OnePacket
+from netinit.simulate.stand_ins import stand_in
 from recorded import FOREIGN, NAMES, read
 from sweeps import together
 

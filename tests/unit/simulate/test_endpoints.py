@@ -6,15 +6,9 @@ import pytest
 
 from core import IPV4, IPV6, Network, Packet, Surroundings, number_of
 from netinit.base.errors import OptionError
-from netinit.simulate.endpoints import (
-    format_endpoint,
-    format_example,
-    format_packet,
-    make_inbound,
-    make_outbound,
-    parse_endpoint,
-    stand_in,
-)
+from netinit.questions.connections import parse_endpoint
+from netinit.simulate.endpoints import format_endpoint, format_example, format_packet, make_outbound
+from netinit.simulate.stand_ins import make_inbound, stand_in
 
 OPENING = Packet(
     family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), source_port=40000, destination=number_of("1.2.3.4"), destination_port=443, has_socket=True, uid=7, gid=8,

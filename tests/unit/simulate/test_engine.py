@@ -14,10 +14,11 @@ from netinit.questions.explain import Explanation
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
-from netinit.simulate.endpoints import format_endpoint, make_inbound, make_outbound
+from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.ruleset import HookedChain, join_backends, load_listing, resolve_sets, with_plan
+from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.regions import in_states, valued

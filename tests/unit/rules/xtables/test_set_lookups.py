@@ -13,8 +13,8 @@ from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept
 from netinit.rules.xtables.set_lookups import read_lookups
-from netinit.simulate.endpoints import stand_in
 from netinit.simulate.one_packet import OnePacket
+from netinit.simulate.stand_ins import stand_in
 
 
 def address(text):

@@ -1,0 +1,33 @@
+"""Pods of which little is known, and the packets that reach them: examples from the documentation ranges stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netinit.base.net import Family, Network, family_of, number_of
+from netinit.rules.model import Plan
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
+from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
+
+EXAMPLE_POD = {4: "192.0.2.10", 6: "2001:db8::10"}  # RFC 5737, RFC 3849
+
+
+def stand_in(family: Family, addresses: Iterable[str] = (), plans: Iterable[Plan] = ()) -> Surroundings:
+    """Surroundings of a pod of which at most the addresses are known, with those that `plans` add to its loopback device."""
+    own = [("eth0", number_of(address)) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
+    added = {Network.parse(one.cidr).first: None for made in plans for one in made.addresses if one.family is family}
+    return Surroundings(family=family, addresses=(*own, *[(LOOPBACK_DEVICE, address) for address in added]))
+
+
+def make_inbound(
+    surroundings: Surroundings, source: str, destination: str, port: int, *, protocol: str = "tcp", interface: str = "",
+    source_port: int = EPHEMERAL_PORT,
+) -> Packet:  # fmt: skip
+    """The first packet of a connection from `source` (empty: an example), by default to the interface's own address."""
+    source = source or DEFAULT_CALLER[surroundings.family.version]
+    interface = interface or (LOOPBACK_DEVICE if surroundings.is_local(number_of(source)) else surroundings.default_interface)
+    target = number_of(destination) if destination else surroundings.primary_address(interface)
+    return Packet(
+        family=surroundings.family, protocol=protocol, source=number_of(source), source_port=source_port,
+        destination=target, destination_port=port, in_interface=interface,
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""macOS and Windows: what asks no kernel answers as on Linux, and the rest says in one line where to run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netinit.base.errors import OptionError
+from netinit.cli.other_systems import refuse
+
+ROOT = Path(__file__).parents[3]
+SYSTEMS = ("darwin", "win32")
+ANSWERS = (
+    "version", "help NI106", "render -b 80", "lint -b 80 -d 80", "explain -b 80 -i '*' --to 10.1.1.1:80", "audit -b '*'", "draw -b 80",
+    "diff 'apply -b 80' 'apply -b 81'", "convert --from istio -- -p 15001", "inject -f examples/pod.yaml", "inject -f examples/", "check-inject -f examples/pod.yaml",
+    "lint examples/", "audit examples/pod.yaml", "kubectl explain --help",
+)  # fmt: skip
+REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "diff --pid 1")
+
+
+def start(*words, given="", environ=None):
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})}, input=given, capture_output=True,
+        check=False, timeout=300, text=True, encoding="utf-8", errors="replace",
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def ask(system, lines):
+    code, out, err = start(str(ROOT / "tests" / "another_system.py"), system, given=json.dumps([shlex.split(line) for line in lines]))
+    assert code == 0, err
+    return {line: tuple(answer) for line, answer in zip(lines, json.loads(out), strict=True)}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_offline_commands_answer_as_on_linux_and_others_say_where_to_run_them(system):
+    here, there = ask("linux", ANSWERS), ask(system, (*ANSWERS, *REFUSED[:2]))
+    for line in ANSWERS:
+        assert there[line] == here[line], line
+    for line in REFUSED[:2]:
+        code, out, err = there[line]
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert "needs Linux, and this is " in err
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_each_command_of_a_kernel_is_refused_on_other_systems(words):
+    with pytest.raises(OptionError, match=r"needs Linux, and this is macOS: run it on the node"):
+        refuse(["apply", "-p", "15001"] if words == "-p 15001" else shlex.split(words), "darwin")
+
+
+@pytest.mark.parametrize("words", [*ANSWERS, "verify --rules dump", "apply --help", "apply --dry-run"])
+def test_no_other_command_is_refused(words):
+    refuse(shlex.split(words), "win32")
+
+
+def test_a_stream_without_a_sign_gets_another_one_for_it():
+    code, out, err = start("-m", "netinit", "explain", "-b", "80", "-i", "*", "--to", "10.1.1.1:80", environ={"PYTHONIOENCODING": "cp1252"})
+    assert (code, err) == (0, "")
+    assert "? OUTPUT 1" in out
+
+
+def test_a_manifest_with_line_ends_of_windows_is_read_alike(tmp_path):
+    text = (ROOT / "examples" / "pod.yaml").read_bytes()
+    (tmp_path / "unix.yaml").write_bytes(text)
+    (tmp_path / "dos.yaml").write_bytes(text.replace(b"\n", b"\r\n"))
+    one, other = (start("-m", "netinit", "audit", "--json", "--pod", str(tmp_path / name)) for name in ("unix.yaml", "dos.yaml"))
+    assert one == other
