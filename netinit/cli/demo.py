@@ -6,6 +6,7 @@ Every claim is measured: servers report where connections arrived, snapshots wha
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from netinit.base.errors import LabError
 from netinit.base.net import FAMILIES, join_host
 from netinit.base.output import answers_a_terminal, can_show, show_painted
 from netinit.cli.console import color_option, wants_colour
+from netinit.cli.rootless import run_again
 from netinit.cli.values import OneOf
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle
@@ -259,10 +261,12 @@ def command(backend: str) -> int:
     """Create a pod of network namespaces and watch interception work.
 
     Prints the plan, programs it, opens real connections over IPv4 and IPv6, shows where each one arrived, verifies and removes
-    the rules. Nothing outside of its own namespaces changes. Needs root.
+    the rules. Nothing outside of its own namespaces changes. A plain user runs it in a user namespace (package uidmap).
 
     Exit code 1 if a check fails.
     """
+    if os.geteuid() != 0:
+        run_again(["demo", "--backend", backend])
     colour = wants_colour(answers_a_terminal())
     marks = MARKS if can_show("".join(MARKS.values())) else PLAIN_MARKS
     kinds: Counter[str] = Counter()
