@@ -28,7 +28,7 @@ def run_again(words: list[str]) -> None:
     if problems := list(find_missing()):
         raise LabError(f"without root, the demonstration makes a user namespace, and cannot here: {'; '.join(problems)}")
     program, arguments = find_itself(words)
-    run.become("unshare", ("--user", "--map-root-user", "--map-auto", "--net", "--mount", program, *arguments), {})
+    run.become(str(shutil.which("unshare")), ("--user", "--map-root-user", "--map-auto", "--net", "--mount", program, *arguments), {})
 
 
 def find_missing(user: str = "", files: tuple[str, ...] = ("/etc/subuid", "/etc/subgid"), proc: Path = PROC) -> Iterator[str]:

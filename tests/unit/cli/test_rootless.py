@@ -58,12 +58,12 @@ def test_all_that_is_missing_is_one_error(monkeypatch):
         rootless.run_again(["demo"])
 
 
-def test_a_plain_user_runs_it_again_in_namespaces_of_its_own(monkeypatch):
+def test_a_plain_user_runs_it_again_in_namespaces_of_its_own(system, monkeypatch):
     started = []
     monkeypatch.setattr("netinit.cli.rootless.find_missing", lambda: iter(()))
     monkeypatch.setattr("netinit.kernel.run.become", lambda program, words, environ: started.append((program, words)))
     rootless.run_again(["demo", "--backend", "nftables"])
     ((program, words),) = started
-    assert program == "unshare"
+    assert program == "/usr/bin/unshare"
     assert words[:5] == ("--user", "--map-root-user", "--map-auto", "--net", "--mount")
     assert words[-3:] == ("demo", "--backend", "nftables")
