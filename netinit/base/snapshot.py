@@ -11,6 +11,9 @@ from netinit.base.netlink_attributes import NftChain as NftChain  # noqa: PLC041
 from netinit.base.records import Record
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, quote, shorten
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.base.listeners import Listeners
 # Families of nf_tables: NFPROTO_* of linux/netfilter.h
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
 FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
@@ -246,6 +249,7 @@ class Snapshot(Record):
     transforms: int = 0  # number of IPsec policies (xfrm)
     address_sets: tuple[tuple[int, str], ...] = ()  # ids that rules use, and names (ipset(8))
     foreign_sets: tuple[AddressSet, ...] = ()  # their contents, as far as they are read
+    listeners: Listeners | None = None  # None: not asked for
     unknown: tuple[Unknown, ...] = ()
 
     def name_of(self, index: int) -> str:

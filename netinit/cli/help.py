@@ -14,6 +14,7 @@ from netinit.options.kinds import quote_value, suggest
 from netinit.questions.findings import GROUPS, MEANINGS
 
 ALL = "codes"  # the topic that lists them
+LIVE = "Listeners"  # the group of what lint and audit do not find
 
 
 @click.command("help")
@@ -26,8 +27,8 @@ def command(topic: str) -> None:
     code = topic.upper()
     if code in MEANINGS:
         kind = next(kind for kinds in GROUPS.values() for kind, (known, _) in kinds.items() if known == code)
-        accept = f"to accept it: --ignore {code}, or the pod's annotation netinit.io/accepted-findings"
-        show(lines([f"{code} ({kind})", "", MEANINGS[code], "", accept]))
+        accept = ["", f"to accept it: --ignore {code}, or the pod's annotation netinit.io/accepted-findings"]
+        show(lines([f"{code} ({kind})", "", MEANINGS[code], *(accept if kind not in GROUPS[LIVE] else ())]))
         return
     if topic != ALL:
         near = suggest(topic, [*COMMANDS, *MEANINGS, ALL]) or "`netinit help codes` lists them"

@@ -40,26 +40,27 @@ MARKS = {True: "✔", False: "✘", None: "?"}
 @click.option("--strict", is_flag=True, help="Exit with 3 also where captured packets are dropped, or may be redirected unseen.")
 @click.option("--live", is_flag=True, help="Also send real packets and see where they go; needs NET_ADMIN and NET_RAW.")
 @click.option("--connections", is_flag=True, help="Also judge the open TCP connections: which of them bypass the proxy.")
+@click.option("--require-listener", "requires_listener", is_flag=True, help="Exit with 3 also where no proxy listens.")
 @click.option("--watch", "watching", is_flag=True, help="Compare again whenever something changes, until Ctrl-C.")
 @color_option
 def command(  # noqa: PLR0917 - click's
     options: Options, pods: PodChoice, as_json: bool, rules: tuple[str, ...], strict: bool, live: bool, connections: bool,
-    watching: bool,
+    requires_listener: bool, watching: bool,
 ) -> int:  # fmt: skip
     """Compare the live rules of this namespace, or of a pod (--pid, --netns), with the plan.
 
-    Give the options of the init container, or its pod with --pod; without any, they are inferred from the rules. Lists rules that
-    are missing, extra or moved, foreign rules that decide first, and remains of an earlier run. Then it checks that the kernel
-    evaluates the rules, and that no foreign rule, route or program diverts captured packets. Changes nothing.
+    Give the options of the init container, or its pod with --pod; without any, they are inferred from the rules. Lists missing, extra
+    and moved rules, foreign ones that decide first, remains of an earlier run, inactive rules, what diverts captured
+    packets, and who does not listen. Changes nothing.
 
-    --live sends the first packets of connections as application, proxy and neighbour. --watch
-    compares again at each change that the kernel reports, until Ctrl-C; it reports none for legacy iptables and BPF programs.
+    --live sends the first packets of connections as application, proxy and neighbour. --watch compares again at each change that
+    the kernel reports (not of sockets, BPF and legacy iptables), until Ctrl-C.
 
     Exit codes: 0 as planned, 1 the rules cannot be read, 3 rules differ, 126 packets go elsewhere than planned.
     """
     if rules:
-        if live or watching or connections:
-            raise OptionError(f"{RULES}: a file is compared; leave out --live, --watch and --connections")
+        if live or watching or connections or requires_listener:
+            raise OptionError(f"{RULES}: a file is compared; leave out --live, --watch, --connections and --require-listener")
         return _verify_dump(read_dumps(rules, options, pods), as_json=as_json, strict=strict)
     if live and watching:
         raise OptionError("--watch: contradicts --live, which sends packets each time; give one of the two")
@@ -71,7 +72,8 @@ def command(  # noqa: PLR0917 - click's
         return DriftError.exit_code
 
     def look(read: Snapshot | None = None) -> Report:
-        return found.complete(compare(found, target, connections=connections, snapshot=read), strict=strict)
+        compared = compare(found, target, connections=connections, snapshot=read)
+        return found.complete(compared, strict=strict, requires_listener=requires_listener)
 
     if watching:
         return watch(target, look, as_json=as_json, connections=connections)
@@ -168,7 +170,7 @@ def to_plain(report: Report | None, probes: Probes | None = None, options: Optio
 
 def _show_change(report: Report, before: Report | None, options: Options, *, seconds: float, as_json: bool) -> None:
     warn([text for text in report.warnings if before is None or text not in before.warnings])
-    if before is not None and (before.backend, before.differences) == (report.backend, report.differences):
+    if before is not None and all(getattr(before, one) == getattr(report, one) for one in ("backend", "differences", "listening")):
         return
     if as_json:
         show_object({"seconds": round(seconds, 3), **to_plain(report, None, options)}, now=True)

@@ -19,7 +19,7 @@ INET_DIAG_MARK, INET_DIAG_SOCKOPT = 15, 22
 ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LISTEN, NEW_SYN_RECEIVED = 1, 2, 3, 4, 5, 8, 10, 12
 CONNECTED = frozenset((ESTABLISHED, SYN_SENT, SYN_RECEIVED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, NEW_SYN_RECEIVED))
 _STATES = sum([1 << state for state in (*CONNECTED, LISTEN)])
-_TRANSPARENT = 0x20  # in the first byte of struct inet_diag_sockopt
+TRANSPARENT = 0x20  # in the first byte of struct inet_diag_sockopt
 # struct inet_diag_sockid: ports, addresses of 16 bytes, interface, cookie; in struct inet_diag_msg it follows four bytes, the
 # first two family and state
 _ID, _ID_SIZE, _MESSAGE_SIZE = 4, 48, 72
@@ -72,15 +72,16 @@ def _read(body: bytes) -> TcpSocket:
     mark, flags = attributes.get(INET_DIAG_MARK, b""), attributes.get(INET_DIAG_SOCKOPT, b"")
     return TcpSocket(
         state=state,
-        local=(_address(family, body[_ID + 4 : _ID + 20]), local_port),
-        remote=(_address(family, body[_ID + 20 : _ID + 36]), remote_port), uid=uid, inode=inode,
+        local=(address_of(family, body[_ID + 4 : _ID + 20]), local_port),
+        remote=(address_of(family, body[_ID + 20 : _ID + 36]), remote_port), uid=uid, inode=inode,
         mark=unpack_from("=I", mark)[0] if len(mark) >= 4 else 0,  # noqa: PLR2004 - a u32's bytes
-        transparent=bool(flags and flags[0] & _TRANSPARENT),
+        transparent=bool(flags and flags[0] & TRANSPARENT),
         identity=bytes((family,)) + body[_ID : _ID + _ID_SIZE],
     )  # fmt: skip
 
 
-def _address(family: int, field: bytes) -> bytes:
+def address_of(family: int, field: bytes) -> bytes:
+    """Return the packed address in a field of 16 bytes; that of an IPv6 socket may be of IPv4."""
     if family == AF_INET:
         return field[:4]
     return field[12:] if field[:12] == _MAPPED else field

@@ -34,7 +34,7 @@ _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The pods of all namespaces.")
 @click.option("-o", "--output", "form", type=OneOf((TABLE, JSON)), default=TABLE, show_default=True, help="The format.")
 def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywhere: bool, form: str) -> int:
-    """Show all pods of the mesh: injected, rules as planned, bypasses, warnings.
+    """Show all pods of the mesh: injected, rules as planned, bypasses, warnings, and who does not listen.
 
     Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
     one they are "not read", and bypasses are those of the manifest. No container is added to any pod.
@@ -92,7 +92,7 @@ def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | N
     """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
-        "bypasses": None, "byDesign": None, "source": None, "warnings": [],
+        "bypasses": None, "byDesign": None, "source": None, "warnings": [], "listeners": [],
     }  # fmt: skip
     try:
         facts = read_object(pod.tree)
@@ -119,7 +119,14 @@ def _verify(pod: ClusterPod, facts: PodFacts, agent: AgentSource) -> Row:
         return {"rules": NOT_READ, "source": "manifest", "reasonNotRead": str(error)}
     ours = [mapping(one) for one in sequence(report.get("differences"))]
     texts = [" ".join(filter(None, (string(one.get("kind")), string(one.get("chain")), string(one.get("rule"))))) for one in ours]
-    return {"rules": PLANNED if report.get("ok") is True else DIFFERENT, "source": found.source, "differences": texts}
+    rules = PLANNED if report.get("ok") is True else DIFFERENT
+    return {"rules": rules, "source": found.source, "differences": texts, "listeners": _list_listeners(report)}
+
+
+def _list_listeners(report: Row) -> list[str]:
+    """What is wrong with who listens in the pod, as its `verify` found; an older netinit on the node does not say."""
+    found = [one for one in sequence(report.get("listeners")) if isinstance(one, dict)]
+    return [f"{string(one.get('text'))} ({string(one.get('code'))})" for one in found]
 
 
 def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any, Row], *, live: bool) -> Row:
@@ -164,7 +171,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     injected = f"{'yes' if row['injected'] else 'no'}: {row['reason']}"
     rules = "-" if row["rules"] is None else row["rules"]
     bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
-    first = (row["differences"] or row["warnings"] or [""])[0]
-    more = len(row["differences"]) + len(row["warnings"]) - 1
+    texts = [*row["differences"], *row["listeners"], *row["warnings"]]
+    first = (texts or [""])[0]
+    more = len(texts) - 1
     warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
     return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))

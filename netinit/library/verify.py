@@ -10,6 +10,7 @@ from netinit.library.parameters import Files, Pods, choose_pods, list_files, nam
 from netinit.library.rule_reading import PodChoice, find_known, read_dumps
 from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
+from netinit.questions.listening import examine_pod, require
 from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
@@ -22,18 +23,20 @@ KEPT = ("netns", "pid", "debug")  # options of the run, not of the rules
 
 def verify(
     options: Options | None = None, *, pod: Pods = (), select: str = "", pid: int | None = None, netns: str | None = None,
-    rules: Files = (), strict: bool = False, connections: bool = False,
+    rules: Files = (), strict: bool = False, connections: bool = False, require_listener: bool = False,
 ) -> VerifyReport:  # fmt: skip
     """Compare a namespace (default: this process's) with a plan, and say whether its rules are in force; changes nothing.
 
     The plan is that of the options, or of a `pod`; without either, that of the node agent's record, or of the options that the
     rules show. `strict`: captured packets that foreign rules drop, or may redirect unseen, are differences. `connections`:
-    so are open connections that bypass the proxy. `rules`: files of dumps, which are compared instead of a
+    so are open connections that bypass the proxy. `require_listener`: so is a proxy that does not listen where the rules send
+    connections. `rules`: files of dumps, which are compared instead of a
     namespace. Raises OptionError, ParseError, NamespaceError; BackendUnavailableError if rules cannot be read.
     """
     if rules:
-        if connections:
-            raise OptionError("connections: a dump has none; leave it out")
+        if connections or require_listener:
+            label = "connections" if connections else "require_listener"
+            raise OptionError(f"{label}: a dump has none; leave it out")
         place = name_place(options, pid, netns)
         return verify_dump(read_dumps(list_files(rules), place, choose_pods(pod, select, options)), strict=strict)
     place = name_place(options, pid, netns)
@@ -41,7 +44,8 @@ def verify(
     if target.options is None:
         return VerifyReport(report=None, options=None, notes=target.notes, mesh=target.mesh)
     report = compare(target, target.options, connections=connections, snapshot=target.snapshot)
-    return VerifyReport(report=target.complete(report, strict=strict), options=target.options, notes=target.notes)
+    report = target.complete(report, strict=strict, requires_listener=require_listener)
+    return VerifyReport(report=report, options=target.options, notes=target.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,14 @@ class VerifyTarget:
     shown: InferredOptions | None = None
     mesh: str = ""
 
-    def complete(self, report: Report, *, strict: bool) -> Report:
-        """The report with the conditions of the proof, and with its doubts as differences if `strict`."""
+    def complete(self, report: Report, *, strict: bool, requires_listener: bool = False) -> Report:
+        """The report with the conditions of the proof.
+
+        Its doubts are differences if `strict`, and so is a proxy that does not listen if `requires_listener`.
+        """
         counted = report.with_doubts() if strict else report
-        return counted.replace(warnings=counted.warnings + self.conditions)
+        more = require(report.listening) if requires_listener else ()
+        return counted.replace(differences=counted.differences + more, warnings=counted.warnings + self.conditions)
 
 
 def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyTarget:
@@ -96,7 +104,28 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
 def compare(
     target: VerifyTarget, options: Options, *, connections: bool = False, snapshot: Snapshot | None = None
 ) -> Report:
-    """Compare a namespace with its target, `options`. Rules that an earlier release of Istio made are compared with that release's."""
+    """Compare a namespace with its target, `options`, and say who listens.
+
+    Rules that an earlier release of Istio made are compared with that release's.
+    """
+    snapshot = snapshot or _read_snapshot(options)
+    report = _compare_rules(target, options, connections=connections, snapshot=snapshot)
+    recipients = examine_pod(snapshot, report.plan, report.backend) if report.ours else ()
+    return report.replace(listening=recipients)
+
+
+def _read_snapshot(options: Options) -> Snapshot | None:
+    """Read a namespace with who listens in it; None if it cannot be read, which the comparison reports. Raises NamespaceError."""
+    from netinit.backends.machine import HERE
+    from netinit.pods.live import read_with_listeners
+
+    try:
+        return HERE.inside(options, lambda *_: read_with_listeners())
+    except OSError:
+        return None
+
+
+def _compare_rules(target: VerifyTarget, options: Options, *, connections: bool, snapshot: Snapshot | None) -> Report:
     from netinit.pods.verify import verify as compare_plan
 
     shown = target.shown

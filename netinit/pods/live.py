@@ -13,8 +13,9 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.snapshot import INET, Snapshot
-from netinit.kernel import detect, tcp_sockets
+from netinit.kernel import detect
 from netinit.kernel.capabilities import advise
+from netinit.kernel.listeners import read_listeners
 from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.live import host, unfollowed
 from netinit.live.host import surroundings_of
@@ -61,6 +62,11 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
+def read_with_listeners() -> Snapshot:
+    """Read this namespace's snapshot, and who listens in it. Raises OSError."""
+    return read_snapshot().replace(listeners=read_listeners())
+
+
 def infer_run(options: Options) -> tuple[Options, str, InferredOptions, Snapshot | None] | None:
     """Return the options that would make the live rules, their backend, what they show, and the snapshot; None without rules.
 
@@ -94,7 +100,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     families = settled.kernel_families
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
-    snapshot = read_or_refuse(read_snapshot)
+    snapshot = read_or_refuse(read_with_listeners)
     contents = ipset.read_contents()
     found = {name: _infer(snapshot, name, families, contents) for name in places}
     plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]
@@ -118,7 +124,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     older = next((one for one in found.values() if one.older), None)
     rules = PodRules(rulesets, around, made, target, routes_known=simple, snapshot=snapshot, older=older)
     threshold = _find_threshold(found, contents, options.ipset_threshold)
-    return LiveRules(rules, found, tuple(warnings), _read_listening(), threshold)
+    return LiveRules(rules, found, tuple(warnings), threshold)
 
 
 def _infer(snapshot: Snapshot, name: str, families: tuple[Family, ...], contents: Contents) -> InferredOptions:
@@ -151,13 +157,6 @@ def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing:
     if recorded and not compare_tables(plan_for(recorded), snapshot):
         return InferredOptions(recorded, recorded=recorded)
     return replace(from_chains(chains, routing), recorded=recorded)
-
-
-def _read_listening() -> frozenset[tuple[int, int]] | None:
-    try:
-        return frozenset((one.local[1], one.uid) for one in tcp_sockets.list_tcp() if one.state == tcp_sockets.LISTEN)
-    except OSError:
-        return None
 
 
 def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:

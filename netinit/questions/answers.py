@@ -10,10 +10,13 @@ from netinit.base.json_answers import with_version
 from netinit.base.net import IPV6, Network
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.live.host import LOST, find_devices
+from netinit.live.recipients import Recipient
 from netinit.options import TPROXY
 from netinit.options.command_line import format_options
 from netinit.questions.connections import Question, make_packets
 from netinit.questions.explain import CONVERT, Explanation
+from netinit.questions.listening import describe, follow_connection
+from netinit.questions.listening import to_object as recipient_to_object
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
 from netinit.rules.packet_inputs import Packet, Surroundings
@@ -30,13 +33,15 @@ PathRow = tuple[tuple[str, ...], str, str, str]
 class Answered:
     """The answer for some containers; `containers` is empty if it is for none in particular.
 
-    `source`: the place whose rule or policy decided, or ours if none did.
+    `source`: the place whose rule or policy decided, or ours if none did. `recipients`: who gets the connection after the rules, in
+    a live pod.
     """
 
     containers: tuple[str, ...]
     source: str
     answer: Explanation
     warnings: tuple[str, ...]
+    recipients: tuple[Recipient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class ExplainReport:
             if len(pod.answers) > 1:
                 plural = "s" if len(one.containers) > 1 else ""
                 printed += [*[""][:place], f"container{plural} {', '.join(map(quote, one.containers))}:"]
-            printed += _list_lines(one.answer, everything=self.everything)
+            printed += _list_lines(one.answer, everything=self.everything, recipients=one.recipients)
         return lines(printed)
 
     def to_object(self) -> dict[str, Any]:
@@ -145,7 +150,9 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)
-    return Answered((), source, answer, tuple(_find_caveats(rules, answer)))
+    made = rules.options.get(source) or rules.made_by or rules.wanted
+    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot else ()
+    return Answered((), source, answer, tuple(_find_caveats(rules, answer)), recipients)
 
 
 def _explain_each_way(rules: PodRules, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
@@ -194,8 +201,8 @@ def render_text(answer: Explanation, *, everything: bool) -> Lines:
     return lines(_list_lines(answer, everything=everything))
 
 
-def _list_lines(answer: Explanation, *, everything: bool) -> list[str]:
-    printed = [answer.sentence, "", f"packet: {format_packet(answer.trace.first)}", "path:"]
+def _list_lines(answer: Explanation, *, everything: bool, recipients: tuple[Recipient, ...] = ()) -> list[str]:
+    printed = [answer.sentence, *map(describe, recipients), "", f"packet: {format_packet(answer.trace.first)}", "path:"]
     printed += format_path([_path_row(answer, step) for step in shown_steps(answer, everything=everything)])
     if answer.changes:
         printed += ["what would change it:", *[f"  {change}: {verdict}" for change, verdict in answer.changes]]
@@ -259,6 +266,7 @@ def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> di
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*rule_source.warnings, *one.warnings],
+        "listeners": [recipient_to_object(recipient) for recipient in one.recipients] if rule_source.rules.snapshot else None,
     }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from netinit.base.errors import NOT_PROVED, TooManyPartsError
 from netinit.options import SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
-from netinit.questions.plan_comparison import ReleaseComparison
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.release_comparison import ReleaseComparison
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.simulate.ruleset import load_plan

@@ -301,7 +301,7 @@ def _as_found(
     older = next((one for one in inferred.values() if one.older), None)
     rules = PodRules(rulesets, surroundings, made, settled, older=older)
     warnings = dump.warnings + (() if plans or not _list_transparent(dump) else (NO_ROUTE,))
-    named = LiveRules(rules, inferred, warnings, listening=None)
+    named = LiveRules(rules, inferred, warnings)
     described = describe_live(dump.name, named, "the options given" if settled else "", None)
     return replace(described, notes=(*_assume(dump, addresses), *dump.notes, *described.notes))
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from netinit.base.records import Record
 from netinit.rules.model import Difference, Plan
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.live.recipients import Recipient
+    from netinit.questions.release_comparison import ReleaseComparison
+
 DOUBT = "doubt"  # kind of a difference, counted where `strict`
 
 
@@ -14,18 +19,6 @@ class Judgement(Record):
     digest: str
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
-
-
-class ReleaseComparison(Record):
-    """Rules as these releases of Istio make them, beside Istio's of today for `options`, which are as they are printed.
-
-    `differences`: packets that today's rules treat differently, described. `doubt`: why it is not proved that these are all.
-    """
-
-    releases: str
-    options: str
-    differences: tuple[str, ...] = ()
-    doubt: str = ""
 
 
 class Report(Record):
@@ -39,6 +32,7 @@ class Report(Record):
     doubts: tuple[str, ...] = ()  # warnings about captured packets that foreign rules drop or may redirect
     judgement: Judgement | None = None  # differences and warnings, for the next check of the namespace
     older: ReleaseComparison | None = None  # if the rules are those of an earlier release of Istio
+    listening: tuple[Recipient, ...] = ()  # what is wrong with who listens; empty if it was not asked
     generation: int = 0  # of nf_tables, of the rules that were judged; 0: it is not known
 
     def with_doubts(self) -> Report:

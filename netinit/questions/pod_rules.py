@@ -129,12 +129,11 @@ class PodRules:
 class LiveRules:
     """The rules of a namespace, of the backends whose tables may hold any, and what else was read.
 
-    `inferred`: what created each backend's rules, as far as they show it. `listening`: TCP ports with a listener and its
-    user; None if unknown. `ipset_threshold`: the length of lists above which they are address sets, as they are now.
+    `inferred`: what created each backend's rules, as far as they show it. `ipset_threshold`: the length of lists above which they
+    are address sets, as they are now.
     """
 
     rules: PodRules
     inferred: dict[str, InferredOptions]
     warnings: tuple[str, ...]
-    listening: frozenset[tuple[int, int]] | None
     ipset_threshold: int = 0

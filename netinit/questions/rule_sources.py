@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netinit.base.errors import OptionError
+from netinit.base.listeners import Listeners
 from netinit.base.net import FAMILIES, IPV6, parse_address
 from netinit.base.sanitize import quote
 from netinit.inject.deciding.podfile import DOUBT, PodFacts
@@ -106,7 +107,7 @@ def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) 
         release = f"{'' if inferred.older.exact else 'what is most like '}{inferred.older}, read as " if inferred.older else ""
         notes += (f"{source}: rules of {release}{format_options(inferred.options.given)}",)
         if found.rules.snapshot:  # a dump has no listeners
-            notes += _describe_tunnel_listener(inferred.options, found.listening)
+            notes += _describe_tunnel_listener(inferred.options, found.rules.snapshot.listeners)
         wanted = found.rules.wanted if by else inferred.recorded
         wanted = wanted and inferred.settle_as(wanted)
         others = find_other_values(wanted, inferred.options) if wanted and wanted is not inferred.options else ()
@@ -118,13 +119,14 @@ def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) 
     return RuleSource(name, _with_facts(found.rules, facts), notes, warnings, facts)
 
 
-def _describe_tunnel_listener(options: Interception, listening: frozenset[tuple[int, int]] | None) -> tuple[str, ...]:
+def _describe_tunnel_listener(options: Interception, listeners: Listeners | None) -> tuple[str, ...]:
     """A note on who listens on the HBONE port if the rules exempt it."""
     port = options.sidecar_tunnel
     if not (port and options.inbound_ports):
         return ()
-    users = sorted(user for number, user in listening or () if number == port)
-    if listening is None:
+    known = None if listeners is None or listeners.why_unread("tcp") else listeners.sockets
+    users = sorted({one.uid for one in known or () if (one.protocol, one.port) == ("tcp", port)})
+    if known is None:
         who = "the kernel does not report who listens there"
     else:
         who = f"user {', '.join(map(str, users))} listens there" if users else "no process listens there now"

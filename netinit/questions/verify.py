@@ -11,9 +11,13 @@ from netinit.base.json_answers import with_version
 from netinit.base.records import Record
 from netinit.base.sanitize import Lines, lines
 from netinit.base.tables import count
+from netinit.live.recipients import Recipient
 from netinit.options import Options
 from netinit.options.command_line import format_options
-from netinit.questions.plan_comparison import ReleaseComparison, Report
+from netinit.questions.listening import describe
+from netinit.questions.listening import to_object as recipient_to_object
+from netinit.questions.plan_comparison import Report
+from netinit.questions.release_comparison import ReleaseComparison
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import MISSING, Difference, Plan
 from netinit.rules.render import hash_plan
@@ -48,6 +52,11 @@ class VerifyReport(Record):
     def warnings(self) -> tuple[str, ...]:
         """What is doubtful."""
         return self.report.warnings if self.report else ()
+
+    @property
+    def listeners(self) -> tuple[Recipient, ...]:
+        """What is wrong with who listens where captured connections arrive, and with what the application listens on."""
+        return self.report.listening if self.report else ()
 
     @property
     def backend(self) -> str:
@@ -91,7 +100,8 @@ def render_text(report: Report) -> Lines:
         families = " and ".join([family.name for family in report.plan.families])
         printed.append(f"as planned: {number} rules for {families} ({report.backend})")
         printed += describe_older(report.older) if report.older else []
-    return lines(printed)
+    counted = {difference.rule for difference in report.differences}  # with --require-listener
+    return lines([*printed, *[describe(one) for one in report.listening if one.text not in counted]])
 
 
 def describe_older(older: ReleaseComparison) -> list[str]:
@@ -121,4 +131,5 @@ def to_object(report: Report | None, options: Options | None = None) -> dict[str
         "warnings": list(report.warnings) if report else [],
         "options": format_options(options) if options else None,
         "istio": _older_to_object(report.older) if report and report.older else None,
+        "listeners": [recipient_to_object(one) for one in report.listening] if report else [],
     }

@@ -25,6 +25,8 @@ from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.live import infer_run
 from netinit.pods.verify import verify
+from netinit.questions.findings import CODES
+from netinit.questions.listening import examine_pod, severity_of
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 IN_A_CLUSTER = (
@@ -107,18 +109,21 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
 
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
-    """Yield what keeps existing rules from being in force, as `netinit verify` without options does."""
+    """Yield what keeps existing rules from being in force, and who does not listen, as `netinit verify` without options does."""
     try:
         shown = infer_run(options)
-        found = verify(shown[0], snapshot=shown[-1], make_plan=shown[2].make_plan).differences if shown else ()
+        report = verify(shown[0], snapshot=shown[-1], make_plan=shown[2].make_plan) if shown else None
     except (NetinitError, OSError) as error:
         yield symptom("unknown-force", error=error)
         return
-    if shown is None:
+    if shown is None or report is None:
         yield symptom("capture-nothing")
-    elif found:
+        return
+    if found := report.differences:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         yield symptom("not-in-force", first=found[0].describe(), more=more)
+    for recipient in examine_pod(shown[-1], report.plan, report.backend):
+        yield symptom("listener", severity=severity_of(recipient), text=recipient.text, code=CODES[recipient.kind])
 
 
 def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[Symptom]:

@@ -117,7 +117,7 @@ def test_what_iptables_l_prints_is_refused_everywhere_with_the_command_that_give
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("verify --rules {} --live", "--rules: a file is compared; leave out --live, --watch and --connections"),
+        ("verify --rules {} --live", "--rules: a file is compared; leave out --live, --watch, --connections and --require-listener"),
         ("verify --rules {} --pid 1", "--rules: names the rules of a file; leave out --live, --pid and --netns"),
         ("explain --rules {} --live --to 10.1.2.3:443", "--rules: names the rules of a file; leave out --live, --pid and --netns"),
         ("audit --rules - --rules -", "--rules: '-' is given twice, and stdin can be read once; give it once"),

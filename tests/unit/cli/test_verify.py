@@ -97,13 +97,14 @@ def test_json_has_every_field_of_a_difference():
             {"kind": "missing", "where": "IPv4", "table": "nat", "chain": "OUTPUT", "number": 1, "rule": "-j ISTIO_OUTPUT", "comment": "", "purpose": "why", "origin": "always"}
         ],
         "warnings": ["mind"],
-        "options": None, "istio": None,
+        "options": None, "istio": None, "listeners": [],
     }
 
 
 def test_json_of_a_namespace_without_rules_is_not_ok():
     assert to_plain(None) == {
         "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None, "istio": None,
+        "listeners": [],
     }  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def test_json_of_packets_has_every_field_of_a_probe():
     check_schema(with_version(found), "verify")
     assert found == {
         "ok": True, "backend": "iptables-nft", "hash": hash_plan(PLAN), "differences": [], "warnings": [], "wrong": 0,
-        "notes": ["IPv6 is off"], "options": "netinit apply -b 80", "istio": None,
+        "notes": ["IPv6 is off"], "options": "netinit apply -b 80", "istio": None, "listeners": [],
         "probes": [{
             "ok": True, "direction": "outbound", "family": "IPv4", "protocol": "TCP", "who": "the application", "uid": 1000,
             "gid": 1001, "target": "an address", "destination": "192.0.2.1", "port": 80, "expected": "captured",

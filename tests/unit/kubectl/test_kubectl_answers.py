@@ -38,7 +38,7 @@ class Source:
 def row(name, rules, **more):
     found = {
         "namespace": "shop", "name": name, "injected": True, "reason": "init container", "rules": rules, "differences": [],
-        "bypasses": [], "warnings": [],
+        "bypasses": [], "warnings": [], "listeners": [],
     }  # fmt: skip
     return found | more
 
@@ -69,6 +69,10 @@ class TestCheck:
     def test_without_a_pod_of_a_mesh_it_says_so(self):
         assert check.render_rows([]) == "no pod here is in a mesh\n"
 
+    def test_who_does_not_listen_comes_before_the_warnings_of_the_manifest(self):
+        line = check.render_rows([row("a", "as planned", listeners=["nothing listens on 15001 (NI301)"], warnings=["w"])]).splitlines()[1]
+        assert line.endswith("  nothing listens on 15001 (NI301) (+1)")
+
     def test_a_long_cell_is_cut(self):
         line = check.render_rows([row("a", "as planned", bypasses=["b" * 130])]).splitlines()[1]
         assert line.endswith(f"  {'b' * 120}…")
@@ -76,10 +80,12 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("answer", "found"),
         [
-            (PodAnswer(0, '{"ok": true}', (), "the agent"), {"rules": "as planned", "source": "the agent", "differences": []}),
-            (PodAnswer(0, '{"ok": 1}', (), "the agent"), {"rules": "different", "source": "the agent", "differences": []}),
+            (PodAnswer(0, '{"ok": true}', (), "the agent"), {"rules": "as planned", "source": "the agent", "differences": [], "listeners": []}),
+            (PodAnswer(0, '{"ok": 1}', (), "the agent"), {"rules": "different", "source": "the agent", "differences": [], "listeners": []}),
             (PodAnswer(3, '{"differences": [{"kind": "missing", "chain": "OUTPUT", "rule": "-j X"}, {"kind": "extra"}]}'),
-             {"rules": "different", "source": "", "differences": ["missing OUTPUT -j X", "extra"]}),
+             {"rules": "different", "source": "", "differences": ["missing OUTPUT -j X", "extra"], "listeners": []}),
+            (PodAnswer(0, '{"ok": true, "listeners": [{"text": "nothing listens on 15001", "code": "NI301"}, 7]}'),
+             {"rules": "as planned", "source": "", "differences": [], "listeners": ["nothing listens on 15001 (NI301)"]}),
             (ClusterError("no agent"), {"rules": "not read", "source": "manifest", "reasonNotRead": "no agent"}),
             (PodAnswer(1, "", ("broken",)), {"rules": "not read", "source": "manifest", "reasonNotRead": "broken"}),
         ],
@@ -123,7 +129,7 @@ INIT = {"initContainers": [{"name": "istio-init", "args": ["-b", "80", "-i", "*"
 PROXY = {"containers": [{"name": "app"}, {"name": "istio-proxy", "image": "proxyv2"}]}
 EMPTY_ROW = {
     "namespace": "shop", "name": "web", "injected": False, "reason": "", "rules": None, "differences": [], "bypasses": None,
-    "byDesign": None, "source": None, "warnings": [],
+    "byDesign": None, "source": None, "warnings": [], "listeners": [],
 }  # fmt: skip
 
 

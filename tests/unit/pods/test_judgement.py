@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.base.listeners import Listener, Listeners
 from netinit.base.net import HostAddress
 from netinit.base.records import Record
 from netinit.base.snapshot import (
@@ -39,6 +40,7 @@ FULL = Snapshot(
     traffic_control=(TrafficControl(what="qdisc", index=1, kind="noqueue"),), routing_rules=(RoutingRule(family=2),), routes=(ROUTE,),
     settings=(("ipv4/ip_forward", "0"),), programs=(AttachedProgram(where="XDP on eth0", number=1),), transforms=0,
     address_sets=((1, "s"),), foreign_sets=(AddressSet(number=1, name="s", elements=(AddressSetElement(address=b"1234"),)),), unknown=(Unknown(place="p", reason="r"),),
+    listeners=Listeners(sockets=(Listener(protocol="tcp", family=2, address=b"1234", port=80),)),
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def test_without_rules_and_options_nothing_was_compared_which_is_not_right():
     assert nothing.text == "no rules of netinit here\n"
     assert nothing.to_object() == {
         "version": 1, "ok": False, "backend": None, "hash": None, "differences": None, "warnings": [], "options": None, "istio": None,
+        "listeners": [],
     }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ from netinit.pods.doctor.findings import (
 )
 from netinit.rules.foreign_targets import ForeignTarget
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.model import Difference
+from netinit.rules.model import EMPTY_PLAN, Difference
 from schemas import check_schema
 
 SIDECAR = ("-u", "1337", "-b", "*", "-i", "*", "--ipv6", "on")
@@ -390,7 +390,7 @@ def test_what_is_not_in_force_is_named_with_the_number_of_the_rest(chains, more,
     differences = [Difference(kind="missing", where="IPv4", table="nat", chain=name) for name in chains]
     shown = Options(), "", SimpleNamespace(make_plan=None), None
     monkeypatch.setattr("netinit.pods.doctor.findings.infer_run", lambda _: shown)
-    monkeypatch.setattr("netinit.pods.doctor.findings.verify", lambda _, **__: SimpleNamespace(differences=differences))
+    monkeypatch.setattr("netinit.pods.doctor.findings.verify", lambda _, **__: SimpleNamespace(differences=differences, plan=EMPTY_PLAN, backend=""))
     expected = f"warning the rules here do not capture what they should: missing: IPv4 nat A: the chain itself{more}"
     assert told(find.find_escapes(Options())) == [expected]
     differences.clear()

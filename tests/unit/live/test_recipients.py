@@ -1,0 +1,121 @@
+"""Who gets what a plan captures, in words, and what is wrong there."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.listeners import Listener, Listeners
+from netinit.base.net import IPV4, IPV6, HostAddress
+from netinit.base.snapshot import Device, Snapshot
+from netinit.live import recipients
+from netinit.live.listeners import UNANSWERED, receive
+from netinit.live.recipients import APPLICATION, KINDS, OF_ALL, PROXY, RESOLVER, examine
+from netinit.options import Options, offline
+from netinit.questions.findings import CODES
+from netinit.questions.listening import describe, examine_pod, require, severity_of
+from netinit.rules.layouts import plan
+
+V4, V6 = IPV4.number, IPV6.number
+DUAL = Listener(protocol="tcp", family=V6, address=bytes(16), port=15001, uid=1337, v6only=False, transparent=True, backlog=1)
+PROXIES = (DUAL, DUAL.replace(port=15006))
+LOCAL = DUAL.replace(family=V4, address=bytes((127, 0, 0, 1)), port=8080, uid=1000)
+
+
+def pod(*sockets, unread=(), ipv6=True):
+    addresses = [HostAddress(family=V4, address="10.77.0.2", length=24, index=2), HostAddress(family=V6, address="fe80::2", length=64, index=2, scope=253)]
+    addresses += [HostAddress(family=V6, address="fd77::2", length=64, index=2)] if ipv6 else []
+    links = (Device(index=1, name="lo"), Device(index=2, name="eth\x1b[2J0"))
+    return Snapshot(links=links, addresses=tuple(addresses), listeners=Listeners(sockets=sockets, unread=unread))
+
+
+def planned(*words):
+    return plan(Options.from_argv(["-b", "*", "-i", "*", "--ipv6", "on", *words]).settle(offline()))
+
+
+def told(snapshot, *words):
+    return [describe(one) for one in examine_pod(snapshot, planned(*words), "iptables-nft")]
+
+
+def test_a_pod_with_its_proxy_has_nothing_to_be_said():
+    assert told(pod(*PROXIES, DUAL.replace(port=9090, uid=1000), LOCAL.replace(port=15000, uid=1337))) == []
+
+
+def test_what_is_the_same_for_several_families_and_ways_is_said_once():
+    assert told(pod()) == [
+        "then: nothing listens on 15001 (the proxy is not up): the connection is refused (NI301)",
+        "then: nothing listens on 15006 (the proxy is not up): the connection is refused (NI301)",
+    ]
+    assert told(pod(unread=(("tcp", "t"), ("udp", "t"))), "--redirect-dns", "--dns-servers", "10.0.0.10") == [
+        "then: who listens is not known: t (NI309)"
+    ]
+
+
+def test_a_proxy_of_ipv4_alone_lacks_nothing_where_the_pod_has_no_address_of_ipv6():
+    proxies = [one.replace(family=V4, address=bytes(4), v6only=None) for one in PROXIES]
+    assert told(pod(*proxies, ipv6=False)) == []
+    assert [line.rpartition("(")[2] for line in told(pod(*proxies))] == ["NI302)", "NI302)"]
+
+
+@pytest.mark.parametrize(("exact", "end"), [((), "times out"), (("--istio-exact",), "nft's tproxy lets the connection pass, not captured")])
+def test_without_a_proxy_tproxy_drops_unless_the_nft_rules_are_those_of_istio(exact, end):
+    made = planned("-m", "TPROXY", *exact)
+    for backend, expected in (("iptables-nft", "times out"), ("nftables", end)):
+        inbound = [one for one in examine_pod(pod(), made, backend) if one.reception.delivery.by_tproxy]
+        assert [one.text.endswith(expected) for one in inbound] == [True]
+
+
+def test_the_application_is_noted_where_no_address_of_the_pod_reaches_it():
+    assert told(pod(*PROXIES, LOCAL)) == [
+        "then: the application listens on 127.0.0.1:8080 (uid 1000) alone, not on 10.77.0.2:8080: the connection is refused (NI305)"
+    ]
+    assert told(pod(*PROXIES, LOCAL, LOCAL.replace(port=9090, family=V6, address=bytes(15) + b"\1"))) == [
+        "then: the application listens on 127.0.0.1:8080 (uid 1000), [::1]:9090 (uid 1000) alone, not on the pod's address: the connection is refused (NI305)"
+    ]
+    assert told(pod(*PROXIES, LOCAL, LOCAL.replace(address=bytes(4)))) == []
+    assert told(pod(*PROXIES, LOCAL.replace(address=bytes(4)))) == [], "for IPv4 it is there: that may be all it wants"
+
+
+def test_a_full_queue_is_a_warning_whoever_has_it():
+    (one,) = examine_pod(pod(*PROXIES, DUAL.replace(port=9090, uid=1000, waiting=2)), planned(), "iptables-nft")
+    assert (one.outcome, severity_of(one)) == (UNANSWERED, "warning")
+    assert describe(one) == (
+        "then: the accept queue of [::]:9090 (uid 1000) is full (2 wait, backlog 1): the connection is not answered, and times out (NI307)"
+    )
+
+
+def test_a_pod_with_thousands_of_listeners_is_judged_at_once_and_on_one_line(monkeypatch):
+    crowd = [LOCAL.replace(port=port) for port in range(20_000, 28_000)]
+    seen = []
+    monkeypatch.setattr(recipients, "receive", lambda snapshot, delivery: (seen.extend(snapshot.listeners.sockets), receive(snapshot, delivery))[1])
+    (one,) = examine_pod(pod(*PROXIES, *crowd), planned(), "iptables-nft")
+    assert len(seen) < 3 * len(crowd), "the work grows with the number of listeners, not with its square"
+    assert one.text.startswith("the application listens on 127.0.0.1:20000 (uid 1000), 127.0.0.1:20001 (uid 1000)")
+    assert " and 7996 more alone, not on the pod's address" in one.text
+    assert len(one.sockets) == 50
+
+
+def test_names_of_devices_are_not_shown_raw():
+    (one,) = examine_pod(pod(*PROXIES, DUAL.replace(port=9090, uid=1000, device=2, waiting=2)), planned(), "iptables-nft")
+    assert "\x1b" not in one.text
+    assert r"[::]:9090 on eth\x1b[2J0 (uid 1000)" in one.text
+
+
+def test_only_what_keeps_connections_from_the_proxy_counts_where_a_listener_is_required():
+    def kinds(snapshot):
+        return [one.rule.partition(":")[0] for one in require(examine_pod(snapshot, planned(), "iptables-nft"))]
+
+    assert kinds(pod(*PROXIES, LOCAL)) == []
+    assert kinds(pod(PROXIES[0], LOCAL)) == ["nothing listens on 15006 (the proxy is not up)"]
+    assert kinds(pod(unread=(("tcp", "t"),))) == ["who listens is not known"], "what is not known is not fine"
+
+
+def test_a_snapshot_that_did_not_ask_who_listens_has_no_findings():
+    assert examine_pod(pod().replace(listeners=None), planned(), "iptables-nft") == ()
+    assert examine_pod(None, planned(), "iptables-nft") == ()
+
+
+def test_each_kind_of_problem_has_a_code():
+    kinds = {*KINDS.values(), *OF_ALL.values()}
+    assert sorted(CODES[kind] for kind in kinds) == [f"NI30{number}" for number in range(1, 10)]
+    assert {who for who, _ in KINDS} == {PROXY, RESOLVER, APPLICATION}
+    assert examine(pod(*PROXIES), planned()) == ()
