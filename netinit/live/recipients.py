@@ -30,7 +30,6 @@ from netinit.live.listeners import (
     receive,
 )
 from netinit.options import DNS_LISTENER
-from netinit.rules.marking_targets import TrackZone
 from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
@@ -249,7 +248,7 @@ def _list_places(snapshot: Snapshot) -> Iterator[tuple[Family, int, str]]:
 def _list_deliveries(snapshot: Snapshot, plan: Plan, *, continues: bool) -> Iterator[Delivery]:
     """Where what the plan captures arrives, for the families in which the pod has an address."""
     places = list(_list_places(snapshot))
-    zoned = any(isinstance(rule.target, TrackZone) and _is_of_everybody(rule.matches) for *_, rule in plan.walk())
+    zoned = any(getattr(rule.target, "zone", 0) and _is_of_everybody(rule.matches) for *_, rule in plan.walk())
     for family in {family: None for family, _, _ in places}:
         for hook, protocol, target in _list_captures(plan, family):
             ends = [(address, device) for one, address, device in places if one == family]

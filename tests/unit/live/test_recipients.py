@@ -119,3 +119,8 @@ def test_each_kind_of_problem_has_a_code():
     assert sorted(CODES[kind] for kind in kinds) == [f"NI30{number}" for number in range(1, 10)]
     assert {who for who, _ in KINDS} == {PROXY, RESOLVER, APPLICATION}
     assert examine(pod(*PROXIES), planned()) == ()
+
+
+def test_a_query_that_nobody_answers_times_out_for_its_conntrack_zone_hides_the_refusal():
+    (found,) = [one for one in examine_pod(pod(*PROXIES), planned("--redirect-dns", "--dns-servers", "10.0.0.10"), "iptables-nft") if "udp" in one.text]
+    assert found.text == "nothing listens on 15053/udp (the proxy's resolver is not up): the datagram is not answered"
