@@ -41,8 +41,9 @@ class ReadBack:
 
 def program(pod: Pod, variant: str, minor: int, argv: Sequence[str], rules: Mapping[str, str], *, ipv6: bool) -> None:
     """Give the pod the rules of a release, and what its init container adds beside them."""
-    if "TPROXY" in argv:
-        families = ("-4", "-6") if (ipv6 and minor >= FIRST_WITH_IPV6_TPROXY) or variant == NATIVE else ("-4",)
+    captures_in = "-b" in argv and argv[argv.index("-b") + 1]
+    if "TPROXY" in argv and captures_in:
+        families = ("-4", "-6") if ipv6 and minor >= FIRST_WITH_IPV6_TPROXY else ("-4",)
         for family in families:
             pod.run(["ip", family, "-batch", "-"], stdin=ROUTED, check=True)
     if ipv6 and minor >= FIRST_WITH_ADDRESS:

@@ -15,7 +15,7 @@ from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, Snap
 from netinit.live.unfollowed import hook_of
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.rule_reader import LiveTables
-from netinit.rules.expressions.table_differences import decode_steps
+from netinit.rules.expressions.table_differences import decode_steps, each_element
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live
@@ -156,7 +156,8 @@ class _Loader:
                 for chain, pairs in decode_steps(name, table).items():
                     for step, live in pairs:
                         purpose = step.rule.comment, step.rule.origin
-                        found |= {(name, chain, normalise_rule(rule)): purpose for rule in live.rules}
+                        for *matches, target in map(normalise_rule, live.rules):  # Istio has a rule for each element of a list
+                            found |= {(name, chain, (*one, target)): purpose for one in (*each_element(matches), matches)}
         return found
 
     def _foreign(self, family: Family) -> Iterable[HookedChain]:

@@ -37,9 +37,10 @@ from netinit.pods.host import read_or_refuse
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
-from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
+from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
+from netinit.rules.infer_options.address_sets import as_listed, find_threshold
 from netinit.rules.infer_options.layout_readers import Chains, Routing
-from netinit.rules.iptables.sets import USES, Contents, as_listed, find_threshold, resolve, use_sets
+from netinit.rules.iptables.sets import USES, Contents, resolve, use_sets
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
@@ -156,7 +157,7 @@ def _read_or_infer(snapshot: Snapshot, chains: Mapping[Family, Chains], routing:
     recorded = Options(**fields).settle(offline()) if found else None
     if recorded and not compare_tables(plan_for(recorded), snapshot):
         return InferredOptions(recorded, recorded=recorded)
-    return replace(from_chains(chains, routing), recorded=recorded)
+    return replace(from_nft(chains, routing), recorded=recorded)
 
 
 def settle_beside(options: Options) -> tuple[tuple[str, ...], SettledOptions]:

@@ -34,7 +34,7 @@ from netinit.options.command_line import read_value
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.questions.rule_sources import ReadServers, RuleSource, describe_live
 from netinit.rules.foreign_targets import UnknownTarget
-from netinit.rules.infer_options import InferredOptions, from_chains, from_iptables
+from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.parse.pasted import FORM, clean, has_rules, is_listed_by_l, read_pasted
 from netinit.rules.iptables.write import Listing
@@ -282,7 +282,7 @@ def _infer(dump: Dump) -> dict[str, InferredOptions]:
     for place, rulesets in dump.rulesets.items():
         if dump.hides_some and place != native:
             continue
-        infer = from_chains if place == native else from_iptables
+        infer = from_nft if place == native else from_iptables
         found[place] = infer(chains_of(dict(rulesets)), routing)
     return {place: one for place, one in found.items() if one.options or one.unread}
 

@@ -49,6 +49,12 @@ class Observe(ForeignTarget):
         return self.text.partition(" ")[0] or "count"
 
 
+def _pack_range(name: str, address: str, port: int, family: Family) -> structs.Struct:
+    flags = (structs.MAP_ADDRESSES if address else 0) | (structs.MAP_PORTS if port else 0)
+    packed = number_of(address).to_bytes(family.bits // 8, "big") if address else b""
+    return structs.pad(name, 2, pack(structs.RANGE, flags, packed, packed) + pack(structs.PORTS, port, port))
+
+
 class SourceNat(ForeignTarget):
     """Replaces the source address (sections SNAT, MASQUERADE).
 
@@ -59,6 +65,12 @@ class SourceNat(ForeignTarget):
     words = "replace its source address (`{0.text}`)"
     address: str = ""
     own: bool = False
+
+    def _values(self) -> tuple[object, ...]:
+        return (self.address or self.text,)
+
+    def struct(self, family: Family) -> structs.Struct:
+        return _pack_range("SNAT", self.address, 0, family) if self.address else super().struct(family)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.replace_source(self.address, own=self.own)
@@ -80,10 +92,7 @@ class DestinationNat(Target):
         return f"{address}{f':{self.port}' if self.port else ''}"
 
     def struct(self, family: Family) -> structs.Struct:
-        flags = (structs.MAP_ADDRESSES if self.address else 0) | (structs.MAP_PORTS if self.port else 0)
-        address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
-        ports = pack(structs.PORTS, self.port, self.port)
-        return structs.pad("DNAT", 2, pack(structs.RANGE, flags, address, address) + ports)
+        return _pack_range("DNAT", self.address, self.port, family)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.send_to(self.address, self.port)

@@ -74,8 +74,9 @@ TRACED = ("logging",)  # with rules that log, which were a developer's
 RECORDED_CASES = (
     "ip-range", "dns-uid-gid", "tproxy", "ipv6-uid-gid", "inbound-ports-wildcard", "inbound-ports-wildcard-tproxy", "drop-invalid",
     "kube-virt-interfaces", "outbound-owner-groups", "RulesWithIpRange", "RulesWithTproxy", "HandleInboundIpv4RulesWithUidGid",
-    "all ports (IPv6 off)", "all ports (IPv6 on)", "listed ports (IPv6 off)", "networks (IPv6 on)", "tproxy (IPv6 off)",
+    "RulesWithLoopbackIpInOutboundIpRanges", "all ports (IPv6 off)", "all ports (IPv6 on)", "listed ports (IPv6 off)", "networks (IPv6 on)", "tproxy (IPv6 off)",
 )  # fmt: skip
+RECORDED_NATIVE = ("tproxy", "inbound-ports-tproxy", "drop-invalid", "ipv6-uid-gid", "kube-virt-interfaces", "dns-uid-gid")
 _LINK_LOCAL = re.compile(r", fe80::[0-9a-f:]+(?:-[0-9a-f:]+)?")  # of a pod's device: another one each time
 ROUTED = """rule add fwmark 1337 lookup 133
 route add local default dev lo table 133
@@ -205,18 +206,27 @@ def read_all(istio: Istio, minor: int) -> dict[str, dict[str, str]]:
     return {backend: {case.name: read_case(first, case, backend) for case in its} for backend, its in cases.items() if its}
 
 
+@functools.cache
+def list_native(rules: str) -> str:
+    """Native rules as the kernel lists them."""
+    with Pod() as pod:
+        pod.run(["nft", "-f", "-"], stdin=rules, check=True)
+        return str(pod.run(["nft", "--stateless", "list", "ruleset"], check=True).stdout)
+
+
 def record_rules(istio: Istio) -> None:
     """Write the rules of a few cases, as the kernel lists them: one entry for all releases that share them."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, object]] = {}
     for minor in istio.releases:
-        for case in istio.cases(minor):
-            if case.name in RECORDED_CASES and (minor < older.AFTER or case.name == RECORDED_CASES[0]):
-                listed = list_theirs(case.rules, VARIANTS[0])
-                entry = {
-                    "case": case.name, "releases": [], "argv": list(case.argv), "environ": dict(case.environ), "ipv6": case.ipv6,
-                    "dns_servers": list(case.dns_servers), "rules": {program: text for program, text in listed.items() if text},
-                }  # fmt: skip
-                found.setdefault((case.name, tuple(listed.items())), entry)["releases"].append(minor)
+        chosen = [case for case in istio.cases(minor) if case.name in RECORDED_CASES and (minor < older.AFTER or case.name == RECORDED_CASES[0])]
+        cases = [(case, list_theirs(case.rules, VARIANTS[0])) for case in chosen]
+        cases += [(case, {"nft": list_native(dict(case.rules)["nft"])}) for case in istio.native_cases(minor) if case.name in RECORDED_NATIVE]
+        for case, listed in cases:
+            entry = {
+                "case": case.name, "releases": [], "argv": list(case.argv), "environ": dict(case.environ), "ipv6": case.ipv6,
+                "dns_servers": list(case.dns_servers), "rules": {program: text for program, text in listed.items() if text},
+            }  # fmt: skip
+            found.setdefault((case.name, tuple(listed.items())), entry)["releases"].append(minor)
     RECORDED.write_text(json.dumps([*found.values()], indent=0) + "\n")
 
 

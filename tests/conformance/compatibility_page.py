@@ -76,8 +76,8 @@ netinit programs the rules of the newest Istio release. For an older one, add al
 - **native**: golden files of Istio's native nft rules, with `--backend nftables`.
 - **read back**: the same rules loaded with iptables-nft, iptables-legacy and, where there are such, native nft. Without options, `verify` finds them
   right and proves which packets today's rules treat differently, `diff --live` agrees, and `audit`, `explain` and `doctor` call no rule foreign.
-  The others: all Go tests of 1.6 to 1.8 have DNS rules of a variable of that time, which are called foreign; where nothing but a list of ports is
-  captured, nothing shows that rules for a VM's interfaces are Istio's (1.25 and later); native rules with TPROXY, IPv6 or such interfaces (1.27 and later).
+  The others: where nothing but a list of ports is captured, nothing shows that rules for a VM's interfaces are Istio's (`ipv6-virt-interfaces`, 1.12
+  and later, in iptables): such a rule may be anybody's, and lets the packets of an interface pass.
 
 [compatibility.json](compatibility.json) has every case.
 

@@ -165,6 +165,9 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
     if martian := region & martians(space):
         yield Piece(kinds.DROPPED, martian, part, reason=MARTIAN)
     region -= martian
+    if region and origin and origin.option == "redirect_dns" and part.condition.translated:  # Istio 1.7 and 1.8 had DNAT
+        yield Piece(kinds.RESOLVED, region, part, cause)
+        return
     if region and not subject.is_of_another_mesh and cause and (not origin or part.condition.translated):
         yield Piece(kinds.FOREIGN, region, part, cause)
         return

@@ -92,6 +92,14 @@ def _reject_words(options: dict[str, str], _: str, family: Family) -> Target | N
     return Reject() if Reject().xt(family).endswith(f" {message}") else Reject(message=message)
 
 
+def _snat_words(options: dict[str, str], text: str, _: Family) -> Target:
+    alone = options.get("--to-source", "") if len(options) == 1 else ""
+    try:
+        return SourceNat(text=text, address=parse_address(alone))
+    except ValueError:  # a range, ports or more options: the kernel chooses
+        return SourceNat(text=text)
+
+
 def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
     text = options.get("--to-destination", "")
     if not text or len(options) > 1:
@@ -114,8 +122,8 @@ _MESSAGES = {
 _PLAIN = {one.name: one for one in targets.VERDICTS.values()}
 _WORDS: dict[str, TextReader] = {
     **marking_targets.WORDS, "REDIRECT": _redirect_words, "TPROXY": _tproxy_words, "REJECT": _reject_words, "DNAT": _dnat_words,
+    "SNAT": _snat_words,
     "NOTRACK": lambda options, _, __: None if options else Untrack(),
-    "SNAT": lambda _, text, __: SourceNat(text=text),
     "MASQUERADE": lambda _, text, __: SourceNat(text=text, own=True),
 }  # fmt: skip
 
@@ -162,7 +170,7 @@ def _read_nat(info: bytes, family: Family, *, revision: int, name: str) -> Targe
         return None
     address, port = found
     if name == "SNAT":
-        return SourceNat(text=name, address=address)
+        return SourceNat(text=name, address="" if port else address)
     if name == "REDIRECT":
         return None if address else Redirect(port=port)
     return DestinationNat(address=address, port=port)

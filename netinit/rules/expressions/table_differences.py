@@ -115,7 +115,7 @@ def _compare_rules(
     table: str, chain: str, wanted: list[tuple[NftStep, LiveRule]], live: Sequence[LiveRule]
 ) -> Iterator[Difference]:
     keys, listed = [_key(one, table) for _, one in wanted], [_key(one, table) for one in live]
-    if keys == listed or _one_by_one(keys) == _one_by_one(listed):
+    if keys == listed or one_by_one(keys) == one_by_one(listed):
         return
     texts = [step.text() for step, _ in wanted]
     missing, extra = align(keys, listed)
@@ -133,17 +133,22 @@ def _compare_rules(
         yield Difference(kind=EXTRA, where=DIALECT, table=table, chain=chain, number=place + 1, rule=_abridge(text, planned_lists))
 
 
-def _one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
+def one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
     """Return a rule for each element of a list; consecutive rules with one effect are sorted, since their order is irrelevant."""
     units: list[RuleKey] = []
     run: list[RuleKey] = []
     for matches, effect in [rule for key in keys for rule in key]:
-        each = [(frozenset(one), effect) for one in product(*[_elements(match) for match in matches])]
+        each = [(frozenset(one), effect) for one in each_element(matches)]
         if run and (effect != run[0][1] or _without_values(each[0][0]) != _without_values(run[0][0])):
             units += sorted(run, key=_by_matches)
             run = []
         run += each
     return units + sorted(run, key=_by_matches)
+
+
+def each_element(matches: Iterable[object]) -> Iterable[tuple[object, ...]]:
+    """Return a rule's matches for each element of its lists."""
+    return product(*map(_elements, matches))
 
 
 def _elements(match: Any) -> list[object]:

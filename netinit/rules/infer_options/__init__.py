@@ -15,10 +15,12 @@ from netinit.options import CURRENT, LAYOUTS, Interception, Options, SettledOpti
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
 from netinit.rules import model
+from netinit.rules.expressions.table_differences import RuleKey, one_by_one
 from netinit.rules.infer_options import layout_readers
-from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
-from netinit.rules.infer_options.older_releases import Releases, find_releases, list_rules
+from netinit.rules.infer_options.older_releases import NATIVE, Releases, find_releases, list_rules
+from netinit.rules.infer_options.release_plans import closing
+from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.layouts import plan, untranslated
@@ -45,14 +47,11 @@ class InferredOptions:
 
     def make_plan(self, options: SettledOptions) -> Plan:
         """Return the plan of the options in the form that the rules have: that of an earlier release, if they are its."""
-        return older.plan(options, self.older.first) if self.older else plan(options)
+        return self.older.plan(options) if self.older else plan(options)
 
     def settle_as(self, given: SettledOptions) -> SettledOptions:
         """Return the options with which today's rules treat packets as these rules' release does with the options of its pod."""
-        if not (self.older and self.options):
-            return given
-        is_early = older.SSH in self.options.exclude_inbound_ports or self.options.inbound_port == self.options.outbound_port
-        return older.settle_as(given, self.older.first if is_early else self.older.after - 1)
+        return self.older.settle_as(given, self.options) if self.older and self.options else given
 
 
 def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
@@ -81,6 +80,35 @@ def _infer_older(live: Mapping[Family, Chains], ours: Mapping[Family, Chains], r
     if found is None or (found.options.layout != CURRENT and not found.releases.exact):
         return None
     return InferredOptions(found.options, found.unread, older=found.releases)
+
+
+def from_nft(rules: Mapping[Family, Chains], routing: Routing) -> InferredOptions:
+    """Infer options from the rules in our nft tables, which Istio's native rules have too."""
+    found = from_chains(rules, routing)
+    options = found.options
+    if options is None or options.layout != CURRENT:
+        return found
+    today, native = _count_others(plan(options), rules), _count_others(NATIVE.plan(options), rules)
+    is_native = min(today) and sum(native) < sum(today)
+    return replace(found, older=replace(NATIVE, exact=not min(native))) if is_native else found
+
+
+def _count_others(plan_made: Plan, live: Mapping[Family, Chains]) -> tuple[int, int]:
+    """Return how many rules differ if lists are taken apart, and if not, in the families whose packets reach their chain."""
+    planned, there = _list_keys(_rules_of(plan_made)), _list_keys(live)
+    pairs = [(planned.get(place, []), keys) for place, keys in there.items()]
+    each = [(one_by_one([(key,) for key in wanted]), one_by_one([(key,) for key in keys])) for wanted, keys in pairs]
+    return _count(each), _count(pairs)
+
+
+def _count(pairs: Sequence[tuple[list[RuleKey], list[RuleKey]]]) -> int:
+    return sum([len(missing) + len(extra) for wanted, keys in pairs for missing, extra in [align(wanted, keys)]])
+
+
+def _list_keys(rules: Mapping[Family, Chains]) -> dict[tuple[Family, str, str], list[RuleKey]]:
+    """Return the keys of all rules by family, table and chain."""
+    found = {(family, *place): map(normalise_rule, its) for family, chains in rules.items() for place, its in chains.items() if its}
+    return {place: [(frozenset(matches), closing(target)) for *matches, target in keys] for place, keys in found.items()}
 
 
 def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:
@@ -159,7 +187,7 @@ def _makes(options: SettledOptions, rules: Mapping[Family, Chains]) -> bool:
     )
 
 
-def _keys(chains: Chains) -> dict[tuple[str, str], list[tuple[object, object]]]:
+def _keys(chains: Chains) -> dict[tuple[str, str], list[RuleKey]]:
     """Return the keys of the rules in our chains, without the order of their matches."""
     ours = {place: map(normalise_rule, rules) for place, rules in chains.items() if rules and place[1] in OWNED_CHAINS}
     return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in ours.items()}

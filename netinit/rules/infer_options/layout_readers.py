@@ -253,7 +253,8 @@ class Current(LayoutReader):
         self.warn_of_sets()
         if self._is_before(older.WITH_TUNNEL) and found.get("inbound_ports") != ALL:
             found.pop("exclude_inbound_ports", None)  # the tunnel's alone, which the release always excluded
-        if found.get("redirect_dns") and self.find(NAT, self._dns_chain(), Redirect, Port):
+        for_all = self._is_before(older.WITH_DNS_SERVERS) or self.find(NAT, self._dns_chain(), Redirect, Port)
+        if found.get("redirect_dns") and for_all:
             found["capture_all_dns"] = True
         elif found.get("redirect_dns") and not found.get("dns_servers"):
             self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")

@@ -9,27 +9,48 @@ from itertools import takewhile
 
 from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family
-from netinit.options import OFF, Options, SettledOptions, offline
+from netinit.options import DNS_LISTENER, OFF, Options, SettledOptions, offline
+from netinit.rules.foreign_targets import DestinationNat
+from netinit.rules.infer_options import native_plan
 from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.layout_readers import Chains, Classic, Current, Routing, find_jump
 from netinit.rules.infer_options.places import Shape, find_places, shape_of_rule
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import WrittenRule, encode_each, write_plan
-from netinit.rules.model import BUILTIN_CHAINS, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, PREROUTING, Plan, Rule
-from netinit.rules.targets import Return
+from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.model import BUILTIN_CHAINS, ISTIO_INBOUND, ISTIO_OUTPUT, NAT, OUTPUT, PREROUTING, Plan, Rule
+from netinit.rules.targets import Redirect, Return
 
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """Minor releases of Istio 1, from `first` to the one before `after`. `exact`: their rules are these, and no others."""
+    """Minor releases of Istio 1, from `first` to the one before `after`. `exact`: their rules are these, and no others.
+
+    `after` is 0 for the native nft rules, which all releases since `first` make. `resolver`: where DNS goes in releases before 1.9.
+    """
 
     first: int
     after: int
     exact: bool
+    resolver: int = DNS_LISTENER
 
     def __str__(self) -> str:
-        return older.name_releases(self.first, self.after)
+        return older.name_releases(self.first, self.after) if self.after else f"Istio 1.{self.first} and later, native nft"
+
+    def plan(self, options: SettledOptions) -> Plan:
+        """Return the rules of the releases for the options with which the current layout treats packets alike."""
+        return older.plan(options, self.first, self.resolver) if self.after else native_plan.plan(options)
+
+    def settle_as(self, given: SettledOptions, shown: SettledOptions) -> SettledOptions:
+        """Return the options with which today's rules treat packets as these releases do with those that are given."""
+        if not self.after:
+            return native_plan.settle_as(given)
+        is_early = older.SSH in shown.exclude_inbound_ports or shown.inbound_port == shown.outbound_port
+        return older.settle_as(given, self.first if is_early else self.after - 1)
+
+
+NATIVE = Releases(native_plan.FIRST, 0, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +79,7 @@ def find_releases(live: Mapping[Family, Chains], ours: Mapping[Family, Chains], 
     others = [one.minor for one in attempts if one.minor < best.minor and one.rank == best.rank and one.options == best.options]
     first = min([best.minor, *takewhile(lambda one: one in others, reversed(tried[: tried.index(best.minor)]))])
     after = [*older.GENERATIONS, older.AFTER][older.GENERATIONS.index(best.minor) + 1]
-    return OlderRules(best.options, best.unread, Releases(first, after, exact=not best.rank[0]))
+    return OlderRules(best.options, best.unread, Releases(first, after, not best.rank[0], _resolver_of(live)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +103,15 @@ def _attempt(minor: int, live: Mapping[Family, Chains], ours: Mapping[Family, Ch
     if minor < older.WITH_TUNNEL_IN and older.TUNNEL in options.exclude_inbound_ports:
         return None  # later releases exclude it themselves
     number = sum([len(its) for chains in rules.values() for its in chains.values()])
-    rank = _count_differences(older.plan(options, minor), rules), -number
+    rank = _count_differences(older.plan(options, minor, _resolver_of(live)), rules), -number
     return _Attempt(minor, options, tuple(dict.fromkeys(reader.unread)), rank)
+
+
+def _resolver_of(live: Mapping[Family, Chains]) -> int:
+    """Return the port that rules of releases before 1.9 send DNS to: the agent's, if one does."""
+    targets = [rule.target for chains in live.values() for rule in chains.get((NAT, OUTPUT), ())]
+    to_agent = older.AGENT_LISTENER in [one.port for one in targets if isinstance(one, DestinationNat | Redirect)]
+    return older.AGENT_LISTENER if to_agent else DNS_LISTENER
 
 
 def _add_built_in(live: Mapping[Family, Chains], ours: Mapping[Family, Chains], minor: int) -> dict[Family, Chains]:
@@ -94,10 +122,18 @@ def _add_built_in(live: Mapping[Family, Chains], ours: Mapping[Family, Chains], 
         own = {place: its for place, its in ours[family].items() if place[1] not in BUILTIN_CHAINS}
         for place, its in chains.items():
             known = ours[family].get(place, ())
-            added = [rule for rule in its if shape_of_rule(*place, rule) in shapes or any(rule is one for one in known)]
+            added = [
+                rule for rule in its
+                if any(rule is one for one in known) or (shape_of_rule(*place, rule) in shapes and not _returns_interface(rule))
+            ]  # fmt: skip
             own |= {place: added} if place[1] in BUILTIN_CHAINS and added else {}
         found[family] = own
     return found
+
+
+def _returns_interface(rule: Rule) -> bool:
+    """Whether a rule excludes an interface: it may be anybody's, and is only ours where another rule of ours confirms it."""
+    return isinstance(rule.target, Return) and len(rule.matches) == 1 and isinstance(rule.matches[0], InInterface | OutInterface)
 
 
 @cache

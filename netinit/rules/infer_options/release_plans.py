@@ -10,7 +10,8 @@ today's layouts treat packets as a release did, and `plan` that release's own ru
 - 1.18: what the proxy sends to the tunnel's port of its own pod is not redirected
 - 1.13: port 22 is not excluded; 1.12: IPv6 is as IPv4, with TPROXY and DNS
 - 1.11: in TPROXY mode, rules for the loopback interface; 1.10: conntrack zones for DNS
-- 1.9: DNS goes to the proxy; marks of connections in TPROXY mode
+- 1.9: DNS goes to the proxy by its name servers; marks of connections in TPROXY mode
+- 1.8: DNS over TCP goes to the proxy too; 1.7: by DNAT, with groups and users of the proxy; 1.6: all DNS over UDP goes to the agent
 - 1.7: the tunnel's port is excluded inbound
 - 1.6: listed inbound ports go to the inbound port, too
 - 1.5: the proxy alone reaches its own pod through itself; inbound IPv6 is captured on all ports, and not refused where it is off
@@ -20,10 +21,13 @@ today's layouts treat packets as a release did, and `plan` that release's own ru
 
 from __future__ import annotations
 
+from typing import Any
+
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
-from netinit.options import CURRENT, OFF, REDIRECT, TPROXY, Interception, SettledOptions
+from netinit.options import CURRENT, DNS_LISTENER, OFF, REDIRECT, TPROXY, Interception, SettledOptions
 from netinit.options.interception import CLASSIC
 from netinit.options.kinds import ALL
+from netinit.rules.foreign_targets import DestinationNat, SourceNat
 from netinit.rules.layouts import classic, current, dns
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.layouts.inbound import TCP
@@ -43,6 +47,7 @@ from netinit.rules.model import (
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_OUTPUT_DNS,
+    ISTIO_REDIRECT,
     ISTIO_TPROXY,
     MANGLE,
     NAT,
@@ -56,16 +61,18 @@ from netinit.rules.model import (
     Rule,
     Table,
 )
-from netinit.rules.targets import Drop, Jump, Return, Tproxy
+from netinit.rules.targets import Drop, Jump, Redirect, Return, Target, Tproxy
 
-GENERATIONS = (0, 1, 3, 5, 6, 7, 9, 10, 11, 12, 18, 20, 23, 24)  # the minor releases of Istio 1 in which rules changed
+GENERATIONS = (0, 1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 18, 20, 23, 24)  # the minor releases of Istio 1 in which rules changed
 FIRST_OF_CURRENT = 3  # before it, the rules are those of the classic layout
 AFTER = 25  # since then, the rules are those of the current layout
 WITH_OWNER_RULES = 5  # since then, the proxy alone reaches its own pod through itself
 WITH_TUNNEL_IN = 7  # since then, the tunnel's port is excluded inbound
-WITH_DNS = 9  # since then, DNS goes to the proxy; what the three releases before it tried is read as foreign rules
+WITH_DNS = 6  # since then, DNS goes to the proxy, if that is asked for
+WITH_DNS_SERVERS = 9  # since then, by the addresses of name servers; before, all queries do
 WITH_TUNNEL = 18  # since then, what the proxy sends to the tunnel's port of its own pod is left alone
 WITH_DNS_IN_OUTPUT = 23  # since then, DNS over UDP is in ISTIO_OUTPUT
+AGENT_LISTENER = 15013  # for DNS, in 1.6 and 1.7
 SSH, TUNNEL = 22, Interception.flag("tunnel_port").default
 WITHOUT_OURS = {"istio_exact": True} | {
     field: Interception.flag(field).default
@@ -75,6 +82,7 @@ WITHOUT_OURS = {"istio_exact": True} | {
     )
 }  # fmt: skip
 """Values of the options that no release of Istio had."""
+POSTROUTING = BUILTIN_CHAINS[-1]
 Rules = dict[tuple[str, str], list[Rule]]  # by table and chain, without those that are inserted
 
 
@@ -96,19 +104,24 @@ def settle_as(options: SettledOptions, minor: int) -> SettledOptions:
     return options.replace(**changed)
 
 
-def plan(options: SettledOptions, minor: int) -> Plan:
-    """Return the rules of the release 1.`minor` for options that `settle_as` gives."""
+def plan(options: SettledOptions, minor: int, resolver: int = DNS_LISTENER) -> Plan:
+    """Return the rules of the release 1.`minor` for options that `settle_as` gives.
+
+    `resolver`: the port for DNS of releases before 1.9, where a variable chose it.
+    """
     options = options.replace(**WITHOUT_OURS)
     if minor < FIRST_OF_CURRENT:
         return _as_classic(options, minor)
     options = _without_later(options, minor)
-    made = current.plan(options)
+    made = current.plan(options.replace(redirect_dns=False, capture_all_dns=False) if minor < WITH_DNS_SERVERS else options)
     if minor < 12 and options.captures_ipv6:
         made = _merge(made, current.plan(options.replace(redirect_dns=False, capture_all_dns=False, inbound_mode=REDIRECT)))
     rules: Rules = {(table.name, chain.name): list(chain.rules) for table in made.tables for chain in table.chains}
     _undo_protocols(rules)
     if (NAT, ISTIO_OUTPUT_DNS) in rules:
         _undo_dns(rules, options, minor)
+    elif options.redirect_dns:
+        _add_early_dns(rules, options, minor, resolver)
     if minor < 24:
         _undo_drop_chain(rules)
     if minor < 23:
@@ -135,6 +148,8 @@ def plan(options: SettledOptions, minor: int) -> Plan:
 def _without_later(options: SettledOptions, minor: int) -> SettledOptions:
     if minor < WITH_DNS:
         options = options.replace(redirect_dns=False, capture_all_dns=False)
+    elif minor < WITH_DNS_SERVERS and options.redirect_dns:
+        options = options.replace(capture_all_dns=True)
     return options.replace(tunnel_port=0) if minor < WITH_TUNNEL else options
 
 
@@ -223,6 +238,25 @@ def _undo_dns(rules: Rules, options: SettledOptions, minor: int) -> None:
     rules[RAW, PREROUTING] = answers if minor >= 20 else [_by_destination(rule) for rule in answers]
 
 
+def _add_early_dns(rules: Rules, options: SettledOptions, minor: int, resolver: int) -> None:
+    """Add the rules of the releases that knew no name servers: all DNS of IPv4 over UDP, and since 1.8 captured DNS over TCP."""
+    origin = Origin(option=dns.ORIGIN, label=Interception.flag(dns.ORIGIN).label)
+
+    def make(*matches: Match, to: Target, why: str) -> Rule:
+        return Rule(matches=matches, target=to, comment=why, origin=origin, families=(IPV4,))
+
+    by_users, why, own = minor >= 7, "DNS queries go to the proxy's resolver", "the proxy's own queries"
+    owners = [owner for owner, _ in proxy_owners(options) if by_users or owner.kind == "gid"]
+    to_proxy = DestinationNat(address="127.0.0.1", port=resolver) if by_users else Redirect(port=resolver)
+    rules[NAT, OUTPUT] += [make(dns.QUERY, owner, to=Return(), why=own) for owner in owners]
+    rules[NAT, OUTPUT].append(make(dns.QUERY, to=to_proxy, why=why))
+    if by_users:  # else the answer would come from an address that was not asked
+        asked, why_back = dns.QUERY.replace(ports=(resolver,)), "the proxy's resolver answers to the address that it listens on"
+        rules[NAT, POSTROUTING] = [make(asked, to=SourceNat(text="SNAT --to-source 127.0.0.1", address="127.0.0.1"), why=why_back)]
+    if minor >= 8:
+        rules[NAT, ISTIO_REDIRECT].insert(0, make(dns.QUERY.replace(protocol="tcp"), to=Redirect(port=resolver), why=why))
+
+
 def _by_destination(rule: Rule) -> Rule:
     matches = [Destination(networks=match.networks) if isinstance(match, Source) else match for match in rule.matches]
     return rule.replace(matches=tuple(matches))
@@ -269,9 +303,13 @@ def _undo_loopback_marks(rules: Rules) -> None:
 
 def _close(rules: Rules) -> None:
     """Let TPROXY drop what finds no socket: in iptables, which alone had these rules, it always does."""
-    for index, rule in enumerate(rules.get((MANGLE, ISTIO_TPROXY), ())):
-        if isinstance(rule.target, Tproxy):
-            rules[MANGLE, ISTIO_TPROXY][index] = rule.replace(target=rule.target.replace(closes=True))
+    if (MANGLE, ISTIO_TPROXY) in rules:
+        rules[MANGLE, ISTIO_TPROXY] = [rule.replace(target=closing(rule.target)) for rule in rules[MANGLE, ISTIO_TPROXY]]
+
+
+def closing(target: Any) -> Any:
+    """Return TPROXY as rules are read that drop what finds no socket, and any other target as it is."""
+    return target.replace(closes=True) if isinstance(target, Tproxy) else target
 
 
 def _undo_connection_marks(rules: Rules, options: SettledOptions, minor: int) -> None:

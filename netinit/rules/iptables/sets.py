@@ -15,8 +15,6 @@ from netinit.rules.model import EXTRA, MISSING, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from netinit.rules.model import Plan, Rule
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
@@ -60,28 +58,8 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
             if not _is_unread(elements) and match.xt() == _format_question(name):
-                texts = [text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in sorted(elements)]
-                matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, texts)))
+                matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, _as_given(elements))))
     return rule.replace(matches=tuple(matches))
-
-
-def as_listed(rule: Rule) -> Rule:
-    """Return the rule with the networks of its sets in it, as if there was no set."""
-    matches = [Destination(networks=one.networks) if isinstance(one, SetDestination) else one for one in rule.matches]
-    return rule.replace(matches=tuple(matches))
-
-
-def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Contents, given: int) -> int:
-    """Return a threshold with which just those lists become sets that are sets now, or `given` if it is one. `lists`: by option."""
-    sizes: dict[bool, list[int]] = {True: [], False: []}
-    for option, networks in lists.items():
-        for version in {network[0] for network in networks}:
-            name = f"{owner}-{USES[option]}-{version}"
-            sizes[name in live].append(len([network for network in networks if network[0] == version]))
-    longest, shortest = max(sizes[False], default=0), min(sizes[True], default=0)
-    if not shortest:
-        return given if given >= longest else 0
-    return given if longest <= given < shortest else max(shortest - 1, 1)
 
 
 def _format_question(name: str) -> str:
@@ -124,6 +102,13 @@ def format_element(network: Network) -> tuple[str, ...]:
         return tuple([Network((network[0], first, 1)).text for first in (0, half)])
     text = network.text
     return (text.partition("/")[0] if network.length == network.family.bits else text,)
+
+
+def _as_given(elements: frozenset[str]) -> list[str]:
+    """Return elements as networks; the inverse of `format_element`."""
+    for halves, whole in ((frozenset(("0.0.0.0/1", "128.0.0.0/1")), "0.0.0.0/0"), (frozenset(("::/1", "8000::/1")), "::/0")):
+        elements = elements - halves | {whole} if halves <= elements else elements
+    return sorted([text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in elements])
 
 
 def parse_save(text: str, name: str, size: int) -> frozenset[str]:

@@ -411,7 +411,7 @@ TARGETS = [
     ("-j NFLOG --nflog-prefix a --nflog-group x", Observe(text="NFLOG --nflog-prefix a --nflog-group x")),
     ("-j NOTRACK", Untrack()),
     ("-j NOTRACK --x", UnknownTarget(text="NOTRACK --x")),
-    ("-j SNAT --to-source 1.2.3.4", SourceNat(text="SNAT --to-source 1.2.3.4")),
+    ("-j SNAT --to-source 1.2.3.4", SourceNat(text="SNAT --to-source 1.2.3.4", address="1.2.3.4")),
     ("-j MASQUERADE", SourceNat(text="MASQUERADE")),
     ("-j DNAT", UnknownTarget(text="DNAT")),
     ("-j DNAT --to-destination :80", DestinationNat(address="", port=80)),
