@@ -10,14 +10,14 @@ from netinit.live import host
 from netinit.options import SettledOptions
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
-from netinit.simulate.answers import Owner
+from netinit.simulate.answers import UserAndGroup
 from netinit.simulate.ruleset import RuleHit, Ruleset
 from netinit.simulate.symbolic.answer_walk import find_lost
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region
 
 
-def find_proxy(options: object) -> Owner | None:
+def find_proxy(options: object) -> UserAndGroup | None:
     """The user and group that the proxy's answers are sent by; None if the options do not say it."""
     if isinstance(options, SettledOptions) and options.proxy_uids and options.proxy_gids:
         return options.proxy_uids[0], options.proxy_gids[0]

@@ -20,7 +20,7 @@ from netinit.questions.listening import to_object as recipient_to_object
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.answers import Answer, follow_answer, make_answer
+from netinit.simulate.answers import AnswerTrace, follow_answer, make_answer
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.ruleset import LoadedRule
 from netinit.simulate.trace import CAPTURED, DROPPED, Trace, TraceStep
@@ -158,7 +158,7 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     return Answered((), source, answer, tuple(_find_caveats(answer)), recipients)
 
 
-def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> Answer | None:
+def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerTrace | None:
     """What becomes of the answer; None if there is none, or its way back is not known."""
     ruleset = rules.join(asked.first.family)
     owner = find_proxy(rules.made_by) if asked.verdict == CAPTURED else None

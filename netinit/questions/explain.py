@@ -15,7 +15,7 @@ from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.answers import Answer
+from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.old_entries import simulate_on_old_entries
@@ -101,7 +101,7 @@ class Explanation:
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
     passes_on_old_entries: bool = False  # captured otherwise
-    answer: Answer | None = None  # what becomes of the answer; None if there is none, or it was not followed
+    answer: AnswerTrace | None = None  # what becomes of the answer; None if there is none, or it was not followed
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""

@@ -18,11 +18,11 @@ from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, Trace, TraceStep
 
 SYN_AND_ACK = ("SYN", "ACK")
-Owner = tuple[int, int]  # uid and gid
+UserAndGroup = tuple[int, int]  # uid and gid
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerTrace:
     """Where an answer goes. `arrives`: at the socket or host that asked; None: unknown. `reason`: why it does not."""
 
     trace: Trace
@@ -35,7 +35,7 @@ class Answer:
         return self.trace.decider if self.arrives is False else None
 
 
-def make_answer(asked: Trace, surroundings: Surroundings, owner: Owner | None = None) -> Packet | None:
+def make_answer(asked: Trace, surroundings: Surroundings, owner: UserAndGroup | None = None) -> Packet | None:
     """The answer to a packet that reached somebody, as it begins; `owner` answers in this host. None if nobody was reached."""
     if asked.fate not in (DELIVERED, SENT, FORWARDED):
         return None
@@ -52,8 +52,8 @@ def make_answer(asked: Trace, surroundings: Surroundings, owner: Owner | None = 
 
 
 def follow_answer(
-    asked: Trace, ruleset: Ruleset, surroundings: Surroundings, *, owner: Owner | None = None, usual: Surroundings | None = None
-) -> Answer | None:
+    asked: Trace, ruleset: Ruleset, surroundings: Surroundings, *, owner: UserAndGroup | None = None, usual: Surroundings | None = None
+) -> AnswerTrace | None:
     """Follow the answer to a connection's first packet; None if that reached nobody, or has no answer.
 
     `owner`: who answers in this host, if it is known. `usual`: the host without policy routing, whose routes lead back by any device.
@@ -65,7 +65,7 @@ def follow_answer(
         return None
     trace = follow(lambda assumed: _AnswerPath(ruleset, around, packet, assumed, asked))
     arrives, reason = _judge(asked, trace, ruleset.place_on(usual or surroundings))
-    return Answer(trace, arrives, reason)
+    return AnswerTrace(trace, arrives, reason)
 
 
 def _judge(asked: Trace, found: Trace, usual: Surroundings) -> tuple[bool | None, str]:

@@ -10,10 +10,10 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from netinit.base.net import FULL_MASK, IPV4, Network, number_of
+from netinit.base.net import FULL_MASK, Network, number_of
 from netinit.rules.foreign_targets import is_of_other_family
 from netinit.rules.model import NAT, OUTPUT, RAW
-from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
+from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.targets import ACCEPTED, ENDED, GO_ON
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN
@@ -109,11 +109,6 @@ class Condition:
     def translation(self) -> tuple[object, ...]:
         """What NAT has done to the packets."""
         return (self.destination, self.destination_port, self.source, self.redirected, self.translated)
-
-
-def own_sources(around: Surroundings) -> list[int]:
-    """The addresses that MASQUERADE may give (nf_nat_masquerade.c); empty if none is known. IPv4's never are those of lo."""
-    return [one for name, one in around.addresses if name != LOOPBACK_DEVICE or around.family is not IPV4]
 
 
 class TargetEffects:

@@ -16,16 +16,7 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.packet_interfaces import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
-from netinit.simulate.condition import (
-    CONNECTION_MARK,
-    MARK,
-    OWN,
-    Condition,
-    InitialState,
-    MarkBits,
-    TargetEffects,
-    own_sources,
-)
+from netinit.simulate.condition import CONNECTION_MARK, MARK, OWN, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit, Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
@@ -75,7 +66,7 @@ class OnePacket:
         self._packet = packet
         self._around = surroundings
         self._hook = hook
-        self._sources = own_sources(surroundings) if masqueraded else []
+        self._sources = surroundings.own_sources if masqueraded else ()
 
     def of_protocol(self, name: str) -> Truth:
         return TRUTHS[self._packet.protocol == name]

@@ -12,7 +12,7 @@ from netinit.base.net import MAX_PORT
 from netinit.rules.foreign_targets import Several
 from netinit.rules.model import OUTPUT
 from netinit.rules.targets import Accept, Jump, Return
-from netinit.simulate.answers import SYN_AND_ACK, Owner
+from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
 from netinit.simulate.condition import CONNECTION_MARK, KEPT, MARK, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
@@ -37,7 +37,7 @@ Lost = tuple[RuleHit, str, Region, Part]
 
 
 def find_lost(
-    planned: Ruleset, live: Ruleset, parts: Iterable[Part], owner: Owner | None, is_foreign: Callable[[RuleHit], bool]
+    planned: Ruleset, live: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None, is_foreign: Callable[[RuleHit], bool]
 ) -> Iterator[Lost]:
     """The connections among captured `parts` of the live rules whose answers are lost because of foreign ones; `owner` is the proxy.
 
@@ -52,7 +52,7 @@ def find_lost(
             yield hits[-1], effect, left, part
 
 
-def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: Owner | None) -> Iterator[tuple[str, Part, Part]]:
+def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None) -> Iterator[tuple[str, Part, Part]]:
     """Answers that do not come back: why, the part of what they answer, and where they end."""
     for part in parts:
         if part.verdict == CAPTURED and part.fate == DELIVERED and (asked := list_askers(part.region)):
@@ -89,7 +89,7 @@ def _acts(hit: RuleHit) -> bool:
     return any(not (isinstance(one, Jump | Accept | Return) or one.only_observes) for one in parts)
 
 
-def follow_answers(ruleset: Ruleset, part: Part, owner: Owner | None) -> list[Part]:
+def follow_answers(ruleset: Ruleset, part: Part, owner: UserAndGroup | None) -> list[Part]:
     """Where the answers to packets end that this host has received; `owner` sends them, if it is known."""
     space = part.region.space
     placed = replace(space, around=ruleset.place_on(space.around))
@@ -102,7 +102,7 @@ class Asked:
     """The end of the packets that others answer; `owner` answers."""
 
     condition: Condition
-    owner: Owner | None
+    owner: UserAndGroup | None
 
     def view(self, space: Space, now: Condition) -> SymbolicPackets:
         """The answers under a condition of theirs."""
@@ -144,7 +144,7 @@ class _AnswerPackets(SymbolicPackets):
 class _AnswerSets(PacketSets):
     """Answers of this host."""
 
-    def follow(self, part: Part, owner: Owner | None) -> list[Part]:
+    def follow(self, part: Part, owner: UserAndGroup | None) -> list[Part]:
         """Send the answers out."""
         end = part.condition
         begin = Condition(

@@ -25,7 +25,7 @@ from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
 PASSED = ""  # the fate of packets in transit
 STEPS_OF_A_RULE = 10  # what meeting one takes beside its sets
-MAX_SOURCES = 8  # that packets are translated to and told apart by
+MAX_SOURCES = 8  # that packets are translated to and distinguished by
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 Groups = dict[tuple[Condition, Path], Region]
 Run = tuple[LoadedRule, ...]

@@ -13,7 +13,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_interfaces import Chosen
-from netinit.simulate.condition import KEPT, OWN, Condition, own_sources
+from netinit.simulate.condition import KEPT, OWN, Condition
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
@@ -191,7 +191,7 @@ class SymbolicPackets:
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is OWN:
-            found = {fits(one) for one in own_sources(self._space.around)}
+            found = {fits(one) for one in self._space.around.own_sources}
             return self._always(holds=found.pop()) if len(found) == 1 else self.unknown()
         if address is None:
             return self.unknown()
