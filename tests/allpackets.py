@@ -11,11 +11,11 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.condition import KEPT, PRIMARY, MarkBits
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import Ruleset, load_plan
+from netinit.simulate.symbolic.boxes import Sides, list_boxes
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Point, Sides
-from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Space, packet_of
+from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space, packet_of
 
 POD = {IPV4: "192.0.2.10", IPV6: "2001:db8::10"}
 MOST_BOXES = int(os.environ.get("NETINIT_BOXES", "2"))  # of a part, of which members are taken; `make prove` takes 12
@@ -64,7 +64,7 @@ def meet(dimension: Dimension, one, other) -> bool:
 def check_cover(partition: Partition) -> int:
     """Parts are disjoint and together everything, by arithmetic on their boxes; how many boxes there are."""
     space = partition.space
-    boxes: list[Sides] = [box for part in partition.parts for box in part.region.boxes]
+    boxes: list[Sides] = [box for part in partition.parts for box in list_boxes(part.region)]
     everything = total = 0
     whole = 1
     for dimension in space.dimensions:
@@ -121,7 +121,7 @@ def check_members(partition: Partition, ruleset: Ruleset, random: Random, member
     """The simulator says of members and corners of every part what the part says; how many were asked."""
     asked = 0
     for part in partition.parts:
-        boxes = list(part.region.boxes)
+        boxes = list(list_boxes(part.region))
         for box in boxes if len(boxes) <= MOST_BOXES else random.sample(boxes, MOST_BOXES):
             for choose in (lowest, highest, *[anywhere(random)] * members):
                 compare(partition.space, part, corner(partition.space, box, choose), ruleset)

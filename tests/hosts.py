@@ -104,7 +104,7 @@ class Host:
 
     def __init__(self, ruleset: Ruleset, surroundings: Surroundings) -> None:
         self.ruleset = ruleset
-        self.surroundings = surroundings.replace(local_marks=surroundings.local_marks | ruleset.local_marks)
+        self.surroundings = ruleset.place_on(surroundings)
         self.connections = ConnectionTable()
 
     def process(self, packet: Packet) -> Trace:

@@ -6,11 +6,11 @@ from netinit.base.net import Family
 from netinit.base.snapshot import INET, NftChain, NftRule, NftTable, Snapshot
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.options import NFTABLES
+from netinit.questions.pod_rules import chains_of
 from netinit.rules.expressions.encoded_sets import in_snapshot
 from netinit.rules.model import BUILTIN_CHAINS, Plan, Rule, expected_base
 from netinit.rules.nft import EncodedTable, encode_steps, model_name, model_table, plan_tables
 from netinit.rules.rule_builder import EncodedSet
-from netinit.simulate.ruleset import chains_of
 from rule_encodings import encode_rule
 
 

@@ -31,7 +31,8 @@ from netinit.questions.connections import Question, make_packet
 from netinit.questions.explain import Explanation
 from netinit.questions.pod_rules import PodRules
 from netinit.simulate.endpoints import format_packet
-from netinit.simulate.engine import simulate, simulate_on_old_entries
+from netinit.simulate.engine import simulate
+from netinit.simulate.old_entries import simulate_on_old_entries
 from netinit.simulate.stand_ins import stand_in
 from netinit.simulate.trace import Trace, TraceStep
 from netinit.simulate.trace_alignment import FOREIGN, LABELS, AlignedTrace, align, describe_end

@@ -8,6 +8,7 @@ from netinit.base.errors import OptionError
 from netinit.base.snapshot import Snapshot
 from netinit.library.parameters import Files, Pods, choose_pods, list_files, name_place
 from netinit.library.rule_reading import PodChoice, find_known, read_dumps
+from netinit.live.lost_answers import LostAnswers
 from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.listening import examine_pod, require
@@ -131,7 +132,7 @@ def _compare_rules(target: VerifyTarget, options: Options, *, connections: bool,
     shown = target.shown
     if shown and shown.older:
         return _compare_older(options, shown, connections=connections, snapshot=snapshot)
-    report = compare_plan(options, connections=connections, snapshot=snapshot)
+    report = compare_plan(options, connections=connections, snapshot=snapshot, answers=LostAnswers())
     given = report.plan.made_from
     if shown or not (report.ours and report.differences and isinstance(given, SettledOptions)):
         return report
@@ -157,7 +158,7 @@ def _compare_older(
     def make_plan(settled: SettledOptions) -> Plan:
         return shown.make_plan(shown.settle_as(settled) if given else settled)
 
-    report = compare_plan(options, connections=connections, snapshot=snapshot, make_plan=make_plan)
+    report = compare_plan(options, connections=connections, snapshot=snapshot, make_plan=make_plan, answers=LostAnswers())
     wanted = given or report.plan.made_from
     if not isinstance(wanted, SettledOptions):
         return report

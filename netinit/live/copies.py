@@ -8,6 +8,7 @@ from dataclasses import replace
 from netinit.rules.targets import Drop
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, RuleHit, Ruleset, list_targets
 from netinit.simulate.symbolic.partition import Part
+from netinit.simulate.symbolic.regions import Region
 
 _COPIED = "copied\0"  # as a comment, which no rule can have
 
@@ -27,11 +28,11 @@ def stop_at_copies(ruleset: Ruleset) -> Ruleset | None:
     return replace(ruleset, tables=_stop_tables(ruleset), others=others, foreign=tuple(foreign))
 
 
-def list_copied(parts: tuple[Part, ...]) -> Iterator[tuple[RuleHit, Part]]:
-    """Yield the packets that rules copy, with the rule, from what becomes of them under `stop_at_copies`."""
+def list_copied(parts: tuple[Part, ...]) -> Iterator[tuple[RuleHit, str, Region]]:
+    """Yield rules that copy packets, and which, from what becomes of them under `stop_at_copies`."""
     for part in parts:
         if part.path and part.path[-1].rules[0].comment == _COPIED:
-            yield part.path[-1], part
+            yield part.path[-1], "copies packets that the plan captures", part.region
 
 
 def _stop_tables(ruleset: Ruleset) -> dict[str, dict[str, LoadedChain]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from netinit.base.errors import DORMANT_BYPASS
 from netinit.base.net import FULL_MASK, Family, Network, is_named, number_of
@@ -51,10 +52,13 @@ from netinit.simulate.ruleset import (
 )
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces, through_devices
-from netinit.simulate.symbolic.partition import Part, Partition
+from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
+
+if TYPE_CHECKING:
+    from netinit.live.lost_answers import LostAnswers
 
 NETKIT = "netkit"  # kind of a device
 MAX_DEVICES = 32  # that a proof distinguishes by name
@@ -62,6 +66,7 @@ FOREIGN = "a foreign rule"
 ROUTING = "routing"  # as the table of a difference
 MAX_DORMANT = 4  # dormant tables that are judged: each takes as long as everything else
 WORSE = (DROPPED, UNKNOWN, CAPTURED, DIRECT)  # ends of packets that a foreign rule diverts; CAPTURED: at another port
+AT_WORST_DROPPED = "captured or dropped"  # of packets of which more is not known
 EFFECTS = {  # of a foreign rule, by the verdict on packets that the plan captures
     UNKNOWN: "it may divert packets that the plan captures", DROPPED: "captured packets do not reach the proxy, and are dropped",
 }  # fmt: skip
@@ -73,17 +78,18 @@ Deviations = tuple[tuple[Difference, ...], tuple[str, ...]]
 
 
 def find_deviations(
-    snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference], shadows: Sequence[Difference] = ()
-) -> Deviations:
+    snapshot: Snapshot, plan: Plan, backend: str, listed: Sequence[Difference], shadows: Sequence[Difference] = (),
+    *, answers: LostAnswers | None = None,
+) -> Deviations:  # fmt: skip
     """How the kernel's behaviour differs from the plan, without what is `listed` (from the rules of `backend`).
 
     `shadows`: foreign rules before ours in a chain. Each is a difference only if captured packets are treated otherwise
-    because of it. Raises TooManyPartsError.
+    because of it. `answers`: warn of lost ones too. Raises TooManyPartsError.
     """
     source = SOURCES.get(backend)
     if not source or not plan.families:
         return tuple(shadows), ()
-    return _ForceCheck(snapshot, plan, source, listed, shadows).check()
+    return ForceCheck(snapshot, plan, source, listed, shadows, answers=answers).check()
 
 
 def find_dormant_bypasses(
@@ -110,17 +116,14 @@ def find_dormant_bypasses(
     return tuple(lines)
 
 
-def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
-    """What devices and routes divert or drop, which the rules do not show."""
-    checks = _ForceCheck(snapshot, plan, SOURCES[backend])
-    found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
-    return (*found, *checks.losses())
+class ForceCheck:
+    """One plan beside a snapshot."""
 
-
-class _ForceCheck:
     def __init__(
-        self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference] = (), shadows: Sequence[Difference] = ()
-    ) -> None:
+        self, snapshot: Snapshot, plan: Plan, source: str, listed: Sequence[Difference] = (), shadows: Sequence[Difference] = (),
+        *, answers: LostAnswers | None = None,
+    ) -> None:  # fmt: skip
+        self._answers = answers
         self._snapshot = snapshot
         self._plan = plan
         self._source = source
@@ -139,6 +142,7 @@ class _ForceCheck:
         self._has_differences = bool(found or self._listed)
         for family in self._plan.families:
             found += self._foreign(family)
+            self._warnings += self._answers.by_routes(self._snapshot, family) if self._answers else ()
         found += [max(by_verdict.items(), key=lambda one: WORSE.index(one[0]))[1] for by_verdict in self._effective.values()]
         found += self._unfollowed()
         self._warnings += [*unfollowed.warn_of_hidden(self._snapshot), *self.losses()]
@@ -255,9 +259,12 @@ class _ForceCheck:
                     wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not is_planned:
-                yield from self._check_parts(family, divide(space, live, captured, marks_matter=False).parts, wanted, judge)
+                parts = divide(space, live, captured, marks_matter=False).parts
+                yield from self._check_parts(family, parts, wanted, judge)
+                lost = self._answers.by_rules(self._plan, planned, live, parts, self._is_foreign) if self._answers else ()
+                self._warn_of(family, lost)
             if copying:
-                self._warn_of_copies(family, divide(space, copying, captured))
+                self._warn_of(family, list_copied(divide(space, copying, captured).parts))
             if space.direction == OUTBOUND:
                 yield from self._diverted(family, captured, staying, added)
 
@@ -270,11 +277,11 @@ class _ForceCheck:
             region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
                 responsible = judge.find_culprit(part, region)
-                verdict = DROPPED if part.at_worst_dropped else part.verdict
+                verdict = AT_WORST_DROPPED if part.at_worst_dropped else part.verdict
                 key = (verdict, responsible, "" if responsible else part.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
         for (verdict, responsible, reason), region in found.items():
-            others = region if verdict == DROPPED else region - self._own_marks(family, region.space)
+            others = region if verdict in (DROPPED, AT_WORST_DROPPED) else region - self._own_marks(family, region.space)
             if others:
                 yield from self._describe(family, verdict, responsible, reason, others)
             else:
@@ -292,14 +299,14 @@ class _ForceCheck:
             "only a process with CAP_NET_ADMIN or CAP_NET_RAW can send them"
         )
 
-    def _warn_of_copies(self, family: Family, partition: Partition) -> None:
-        copied: dict[tuple[str, str], Region] = {}
-        for hit, part in list_copied(partition.parts):
-            key = (self._locate(family, hit)[1], escape(shorten(hit.rules[0].text, MAX_RULE_LENGTH)))
-            copied[key] = copied.get(key, nothing(partition.space)) | part.region
-        for (where, text), region in copied.items():
-            what = "copies packets that the plan captures"
-            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {_give_example(region)}")
+    def _warn_of(self, family: Family, found: Iterable[tuple[RuleHit, str, Region]]) -> None:
+        """Warn of what rules do to packets."""
+        regions: dict[tuple[str, str, str], Region] = {}
+        for hit, effect, region in found:
+            key = (self._locate(family, hit)[1], escape(shorten(hit.rules[0].text, MAX_RULE_LENGTH)), effect)
+            regions[key] = regions.get(key, nothing(region.space)) | region
+        for (where, text, effect), region in regions.items():
+            self._warnings.append(f"{family.name}: {escape(where)} `{text}` {effect}, {_give_example(region)}")
 
     def _locate(self, family: Family, hit: RuleHit) -> tuple[str, str]:
         """The table of a rule, with its backend, and the whole place of the rule."""
@@ -315,10 +322,12 @@ class _ForceCheck:
     def _describe(
         self, family: Family, verdict: str, responsible: RuleHit | None, reason: str, region: Region
     ) -> Iterator[Difference]:
-        example = _give_example(region)
+        example, may = _give_example(region), verdict == AT_WORST_DROPPED
+        verdict = DROPPED if may else verdict
         if responsible is None:
             if verdict == DROPPED:
-                self._warnings.append(f"{family.name}: packets that the plan captures are dropped: {reason}, {example}")
+                what = "packets that the plan captures may be dropped" if may else "packets that the plan captures are dropped"
+                self._warnings.append(f"{family.name}: {what}: {reason}, {example}")
             elif reason or not self._has_differences:
                 purpose = f"{reason or 'no rule captures these packets'}, {example}"
                 yield Difference(kind=ESCAPING, where=family.name, rule="", purpose=purpose, origin=FOREIGN)
@@ -333,9 +342,9 @@ class _ForceCheck:
         place, where = self._locate(family, responsible)
         text = escape(shorten(rule.text, MAX_RULE_LENGTH))
         if verdict == DROPPED and (shadow is None or isinstance(rule.rule.target, Drop | Reject)):
-            what = "drops packets that the plan captures"
+            what = "may drop packets that the plan captures" if may else "drops packets that the plan captures"
             if not isinstance(rule.rule.target, Drop | Reject):
-                what = "leads to the loss of packets that the plan captures"
+                what = f"{'may lead' if may else 'leads'} to the loss of packets that the plan captures"
             self._warnings.append(f"{family.name}: {escape(where)} `{text}` {what}, {example}")
             return
         effect = EFFECTS.get(verdict, "captured packets escape there")

@@ -34,7 +34,7 @@ from netinit.options import (
     read_record,
 )
 from netinit.pods.host import read_or_refuse
-from netinit.questions.pod_rules import LiveRules, PodRules
+from netinit.questions.pod_rules import LiveRules, PodRules, chains_of
 from netinit.rules.expressions.rule_reader import read_comment
 from netinit.rules.expressions.table_differences import compare_tables
 from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
@@ -45,7 +45,7 @@ from netinit.rules.layouts import plan as plan_for
 from netinit.rules.live_listing import decode_tables, name_sets
 from netinit.rules.model import NAT, NFT_PREFIXES, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.simulate.ruleset import Ruleset, chains_of, resolve_sets
+from netinit.simulate.ruleset import Ruleset, resolve_sets
 
 RECORDING = tuple([prefix + NAT for prefix in NFT_PREFIXES])  # the table whose comment records the options
 MANY_WAYS = (

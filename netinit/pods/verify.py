@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 from netinit.backends import ipset, routes
 from netinit.backends.machine import HERE, Machine
@@ -33,6 +34,9 @@ from netinit.rules.promises import leave_out, read_record
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
 
+if TYPE_CHECKING:
+    from netinit.live.lost_answers import LostAnswers
+
 Differences = tuple[Difference, ...]
 MakePlan = Callable[[SettledOptions], Plan]
 Found = tuple[Differences, tuple[str, ...]]  # and warnings
@@ -41,19 +45,21 @@ LEGACY_PLACE = "legacy tables of "  # of what a snapshot could not list: netinit
 
 def verify(
     options: Options, machine: Machine = HERE, *, connections: bool = False, known: Judgement | None = None,
-    snapshot: Snapshot | None = None, make_plan: MakePlan = plan_for,
+    snapshot: Snapshot | None = None, make_plan: MakePlan = plan_for, answers: LostAnswers | None = None,
 ) -> Report:  # fmt: skip
     """Compare the namespace that the options name (default: this process's) with their plan.
 
     Compares rules of a snapshot in order, jumps in built-in chains, foreign rules before ours, policy routes and leftovers of
     other backends; then whether the rules are in force. `connections`: open connections that bypass the proxy are
     differences too. `known` is used again where nothing has changed since. `snapshot`: what was just read of the namespace.
-    `make_plan`: makes the plan of the settled options, for the rules of an earlier release of Istio. Raises NamespaceError;
-    BackendUnavailableError if rules cannot be read.
+    `make_plan`: makes the plan of the settled options, for the rules of an earlier release of Istio. `answers`: warn of lost
+    ones too. Raises NamespaceError; BackendUnavailableError if rules cannot be read.
     """
 
     def look(resolved: Options, warning: str) -> Report:
-        return _verify_here(resolved, warning, machine, connections=connections, known=known, snapshot=snapshot, make_plan=make_plan)
+        return _verify_here(
+            resolved, warning, machine, connections=connections, known=known, snapshot=snapshot, make_plan=make_plan, answers=answers
+        )
 
     return machine.inside(options, look)
 
@@ -91,7 +97,7 @@ def _find_bypassing(options: RunOptions, plan: Plan) -> Iterator[Difference]:
 
 def _verify_here(
     options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None, snapshot: Snapshot | None,
-    make_plan: MakePlan,
+    make_plan: MakePlan, answers: LostAnswers | None,
 ) -> Report:  # fmt: skip
     settled = machine.settle(options)
     try:
@@ -114,7 +120,7 @@ def _verify_here(
     steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
 
     def decide() -> Found:
-        return _decide(plan, chosen, leftovers, steps, snapshot if state.ours else None)
+        return _decide(plan, chosen, leftovers, steps, snapshot if state.ours else None, answers=answers)
 
     values = settled, plan, backend, state.beside, leftovers, steps, snapshot
     judgement = judge(decide, *values, known=known if whole else None)
@@ -130,7 +136,9 @@ def _verify_here(
     )  # fmt: skip
 
 
-def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None) -> Found:
+def _decide(
+    plan: Plan, chosen: Observed, leftovers: Differences, steps: Differences, snapshot: Snapshot | None, *, answers: LostAnswers | None
+) -> Found:
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
     different, shadows = comparison.differences, comparison.shadows()
@@ -140,7 +148,7 @@ def _decide(plan: Plan, chosen: Observed, leftovers: Differences, steps: Differe
     if snapshot is None:
         return listed + shadows, ()
     try:
-        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed, shadows)
+        differences, warnings = find_deviations(snapshot, plan, chosen.backend.name, listed, shadows, answers=answers)
         dormant = find_dormant_bypasses(snapshot, plan, chosen.backend.name, listed + differences, shadows)
     except TooManyPartsError as error:
         purpose = f"{NOT_PROVED}: {error}"

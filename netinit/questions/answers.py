@@ -10,8 +10,8 @@ from netinit.base.json_answers import with_version
 from netinit.base.net import IPV6, Network
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.live.host import LOST, find_devices
+from netinit.live.lost_answers import find_proxy
 from netinit.live.recipients import Recipient
-from netinit.options import TPROXY
 from netinit.options.command_line import format_options
 from netinit.questions.connections import Question, make_packets
 from netinit.questions.explain import CONVERT, Explanation
@@ -20,9 +20,10 @@ from netinit.questions.listening import to_object as recipient_to_object
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
 from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate.answers import AnswerTrace, follow_answer, make_answer
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.ruleset import LoadedRule
-from netinit.simulate.trace import CAPTURED, DROPPED, FORWARDED, TraceStep
+from netinit.simulate.trace import CAPTURED, DROPPED, Trace, TraceStep
 
 SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
 PathRow = tuple[tuple[str, ...], str, str, str]
@@ -145,29 +146,56 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     leaves = not packet.in_interface and not around.is_local(packet.destination)
     if leaves and rules.snapshot and not rules.routes_known:
         usual = around.primary_address(around.leaving_interface(packet.destination, 0))
-        sent = packet.replace(source=None) if packet.source == usual else packet  # a socket may be bound to another address
-        answer = _explain_each_way(rules, packet, around, find_devices(rules.snapshot, sent)) or answer
+        is_bound = packet.source != usual
+        ways = find_devices(rules.snapshot, packet if is_bound else packet.replace(source=None))
+        answer = _explain_each_way(rules, packet, around, ways, is_bound=is_bound) or answer
+    answer = replace(answer, answer=_find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)
     made = rules.options.get(source) or rules.made_by or rules.wanted
     recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot else ()
-    return Answered((), source, answer, tuple(_find_caveats(rules, answer)), recipients)
+    return Answered((), source, answer, tuple(_find_caveats(answer)), recipients)
 
 
-def _explain_each_way(rules: PodRules, packet: Packet, around: Surroundings, ways: frozenset[str]) -> Explanation | None:
-    """The answer if policy rules or several routes decide: unknown if they differ, None if one drops the packet."""
+def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerTrace | None:
+    """What becomes of the answer; None if there is none, or its way back is not known."""
+    ruleset = rules.join(asked.first.family)
+    owner = find_proxy(rules.made_by) if asked.verdict == CAPTURED else None
+    packet, routed = make_answer(asked, around, owner), around
+    if packet and rules.snapshot and not rules.routes_known and not (packet.in_interface or around.is_local(packet.destination)):
+        ways = find_devices(rules.snapshot, packet)
+        if len(ways) != 1 or LOST in ways:
+            return None
+        routed = _route_through(around, packet, next(iter(ways)))
+    return follow_answer(asked, ruleset, routed, owner=owner, usual=around)
+
+
+def _route_through(around: Surroundings, packet: Packet, device: str) -> Surroundings:
+    host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
+    return around.replace(routes=((host, device),), doubtful=())
+
+
+def _explain_each_way(
+    rules: PodRules, packet: Packet, around: Surroundings, ways: frozenset[str], *, is_bound: bool
+) -> Explanation | None:
+    """The answer if policy rules or several routes decide: unknown if they differ, None if one drops the packet.
+
+    Unless its socket `is_bound` to an address, the packet has that of the device through which it leaves.
+    """
     if LOST in ways:
         return None
-    host = Network((packet.family.version, packet.destination or 0, packet.family.bits))
-    found = {name: rules.explain(packet, around.replace(routes=((host, name),), doubtful=())) for name in sorted(ways)}
+    found = {}
+    for name in sorted(ways):
+        source = packet.source if is_bound else around.primary_address(name) or packet.source
+        found[name] = rules.explain(packet.replace(source=source), _route_through(around, packet, name))
     if len({(one.verdict, one.trace.redirect_port) for one in found.values()}) == 1:
         return next(iter(found.values()))
     described = ", ".join([f"{one.verdict} through {name}" for name, one in found.items()])
     return next(iter(found.values())).unknown_because(f"the way out depends on more than the destination: {described}")
 
 
-def _find_caveats(rules: PodRules, answer: Explanation) -> Iterator[str]:
+def _find_caveats(answer: Explanation) -> Iterator[str]:
     """Facts that the path of the first packet does not show."""
     trace = answer.trace
     if trace.disputed:
@@ -177,18 +205,12 @@ def _find_caveats(rules: PodRules, answer: Explanation) -> Iterator[str]:
     link_local = trace.first.family is IPV6 and LINK_LOCAL.first <= (trace.first.destination or 0) <= LINK_LOCAL.last
     if link_local and not trace.first.in_interface and answer.verdict == CAPTURED:
         yield TO_A_NEIGHBOUR
-    if trace.fate == FORWARDED and any(one.inbound_mode == TPROXY and one.inbound_ports for one in rules.options.values()):
-        yield ANSWERS_DIVERTED
 
 
 LINK_LOCAL = Network.parse("fe80::/10")
 TO_A_NEIGHBOUR = (
     "the proxy does not answer this connection: the kernel drops what comes from a link-local address through lo; exclude fe80::/10"
     " (--istio-service-exclude-cidr)"
-)
-ANSWERS_DIVERTED = (
-    "the answers to this connection do not arrive: with TPROXY the kernel delivers packets of known connections to this pod"
-    " instead of forwarding them"
 )
 ON_OLD_ENTRIES = (
     "a connection of this kind is not captured where it begins on a conntrack entry that another connection left; to close it:"
@@ -263,6 +285,7 @@ def to_object(rule_source: RuleSource, one: Answered, *, everything: bool) -> di
         },
         "captured_or_dropped": bool(trace.dropped_by), "reason": trace.reason, "zone": trace.zone, "source": source,
         "options": format_options(made.given) if made else None,
+        "answer": {"arrives": answer.answer.arrives, "reason": answer.answer.reason} if answer.answer else None,
         "path": [_step_object(answer, step) for step in shown_steps(answer, everything=everything)],
         "changes": [{"change": change, "verdict": verdict} for change, verdict in answer.changes],
         "warnings": [*rule_source.warnings, *one.warnings],

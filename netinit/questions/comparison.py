@@ -11,14 +11,17 @@ from typing import Any
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines
+from netinit.base.snapshot import Snapshot
 from netinit.base.tables import count
 from netinit.inject.deciding.podfile import PodFacts
-from netinit.live.in_force import find_diversions
+from netinit.live.in_force import ROUTING, ForceCheck
+from netinit.live.snapshot_rules import SOURCES
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
 from netinit.questions.rule_sources import PLAN, RuleSource, find_planned
 from netinit.rules.layouts import plan
+from netinit.rules.model import DEVICES, Plan
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import load_plan
@@ -103,6 +106,13 @@ def read_written_options(side: str, environ: Mapping[str, str]) -> Options:
     while words and words[0] in PROGRAMS:
         del words[0]
     return Options.from_argv(words, {**environ, **given})
+
+
+def find_diversions(snapshot: Snapshot, plan: Plan, backend: str) -> tuple[str, ...]:
+    """What devices and routes divert or drop, which the rules do not show."""
+    checks = ForceCheck(snapshot, plan, SOURCES[backend])
+    found = [one.describe() for one in checks.check()[0] if one.where == DEVICES or one.table == ROUTING]
+    return (*found, *checks.losses())
 
 
 def compare_with_plan(rule_source: RuleSource, *, known: bool) -> Compared:

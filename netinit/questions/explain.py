@@ -15,8 +15,10 @@ from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
-from netinit.simulate.engine import simulate, simulate_on_old_entries, zone_of_answer
+from netinit.simulate.engine import simulate
+from netinit.simulate.old_entries import simulate_on_old_entries
 from netinit.simulate.ruleset import Ruleset, with_plan
 from netinit.simulate.trace import (
     CAPTURED,
@@ -99,7 +101,7 @@ class Explanation:
     changes: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
     passes_on_old_entries: bool = False  # captured otherwise
-    answer_zone: int | None = None  # where the answer to a translated packet is looked up, if its connection is not there
+    answer: AnswerTrace | None = None  # what becomes of the answer; None if there is none, or it was not followed
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
@@ -131,17 +133,15 @@ class Explanation:
             purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
             return f"dropped: it is {how}, because {trace.reason}{purpose}"
         if trace.verdict == DIRECT:
-            return f"direct: {_describe_end(trace)}{self._describe_answer()}{_describe_cause(self)}"
+            return f"direct: {_describe_end(trace)}{_describe_cause(self)}{self._describe_answer()}"
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
         how = "both addresses kept, " if trace.transparent else ""
         where = f"goes to {who} on {trace.redirect_port}, {how}original destination {self.original_destination}"
-        return f"captured: {where}{_describe_cause(self)}"
+        return f"captured: {where}{_describe_cause(self)}{self._describe_answer()}"
 
     def _describe_answer(self) -> str:
-        if self.answer_zone is None:
-            return ""
-        zones = f"it is looked up in conntrack zone {self.answer_zone}, and the connection is in zone {self.trace.reply_zone}"
-        return f", but its answer does not come back ({zones})"
+        is_lost = self.answer is not None and self.answer.arrives is False
+        return f"; but its answer does not come back: {self.answer.reason}" if is_lost and self.answer else ""
 
     @property
     def original_destination(self) -> str:
@@ -179,17 +179,7 @@ def explain(
     passes = trace.verdict == CAPTURED and not inside and any(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)
     )
-    lost = _find_answer_zone(trace, ruleset, surroundings)
-    return replace(made, changes=changes, passes_on_old_entries=passes, answer_zone=lost)
-
-
-def _find_answer_zone(trace: Trace, ruleset: Ruleset, surroundings: Surroundings) -> int | None:
-    """Return the zone where an answer misses its connection; None if it comes back, as one to an untranslated packet always does."""
-    first, last = trace.first, trace.last
-    if trace.fate != FORWARDED or (first.source, first.destination) == (last.source, last.destination):
-        return None
-    zone = zone_of_answer(trace, ruleset, surroundings)
-    return None if zone in (-1, trace.reply_zone) else zone
+    return replace(made, changes=changes, passes_on_old_entries=passes)
 
 
 def _describe_end(trace: Trace) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from netinit.base.errors import NOT_PROVED, ParseError, TooManyPartsError
@@ -22,6 +23,7 @@ from netinit.questions.pasted_rules import put_plan_first
 from netinit.questions.plan_comparison import Report
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import PLAN, RuleSource
+from netinit.questions.unanswered import describe_unanswered
 from netinit.questions.verify import VerifyReport
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.compare import align
@@ -87,6 +89,8 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
     later = put_plan_first(source)
     judge = _judge_beside if later else _judge
     differences, doubts, notes = judge(source, later or source, target, made)
+    with suppress(TooManyPartsError):  # then it is a difference that nothing is proved
+        doubts += tuple(describe_unanswered(rules))
     warnings = (*source.warnings, *doubts)
     report = Report(backend=rules.place or PLAN, plan=made, differences=differences, doubts=doubts, warnings=warnings)
     if older:

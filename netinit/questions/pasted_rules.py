@@ -31,7 +31,7 @@ from netinit.options import (
     offline,
 )
 from netinit.options.command_line import read_value
-from netinit.questions.pod_rules import LiveRules, PodRules
+from netinit.questions.pod_rules import LiveRules, PodRules, chains_of
 from netinit.questions.rule_sources import ReadServers, RuleSource, describe_live
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
@@ -47,7 +47,6 @@ from netinit.simulate.ruleset import (
     LoadedChain,
     LoadedRule,
     Ruleset,
-    chains_of,
     load_listing,
     load_plan,
     map_chains,
@@ -294,7 +293,7 @@ def _as_found(
     made = {place: one.options for place, one in inferred.items() if one.options}
     plans = [plan_for(settled)] if settled else []
     plans += [one.make_plan(one.options) for one in inferred.values() if one.options]
-    surroundings = {family: stand_in(family, addresses, plans) for family in dump.families}
+    surroundings = {family: stand_in(family, addresses) for family in dump.families}
     rulesets = {
         place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
     }
@@ -330,7 +329,9 @@ def _complete(ruleset: Ruleset, plans: Sequence[Plan]) -> Ruleset:
 
     routed = next((load_plan(one, ruleset.family) for one in plans), Ruleset(ruleset.family))
     tables = map_chains(ruleset.tables, explain)
-    return replace(ruleset, tables=tables, local_marks=routed.local_marks, routing_table=routed.routing_table)
+    return replace(
+        ruleset, tables=tables, local_marks=routed.local_marks, routing_table=routed.routing_table, addresses=routed.addresses
+    )
 
 
 # ---- a plan beside foreign rules --------------------------------------------------------------------------------------------
@@ -348,7 +349,7 @@ def _put_beside(dump: Dump, settled: SettledOptions, addresses: Sequence[str]) -
         for family, one in base.items()
     }
     rulesets = {place: merged} | {name: found for name, found in dump.rulesets.items() if name != place}
-    around = {family: stand_in(family, addresses, (made,)) for family in dump.families}
+    around = {family: stand_in(family, addresses) for family in dump.families}
     rules = PodRules(rulesets, around, {place: settled}, settled)
     beside = f"no rule of it is netinit's or Istio's: the plan of the options is put beside them, as `netinit apply` does ({place})"
     name = f"the options beside {dump.name}"

@@ -11,6 +11,7 @@ from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
 from netinit.questions.explain import Explanation, explain
 from netinit.rules.infer_options import InferredOptions
+from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.ruleset import Ruleset, join_backends
 from netinit.simulate.symbolic.hook_walk import divide
@@ -89,7 +90,8 @@ class PodRules:
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of all packets, for both families and directions."""
-        spaces = make_spaces(tuple(self.rulesets.values()), self.audited, free=not self.routes_known, interfaces=self.interfaces)
+        audited = {family: self.join(family).place_on(one) for family, one in self.audited.items()}
+        spaces = make_spaces(tuple(self.rulesets.values()), audited, free=not self.routes_known, interfaces=self.interfaces)
         return tuple(divide(space, self.join(space.family), marks_matter=False) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
@@ -137,3 +139,16 @@ class LiveRules:
     inferred: dict[str, InferredOptions]
     warnings: tuple[str, ...]
     ipset_threshold: int = 0
+
+
+def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, str], list[Rule]]]:
+    """The rules of each non-empty chain, by family."""
+    return {
+        family: {
+            (table, name): [loaded.rule for loaded in chain.rules]
+            for table, chains in ruleset.tables.items()
+            for name, chain in chains.items()
+            if chain.rules
+        }
+        for family, ruleset in rulesets.items()
+    }

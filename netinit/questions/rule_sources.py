@@ -81,7 +81,7 @@ def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str,
     made = plan(options) if not facts or facts.intercepted or in_doubt else EMPTY_PLAN
     loaded = {family: load_plan(made, family) for family in FAMILIES}
     rulesets = {PLAN: {family: replace(one, doubt=DOUBT if in_doubt else "") for family, one in loaded.items()}}
-    around = {family: stand_in(family, addresses, (made,)) for family in FAMILIES}
+    around = {family: stand_in(family, addresses) for family in FAMILIES}
     rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
     return _with_facts(rules, facts), made.warnings
 

@@ -60,6 +60,11 @@ class Surroundings(Record):
             return (_MULTICAST[6],)
         return (_MULTICAST[4], *[Network((4, address, self.family.bits)) for address in (_EVERYBODY, *self.broadcasts)])
 
+    @property
+    def own_sources(self) -> tuple[int, ...]:
+        """What MASQUERADE may give (nf_nat_masquerade.c); empty if it is not known. IPv4's never are addresses of lo."""
+        return tuple([one for name, one in self.addresses if name != LOOPBACK_DEVICE or self.family is IPV6])
+
     def delivers_to_group(self, protocol: str, address: int | None) -> bool:
         """Whether an inbound packet to a broadcast or multicast address is delivered."""
         return protocol != "tcp" and address is not None and _is_in(address, self.group_addresses)

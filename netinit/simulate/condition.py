@@ -60,13 +60,15 @@ class Condition:
     """The current state of one packet or of all packets of a set. Unknown addresses and ports are None.
 
     `tracked`: connection tracking has seen them; `connection`: they have a conntrack entry; `decided`: its
-    destination NAT was decided earlier.
+    destination NAT was decided earlier. `asked`: they answer other packets, whose ends in turn are what is KEPT.
     """
 
     hook: str = OUTPUT
     destination: int | InitialState | None = KEPT
     destination_port: int | InitialState | None = KEPT
     source: int | InitialState | None = KEPT
+    source_port: int | InitialState | None = KEPT
+    asked: Any = None  # None, or symbolic.answer_walk.Asked
     rewritten: bool = False  # without NAT
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""

@@ -37,36 +37,8 @@ _FLAGS = {"": ("SYN",), "ESTABLISHED": ("ACK",)}
 
 def simulate(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> Trace:
     """Simulate one packet; without an incoming interface, this host sends it."""
-    around = surroundings.replace(local_marks=surroundings.local_marks | ruleset.local_marks)
+    around = ruleset.place_on(surroundings)
     return follow(lambda assumed: PacketPath(ruleset, around, packet, assumed))
-
-
-def simulate_on_old_entries(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[Trace]:
-    """Simulate a SYN on another connection's untranslated conntrack entry, for which nat is skipped.
-
-    One trace per state (nf_conntrack_proto_tcp.c): NEW on an unanswered entry, ESTABLISHED on one that is open or
-    was reset, INVALID in the reply direction.
-    """
-    if packet.protocol != "tcp":
-        return []
-    opening = packet.replace(flags=BARE_SYN.flags, destination_translated=False, is_answer=False)
-    return [simulate(opening.replace(state=state), ruleset, surroundings) for state in ("NEW", "ESTABLISHED", "INVALID")]
-
-
-def zone_of_answer(trace: Trace, ruleset: Ruleset, surroundings: Surroundings) -> int:
-    """The conntrack zone in which an answer to a forwarded packet is looked up; -1 if it cannot be known.
-
-    The kernel finds the connection only if this is the zone of its reply direction (`Trace.reply_zone`).
-    """
-    first, last = trace.first, trace.last
-    own = surroundings.primary_address(last.out_interface)
-    answer = Packet(
-        family=first.family, protocol=first.protocol, source=last.destination, source_port=last.destination_port,
-        destination=first.source if last.source == first.source else last.source or own, destination_port=first.source_port,
-        in_interface=last.out_interface, state="ESTABLISHED", is_answer=True,
-    )  # fmt: skip
-    found = simulate(answer, ruleset, surroundings)
-    return -1 if found.fate == UNKNOWN else found.reply_zone
 
 
 def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
@@ -99,7 +71,7 @@ def _follow_each(begin: Callable[[tuple[bool, ...]], PacketPath]) -> tuple[list[
 
 def list_met(packet: Packet, ruleset: Ruleset, surroundings: Surroundings) -> list[TraceStep]:
     """The steps at rules that match a packet, or may, on any of its ways."""
-    around = surroundings.replace(local_marks=surroundings.local_marks | ruleset.local_marks)
+    around = ruleset.place_on(surroundings)
     ways, _ = _follow_each(lambda assumed: PacketPath(ruleset, around, packet, assumed))
     return [step for way in ways for step in way.trace().steps if step.rule and step.holds is not False]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.net import number_of
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, ELSEWHERE, EPHEMERAL_PORT
-from netinit.simulate.symbolic.regions import Region
+from netinit.simulate.symbolic.regions import Region, within
 from netinit.simulate.symbolic.space import INBOUND, Dim, packet_of
 
 USUAL_PORTS = (8080, 443, 80, 53)
@@ -35,8 +35,9 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
 
 
 def is_restricted(region: Region, name: str) -> bool:
-    """Whether some value of a dimension occurs in no packet of the region, or only in packets with other properties."""
-    return bool(region.ignoring(name) - region)
+    """Whether a value of a dimension, but for 0, occurs in no packet of the region, or only in packets with other properties."""
+    numbers = within(region.space, name, [(1, region.space.dimension(name).last)])
+    return bool((region.ignoring(name) - region) & numbers)
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:

@@ -66,16 +66,17 @@ class OnePacket:
         self._packet = packet
         self._around = surroundings
         self._hook = hook
-        self._masqueraded = masqueraded  # by one of the pod's addresses
+        self._sources = surroundings.own_sources if masqueraded else ()
 
     def of_protocol(self, name: str) -> Truth:
         return TRUTHS[self._packet.protocol == name]
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Truth:
         address = self._packet.source if source else self._packet.destination
-        own = [number for _, number in self._around.addresses] if source and self._masqueraded else [address]
-        found = {any(one.first <= number <= one.last for one in networks) for number in own if number is not None}
-        return TRUTHS[found.pop() if len(found) == 1 else None]
+        found = {any(one.first <= each <= one.last for one in networks) for each in self._sources} if source else set()
+        if len(found) == 1:
+            return TRUTHS[found.pop()]
+        return TRUTHS[None if address is None else any(one.first <= address <= one.last for one in networks)]
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Truth:
         port = self._packet.source_port if source else self._packet.destination_port
@@ -113,7 +114,7 @@ class OnePacket:
         return TRUTHS[self._packet.socket]
 
     def local(self, *, source: bool) -> Truth:
-        if source and self._masqueraded:
+        if source and self._sources:
             return TRUTHS[True]
         return TRUTHS[self._around.is_of_type_local(self._packet.source if source else self._packet.destination)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from netinit.base.net import Family
+from netinit.base.net import Family, Network
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import DestinationNat, Several
 from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
@@ -15,7 +15,7 @@ from netinit.rules.iptables.write import Listing, Written, write_plan
 from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
-from netinit.rules.packet_inputs import LocalMarks
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, LocalMarks, Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
 from netinit.simulate.hooks import STAGES, TRACKING, priority_at
 
@@ -174,7 +174,7 @@ class HookStage:
 
 @dataclass(frozen=True)
 class Ruleset:
-    """The tables of one family, and the marks that policy rules route to this host.
+    """The tables of one family, and what their plan adds to the host: marks that policy rules route to it, `addresses` on lo.
 
     `tracked`: something else enables connection tracking. `unread`: what decides too and cannot be read. `doubt`: why it is not known
     whether these rules will be there.
@@ -186,12 +186,21 @@ class Ruleset:
     tables: Tables = field(default_factory=dict)
     local_marks: LocalMarks = frozenset()
     routing_table: int = 0  # that routes those marks
+    addresses: frozenset[int] = frozenset()
     tracked: bool = False
     unread: tuple[str, ...] = ()
     doubt: str = ""
     source: str = ""
     others: tuple[Ruleset, ...] = ()
     foreign: tuple[HookedChain, ...] = ()
+
+    def place_on(self, host: Surroundings) -> Surroundings:
+        """The host with what the plan of these rules adds to it."""
+        added = self.addresses - {address for _, address in host.addresses}
+        if not added and self.local_marks <= host.local_marks:
+            return host
+        addresses = (*host.addresses, *[(LOOPBACK_DEVICE, one) for one in sorted(added)])
+        return host.replace(local_marks=host.local_marks | self.local_marks, addresses=addresses)
 
     @property
     def backends(self) -> tuple[Ruleset, ...]:
@@ -318,7 +327,9 @@ def join_backends(rulesets: Mapping[str, Mapping[Family, Ruleset]], family: Fami
     if not rest:
         return main
     marks = main.local_marks.union(*[one.local_marks for one in rest.values()])
-    return replace(main, source=chosen, others=tuple(replace(one, source=name) for name, one in rest.items()), local_marks=marks)
+    added = main.addresses.union(*[one.addresses for one in rest.values()])
+    others = tuple(replace(one, source=name) for name, one in rest.items())
+    return replace(main, source=chosen, others=others, local_marks=marks, addresses=added)
 
 
 def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Ruleset:
@@ -339,6 +350,7 @@ def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Rul
         tables,
         frozenset((rule.mark, rule.mask) for rule in rules_of_family),
         rules_of_family[0].table if rules_of_family else 0,
+        frozenset([Network.parse(one.cidr).first for one in plan.addresses if one.family is family]),
     )
 
 
@@ -359,19 +371,6 @@ def load_listing(listing: Listing, family: Family) -> Ruleset:
     return Ruleset(family, tables)
 
 
-def chains_of(rulesets: dict[Family, Ruleset]) -> dict[Family, dict[tuple[str, str], list[Rule]]]:
-    """The rules of each non-empty chain, by family."""
-    return {
-        family: {
-            (table, name): [loaded.rule for loaded in chain.rules]
-            for table, chains in ruleset.tables.items()
-            for name, chain in chains.items()
-            if chain.rules
-        }
-        for family, ruleset in rulesets.items()
-    }
-
-
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
     """Replace all rules of ours by a plan's; foreign rules keep their places."""
     written = write_plan(plan, ruleset.family)
@@ -382,6 +381,7 @@ def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
         others=tuple(replace(one, tables=_exchange(one.tables, {}, {})) for one in ruleset.others),
         local_marks=planned.local_marks or ruleset.local_marks,
         routing_table=planned.routing_table,
+        addresses=planned.addresses,
     )
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from netinit.base.net import Family, Network, family_of, number_of
-from netinit.rules.model import Plan
+from netinit.base.net import Family, family_of, number_of
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.endpoints import DEFAULT_CALLER, EPHEMERAL_PORT
 
 EXAMPLE_POD = {4: "192.0.2.10", 6: "2001:db8::10"}  # RFC 5737, RFC 3849
 
 
-def stand_in(family: Family, addresses: Iterable[str] = (), plans: Iterable[Plan] = ()) -> Surroundings:
-    """Surroundings of a pod of which at most the addresses are known, with those that `plans` add to its loopback device."""
-    own = [("eth0", number_of(address)) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
-    added = {Network.parse(one.cidr).first: None for made in plans for one in made.addresses if one.family is family}
-    return Surroundings(family=family, addresses=(*own, *[(LOOPBACK_DEVICE, address) for address in added]))
+def stand_in(family: Family, addresses: Iterable[str] = ()) -> Surroundings:
+    """Surroundings of a pod of which at most the addresses are known; what a plan adds is of its ruleset (`place_on`)."""
+    own = [number_of(address) for address in addresses or EXAMPLE_POD.values() if family_of(address) is family]
+    return Surroundings(family=family, addresses=tuple([("eth0", address) for address in own]))
 
 
 def make_inbound(

@@ -96,7 +96,7 @@ def test_explain_says_what_becomes_of_a_forwarded_query_and_of_its_answer(requir
                 query = ("inbound", "--udp", "--from", INNER[version], "--to", f"{server}:{DNS}", "--interface", neighbour.device)
                 told = explain(lab, *query)
                 assert told["verdict"] == "direct"
-                assert ("its answer does not come back (it is looked up in conntrack zone 1" in told["sentence"]) is lost
+                assert ("but its answer does not come back: it is looked up in conntrack zone 1" in told["sentence"]) is lost
                 what = f"the neighbour resolves a name (IPv{version})"
                 asked = [one for one in questions(version, layout=lab.options.layout) if one.what == what]
                 assert (lab.ask(asked)[what].outcome != "answered") is lost

@@ -333,5 +333,5 @@ def test_with_tproxy_the_answers_to_a_forwarded_connection_are_diverted_and_expl
             assert applied.returncode == 0, applied.stderr
             (arrived,) = arrivals(pod.neighbours["tap0"], probe)
             asked = run_tool(pod, "explain", "--live", "inbound", "--interface", "tap0", "--from", "10.78.0.1", "--to", "203.0.113.7:80")
-            found.append((arrived, asked.stdout.split(":")[0], "answers to this connection do not arrive" in asked.stderr))
+            found.append((arrived, asked.stdout.split(":")[0], "its answer does not come back: it is delivered to this pod" in asked.stdout))
     assert found == [(("outside", 80), "direct", False), ("timeout", "direct", True)]

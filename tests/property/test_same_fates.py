@@ -29,7 +29,7 @@ def diverge(made, counted):
     """What iptables and nft do differently, under one plan."""
     held = load_snapshot(snapshot_of(made)).rulesets[NFTABLES]
     iptables = {family: load_plan(made, family) for family in FAMILIES}
-    nft = {family: replace(held[family], local_marks=one.local_marks) for family, one in iptables.items()}
+    nft = {family: replace(held[family], local_marks=one.local_marks, addresses=one.addresses) for family, one in iptables.items()}
     found = []
     for space in make_spaces([iptables, nft], {family: around(family) for family in FAMILIES}, free=True):
         one, other = divide(space, iptables[space.family]), divide(space, nft[space.family])

@@ -12,15 +12,16 @@ from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.questions.audit import kinds
 from netinit.questions.audit.kinds import KINDS, TrafficKind
-from netinit.questions.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families
+from netinit.questions.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families, unite_by_space
 from netinit.questions.explain import CONVERT
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.unanswered import find_unanswered
 from netinit.rules.foreign_targets import Untrack
 from netinit.rules.layouts.builder import proxy_owners
 from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unite_by_space, valued, within
+from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, KNOWN, OUTBOUND, REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 
@@ -78,8 +79,14 @@ def _audit(subject: PodRules) -> list[Traffic]:
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
+        found = find_unanswered(subject, partition)
+        lost = [Piece(kinds.UNANSWERED, region, part, hit, reason=effect) for hit, effect, region, part in found]
+        unanswered = unite([nothing(partition.space), *[one.region for one in lost]])
+        for piece in lost:
+            rows.setdefault(_row(piece), []).append(piece)
         for part in partition.parts:
-            for piece in _sort(subject, part, captured):
+            left = replace(part, region=part.region - unanswered) if lost and part.verdict == CAPTURED else part
+            for piece in _sort(subject, left, captured) if left.region else ():
                 rows.setdefault(_row(piece), []).append(piece)
     return [_describe(subject, tuple(pieces)) for pieces in rows.values()]
 
@@ -93,7 +100,7 @@ def _row(piece: Piece) -> tuple[object, ...]:
         return (kind, piece.region.space.direction)
     if kind is kinds.CAPTURED:
         return (kind, piece.region.space.direction, condition.redirect_port)
-    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.SAFE, kinds.DROPPED):
+    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.SAFE, kinds.DROPPED, kinds.UNANSWERED):
         return (kind, piece.region.space.direction, str(piece.cause), piece.part.reason if kind in (kinds.UNKNOWN, kinds.SAFE) else "")
     return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
 
@@ -276,6 +283,8 @@ def _because(piece: Piece) -> str:
     rule = piece.cause.rules[0] if piece.cause else None
     if rule and rule.purpose:
         return rule.purpose + (f" ({piece.label})" if piece.label else "")
+    if rule and piece.kind is kinds.UNANSWERED:
+        return f"a rule that is not netinit's {piece.reason}: {piece.cause}"
     if rule and piece.kind not in (kinds.UNKNOWN, kinds.SAFE):
         return f"a rule that is not netinit's: {piece.cause}"
     omission = f"{piece.label} leaves it out" if piece.label else ""

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import IPV4, IPV6, text_of
 from netinit.questions.audit.kinds import WHERE_IPV4_IS_FIRST
-from netinit.questions.audit.words import describe, merge_families
+from netinit.questions.audit.words import describe, merge_families, unite_by_space
 from netinit.questions.pod_rules import PodRules
+from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
-from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unite_by_space, unmarked
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unmarked
 from netinit.simulate.symbolic.space import REUSES, CtState, Dim
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
@@ -56,7 +57,8 @@ def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange,
 def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
     grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
-    for space in make_spaces(rulesets, after.audited, free=not after.routes_known):
+    hosts = {family: _add_addresses(host, before, after) for family, host in after.audited.items()}
+    for space in make_spaces(rulesets, hosts, free=not after.routes_known):
         found = compare(before.divide(space), after.divide(space))
         changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
         implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
@@ -72,6 +74,13 @@ def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
         ends = (_end(alike[0].before), _end(alike[0].after))
         changes.append(FateChange(direction, who, *fates, why, known, regions, ends))
     return tuple(changes)
+
+
+def _add_addresses(host: Surroundings, *sides: PodRules) -> Surroundings:
+    """The host with the addresses that either side's plan adds: no packet comes from an address that only one of them has."""
+    for side in sides:
+        host = replace(side.join(host.family), local_marks=frozenset()).place_on(host)
+    return host
 
 
 def _end(part: Part) -> End:
@@ -104,7 +113,7 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
         yield "both addresses kept"
     if verdict == DIRECT and (ended.destination is not KEPT or ended.destination_port is not KEPT):
         yield f"to {_address(ended.destination)}" + (f" port {ended.destination_port}" if ended.destination_port is not KEPT else "")
-    if ended.source is None:
+    if ended.source is not KEPT:
         yield "with another source"
     if ended.policy_routed:
         yield "routed to this host by its mark"

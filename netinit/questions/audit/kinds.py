@@ -30,6 +30,8 @@ KINDS = tuple([TrafficKind(name, *texts) for name, texts in json.loads(read_data
 """All, in the order of a whole audit: bypasses come with the most dangerous first."""
 BYPASSES = tuple([kind for kind in KINDS if kind.intent != COVERED])
 BY_NAME = {kind.name: kind for kind in KINDS}
+SHOWN = (*BYPASSES, BY_NAME["unanswered"])
+"""What a report shows without being asked for all traffic."""
 
 FOREIGN = BY_NAME["foreign"]
 UNKNOWN = BY_NAME["unknown"]
@@ -48,6 +50,7 @@ TUNNEL = BY_NAME["tunnel"]
 LOCAL = BY_NAME["local"]
 CAPTURED = BY_NAME["captured"]
 RESOLVED = BY_NAME["resolved"]
+UNANSWERED = BY_NAME["unanswered"]
 FOLLOWS = BY_NAME["follows"]
 DROPPED = BY_NAME["dropped"]
 SAFE = BY_NAME["captured-or-dropped"]

@@ -33,6 +33,7 @@ from netinit.questions.findings import to_object as describe_issue
 from netinit.questions.rule_sources import RuleSource, list_conditions
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.examples import example_of
+from netinit.simulate.symbolic.boxes import list_boxes
 
 Row = dict[str, Any]
 CAUSES = {  # an intent -> the cause in a sentence
@@ -42,6 +43,7 @@ CAUSES = {  # an intent -> the cause in a sentence
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
 SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
+UNANSWERED_SIGN = "!"
 RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
@@ -80,9 +82,9 @@ def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
     """Bypasses that are not by design, and assertions that are not proved; `accepted` has codes with reasons."""
     found = [
-        Issue(one.kind.name, SEVERITIES[one.kind.intent], "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
+        Issue(one.kind.name, SEVERITIES.get(one.kind.intent, WARNING), "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
         for one in audited.traffic
-        if one.kind in kinds.BYPASSES and one.kind.name in CODES and not audited.in_doubt
+        if one.kind in kinds.SHOWN and one.kind.name in CODES and not audited.in_doubt
     ]
     found += [
         Issue(ASSERTION, ERROR, one.assertion.name, f"{HOLDS[one.holds]}: {one.assertion.text}")
@@ -105,7 +107,7 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
 
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
-    shown = [one for one in audited.traffic if full or one.kind in kinds.BYPASSES]
+    shown = [one for one in audited.traffic if full or one.kind in kinds.SHOWN]
     source, made, conditions = audited.source, audited.source.rules.made_by, list_conditions(audited.source.facts)
     return {
         "name": source.name, "options": format_options(made.given) if made else None,
@@ -117,7 +119,7 @@ def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
 
 def _row(one: Traffic, *, full: bool) -> Row:
     regions = one.regions
-    boxes = [(region.space, [format_box(region.space, box) for box in region.boxes]) for region in regions if full]
+    boxes = [(region.space, [format_box(region.space, box) for box in list_boxes(region)]) for region in regions if full]
     sets = [{"family": space.family.name, "direction": space.direction, "boxes": formatted} for space, formatted in boxes]
     return {
         "kind": one.kind.name,
@@ -190,7 +192,7 @@ def heading(row: dict[str, Any]) -> str:
 
 def _describe_row(row: dict[str, Any]) -> Iterator[str]:
     by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
-    yield f"{SIGNS[row['by']]} {heading(row)}{by}"
+    yield f"{UNANSWERED_SIGN if row['kind'] == kinds.UNANSWERED.name else SIGNS[row['by']]} {heading(row)}{by}"
     yield from [f"    {who}" for who in row["who"]]
     yield from [f"    because: {reason}" for reason in row["because"]]
     if row["closes"]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
+from netinit.simulate.symbolic.boxes import Sides
 from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.regions import Region, Sides, everything, marked, nothing, unite, within
+from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
 from netinit.simulate.symbolic.space import (
     ANY_OTHER,
     BEGINNINGS,
@@ -203,3 +204,11 @@ def _format_side(space: Space, dimension: Dimension, side: tuple[Interval, ...])
     if dimension.name in (Dim.DESTINATION, Dim.SOURCE):
         return format_intervals(side, space.family)
     return _split(side, dimension.labels)[0] if dimension.labels else [*map(_format_number, side)]
+
+
+def unite_by_space(regions: Iterable[Region]) -> tuple[Region, ...]:
+    """The union of the sets of each space."""
+    by_space: dict[int, list[Region]] = {}
+    for region in regions:
+        by_space.setdefault(id(region.space), []).append(region)
+    return tuple(unite(found) for found in by_space.values())

@@ -12,7 +12,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, shorten
 from netinit.rules.model import NAT
 from netinit.rules.packet_interfaces import Verdict
 from netinit.rules.targets import ACCEPTED, BACK, GO_ON, Accept, Return, Target
-from netinit.simulate.condition import KEPT, OWN, Condition, TargetEffects
+from netinit.simulate.condition import OWN, Condition, InitialState, TargetEffects
 from netinit.simulate.one_packet import MAX_ORDERED_CHAINS
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit
 from netinit.simulate.symbolic.diagram import MAX_WORK
@@ -25,6 +25,7 @@ from netinit.simulate.trace import DROPPED, UNKNOWN, explain_dispute
 MAX_GROUPS = 20_000  # in transit at the same time; bounds time and memory
 PASSED = ""  # the fate of packets in transit
 STEPS_OF_A_RULE = 10  # what meeting one takes beside its sets
+MAX_SOURCES = 8  # that packets are translated to and distinguished by
 MAX_DOUBTS = 4  # uncertain rules on one path: at most 16 ends for each packet
 Groups = dict[tuple[Condition, Path], Region]
 Run = tuple[LoadedRule, ...]
@@ -80,6 +81,7 @@ class Walker:
         self._splits: dict[RuleHit, int] = {}  # how often a rule has made two groups of one
         self._runs: dict[int, list[Run]] = {}  # by chain
         self._visible = cache(_visible)
+        self._sources: set[int | InitialState | None] = set()  # that rules translate packets to
 
     def ask(self, stage: HookStage, groups: Groups) -> Groups:
         """Send packets through a stage's chains and return those that pass."""
@@ -235,8 +237,7 @@ class Walker:
         """Apply a target to the packets that its rules take, and add to `results`."""
         actor = TargetEffects(self._space.around, group.condition, place.hooked.effect, self._is_proxy)
         verdict = hit.matched.target.act(actor)
-        # Which address a source is translated to is not distinguished: that would split packets further.
-        now = actor.now if actor.now.source in (KEPT, OWN) else actor.now.replace(source=None)
+        now = self._keep_source(group.condition, actor.now)
         if actor.called:
             join_groups(results[verdict], self._call(place, actor.called, group, results))
         elif actor.fate:
@@ -244,6 +245,13 @@ class Walker:
             self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
         else:
             join_groups(results[verdict], {(now, group.path): group.region})
+
+    def _keep_source(self, before: Condition, now: Condition) -> Condition:
+        """The condition; a source that it was translated to is unknown where there are many, which would split packets further."""
+        if now.source in (before.source, OWN):
+            return now
+        self._sources.add(now.source)
+        return now if len(self._sources) <= MAX_SOURCES else now.replace(source=None)
 
     def _call(self, place: _ChainFrame, chain: str, group: Part, results: Results) -> Groups:
         """Send packets through a called chain, and return those that come back."""

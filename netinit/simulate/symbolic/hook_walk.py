@@ -14,7 +14,7 @@ from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
-from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
+from netinit.simulate.symbolic.match_sets import local, view
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, KNOWN, CtState, Dim, Space, intervals_of
@@ -29,25 +29,27 @@ def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None, *
     `marks_matter`: packets that end with other marks are other parts, also if nothing reads these marks. Raises
     TooManyPartsError.
     """
-    sets = _PacketSets(space, ruleset or Ruleset(space.family), marks_matter=marks_matter)
-    parts = sets.divide(everything(space) if among is None else among)
-    return Partition(space, tuple(parts))
+    ruleset = ruleset or Ruleset(space.family)
+    placed = replace(space, around=ruleset.place_on(space.around))  # another view of the same diagram
+    region = everything(placed) if among is None else among.seen_in(placed)
+    parts = PacketSets(placed, ruleset, marks_matter=marks_matter).divide(region)
+    return Partition(space, tuple([replace(one, region=one.region.seen_in(space)) for one in parts]))
 
 
-def split_by_route(space: Space) -> Iterator[tuple[Region, str]]:
-    """Packets to other hosts by outgoing interface; the longest prefix wins."""
+def split_by_route(space: Space, ends: str = Dim.DESTINATION) -> Iterator[tuple[Region, str]]:
+    """Packets to other hosts, whose address is in the dimension `ends`, by outgoing interface; the longest prefix wins."""
     left = everything(space)
     by_rank: dict[tuple[int, str], list[Network]] = {}
     for network, name in space.around.routes:
         by_rank.setdefault((network.length, name), []).append(network)
     for rank, networks in sorted(by_rank.items(), reverse=True):
-        region = left & within(space, Dim.DESTINATION, intervals_of(networks))
+        region = left & within(space, ends, intervals_of(networks))
         yield region, rank[1]
         left -= region
     yield left, space.around.default_interface
 
 
-class _PacketSets:
+class PacketSets:
     """All packets of a space under a ruleset."""
 
     def __init__(self, space: Space, ruleset: Ruleset, *, marks_matter: bool) -> None:
@@ -63,6 +65,10 @@ class _PacketSets:
             self._receive({(Condition(hook=PREROUTING, in_interface=KEPT), ()): region})
         else:
             self._send_out({(Condition(hook=OUTPUT, sender=True), ()): region})
+        return self._list_ends(region)
+
+    def _list_ends(self, region: Region) -> list[Part]:
+        """Where the packets ended."""
         found = _settle(self._walker.ended, self._walker.doubts)
         if self._ruleset.doubt:
             return [Part(region, UNKNOWN, Condition(), (), self._ruleset.doubt)]
@@ -75,7 +81,9 @@ class _PacketSets:
         """Send packets from sockets (or the kernel) of this host."""
         staying = within(self._space, Dim.DESTINATION, intervals_of(self._space.around.doubtful)) - local(self._space, Dim.DESTINATION)
         self._end({key: region & staying for key, region in groups.items()}, UNKNOWN, ROUTED_OTHERWISE)
-        groups = {key: region - staying for key, region in groups.items()}
+        self._send({key: region - staying for key, region in groups.items()})
+
+    def _send(self, groups: Groups) -> None:
         groups = self._pass(OUTPUT, self._part(groups, self._route_out))
         groups = self._pass(POSTROUTING, self._part(groups, self._route_out))
         self._end({key: region for key, region in groups.items() if key[0].out_interface != LOOPBACK_DEVICE}, SENT)
@@ -105,7 +113,7 @@ class _PacketSets:
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition, str]]:
         """Split packets into those for this host, for others, and unknown, by the fate that they are bound for."""
-        packets = SymbolicPackets(self._space, condition)
+        packets = view(self._space, condition)
         local = packets.local(source=False)
         if condition.redirected:
             yield self._everything, condition, DELIVERED
@@ -124,7 +132,7 @@ class _PacketSets:
 
     def _route_out(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         """Route packets of this host."""
-        local = SymbolicPackets(self._space, condition).local(source=False).possible
+        local = view(self._space, condition).local(source=False).possible
         yield local, condition.replace(out_interface=LOOPBACK_DEVICE)
         routed = self._routed_here(condition)
         yield routed - local, condition.replace(out_interface=LOOPBACK_DEVICE, policy_routed=True)
@@ -134,8 +142,8 @@ class _PacketSets:
     def _routed_here(self, condition: Condition) -> Region:
         """Packets whose mark a policy rule routes to this host."""
         found = nothing(self._space)
-        for value, mask in self._space.around.local_marks | self._ruleset.local_marks:
-            found |= SymbolicPackets(self._space, condition).with_mark(value, mask, connection=False).certain
+        for value, mask in self._space.around.local_marks:
+            found |= view(self._space, condition).with_mark(value, mask, connection=False).certain
         return found
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:

@@ -60,6 +60,9 @@ class Choice:
 class SymbolicPackets:
     """All packets of a space under one condition (rules.packet_interfaces.PacketSet)."""
 
+    ADDRESSES = {True: Dim.SOURCE, False: Dim.DESTINATION}  # noqa: RUF012 - of the source, if asked, or the destination
+    PORTS = {True: Dim.SOURCE_PORT, False: Dim.DESTINATION_PORT}  # noqa: RUF012
+
     def __init__(self, space: Space, condition: Condition) -> None:
         self._space = space
         self._now = condition
@@ -69,16 +72,16 @@ class SymbolicPackets:
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:
         """Packets whose destination (or source) is in one of the networks."""
-        name, address = (Dim.SOURCE, self._now.source) if source else (Dim.DESTINATION, self._now.destination)
+        address = self._now.source if source else self._now.destination
         if address is KEPT:
-            return self._exactly(within(self._space, name, intervals_of(networks)))
+            return self._exactly(within(self._space, self.ADDRESSES[source], intervals_of(networks)))
         return self._settled(address, lambda own: any(one.first <= own <= one.last for one in networks))
 
     def with_port(self, ranges: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
-        port = KEPT if source else self._now.destination_port
+        port = self._now.source_port if source else self._now.destination_port
         if isinstance(port, int):
             return self._always(holds=any(low <= port <= high for low, high in ranges))
-        return self._exactly(within(self._space, Dim.SOURCE_PORT if source else Dim.DESTINATION_PORT, ranges))
+        return self._exactly(within(self._space, self.PORTS[source], ranges))
 
     def through_interfaces(self, names: tuple[str, ...], *, inbound: bool) -> Choice:
         """Packets received on (or sent through) one of the interfaces, at hooks where that interface is known."""
@@ -176,7 +179,7 @@ class SymbolicPackets:
     def local(self, *, source: bool) -> Choice:
         address = self._now.source if source else self._now.destination
         if address is KEPT:
-            name, around = Dim.SOURCE if source else Dim.DESTINATION, self._space.around
+            name, around = self.ADDRESSES[source], self._space.around
             return self._exactly(local(self._space, name) | within(self._space, name, intervals_of(around.local_networks)))
         return self._settled(address, lambda own: bool(self._space.around.is_of_type_local(own)))
 
@@ -188,8 +191,8 @@ class SymbolicPackets:
         if isinstance(address, int):
             return self._always(holds=fits(address))
         if address is OWN:
-            found = {fits(own) for _, own in self._space.around.addresses}
-            return self._always(holds=True in found) if len(found) == 1 else self.unknown()
+            found = {fits(one) for one in self._space.around.own_sources}
+            return self._always(holds=found.pop()) if len(found) == 1 else self.unknown()
         if address is None:
             return self.unknown()
         primary = self._space.around.primary_address
@@ -221,9 +224,16 @@ def through_devices(space: Space, devices: frozenset[str]) -> Region:
     return valued(space, Dim.INTERFACE, *known) if known else everything(space)
 
 
+def view(space: Space, condition: Condition) -> SymbolicPackets:
+    """The packets of a space under a condition."""
+    found = condition.asked.view(space, condition) if condition.asked else SymbolicPackets(space, condition)
+    assert isinstance(found, SymbolicPackets)  # noqa: S101
+    return found
+
+
 def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
     """Packets that all matches of a rule select."""
-    packets = SymbolicPackets(space, condition)
+    packets = view(space, condition)
     found = Choice(everything(space), everything(space))
     for match in rule.matches:
         found &= match.choose(packets)
@@ -232,7 +242,7 @@ def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
 
 def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> list[Match]:
     """A rule's matches that are uncertain for some of the packets."""
-    packets = SymbolicPackets(space, condition)
+    packets = view(space, condition)
     found = []
     for match in rule.matches:
         choice = match.choose(packets)

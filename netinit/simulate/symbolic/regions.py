@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from netinit.base.net import FULL_MASK, Interval, join_ranges
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space
-
-Sides = dict[str, tuple[Interval, ...]]  # of a box, by dimension; marks are (value, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,10 @@ class Region:
     def __sub__(self, other: Region) -> Region:
         return self._combine(LESS, other)
 
+    def seen_in(self, space: Space) -> Region:
+        """The same packets in a space that differs in its host alone."""
+        return Region(space, self.node)
+
     def ignoring(self, name: str) -> Region:
         """All packets that equal a member in every other dimension; of one level, so not a mark."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
@@ -45,24 +47,8 @@ class Region:
         """The number of packets."""
         return self.space.diagram.size(self.node)
 
-    @property
-    def boxes(self) -> Iterator[Sides]:
-        """Disjoint boxes whose union is the set, each with the intervals of its restricted dimensions."""
-        return self._boxes(0, self.node, {})
-
-    def _boxes(self, at: int, node: int, sides: Sides) -> Iterator[Sides]:
-        if node == NOTHING:
-            return
-        dimensions = self.space.dimensions
-        while at < len(dimensions) and not self._tests(dimensions[at], node):
-            at += 1
-        if at == len(dimensions):
-            yield sides
-            return
-        for below, found in self.exits(dimensions[at], node).items():
-            yield from self._boxes(at + 1, below, {**sides, dimensions[at].name: tuple(found)})
-
-    def _tests(self, dimension: Dimension, node: int) -> bool:
+    def tests(self, dimension: Dimension, node: int) -> bool:
+        """Whether a node distinguishes values of a dimension."""
         return self.space.diagram.level(node) < dimension.level + dimension.levels
 
     def exits(self, dimension: Dimension, node: int) -> dict[int, list[Interval]]:
@@ -76,7 +62,7 @@ class Region:
         left: list[tuple[int, int, int]] = [(node, 0, 0)]
         while left:
             at, value, mask = left.pop()
-            if not self._tests(dimension, at):
+            if not self.tests(dimension, at):
                 if at != NOTHING:
                     found.setdefault(at, []).append((value, mask))
                 continue
@@ -142,14 +128,6 @@ def unite(regions: list[Region]) -> Region:
     while len(regions) > 1:
         regions = [one | two for one, two in zip(regions[::2], regions[1::2], strict=False)] + regions[len(regions) & ~1 :]
     return regions[0]
-
-
-def unite_by_space(regions: Iterable[Region]) -> tuple[Region, ...]:
-    """The union of the sets of each space."""
-    by_space: dict[int, list[Region]] = {}
-    for region in regions:
-        by_space.setdefault(id(region.space), []).append(region)
-    return tuple(unite(found) for found in by_space.values())
 
 
 def within(space: Space, name: str, intervals: Iterable[Interval]) -> Region:

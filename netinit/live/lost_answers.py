@@ -1,0 +1,53 @@
+"""What keeps the answers to captured connections from coming back: foreign rules, and policy routing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from netinit.base.net import Family, number_of
+from netinit.base.snapshot import Snapshot
+from netinit.live import host
+from netinit.options import SettledOptions
+from netinit.rules.model import Plan
+from netinit.rules.packet_inputs import Packet
+from netinit.simulate.answers import UserAndGroup
+from netinit.simulate.ruleset import RuleHit, Ruleset
+from netinit.simulate.symbolic.answer_walk import find_lost
+from netinit.simulate.symbolic.partition import Part
+from netinit.simulate.symbolic.regions import Region
+
+
+def find_proxy(options: object) -> UserAndGroup | None:
+    """The user and group that the proxy's answers are sent by; None if the options do not say it."""
+    if isinstance(options, SettledOptions) and options.proxy_uids and options.proxy_gids:
+        return options.proxy_uids[0], options.proxy_gids[0]
+    return None
+
+
+class LostAnswers:
+    """Finds answers that do not come back, for `in_force.find_deviations`; the node's agent does not ask for them."""
+
+    def by_rules(
+        self, plan: Plan, planned: Ruleset, live: Ruleset, parts: Iterable[Part], is_foreign: Callable[[RuleHit], bool]
+    ) -> Iterator[tuple[RuleHit, str, Region]]:
+        """Yield foreign rules that keep answers to captured packets from coming back, what they do, and these packets."""
+        for hit, effect, region, _ in find_lost(planned, live, parts, find_proxy(plan.made_from), is_foreign):
+            yield hit, effect, region
+
+    def by_routes(self, snapshot: Snapshot, family: Family) -> Iterator[str]:
+        """Describe answers that policy rules send through another device than that of the default route, where they are asked."""
+        if host.is_simple(snapshot, family):
+            return
+        around = host.surroundings_of(snapshot, family)
+        device = around.default_interface
+        own = around.primary_address(device)
+        if own is None:
+            return
+        samples = [number_of(one) for one in host.SAMPLES[family.version]]
+        packets = [Packet(family=family, protocol="tcp", source=own, destination=one) for one in samples]
+        ways = {way for packet in packets for way in host.find_devices(snapshot, packet)}
+        if device not in ways:
+            named = ", ".join([one or "no device" for one in sorted(ways)])
+            yield (
+                f"{family.name}: policy rules send the answers to connections that come in through {device} elsewhere: through {named}"
+            )

@@ -1,0 +1,183 @@
+"""Moves the answers to sets of packets through the hooks, as `netinit.simulate.answers` moves one answer.
+
+The sets remain those of the packets that were asked with, whose source is where the answers go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from netinit.base.net import MAX_PORT
+from netinit.rules.foreign_targets import Several
+from netinit.rules.model import OUTPUT
+from netinit.rules.targets import Accept, Jump, Return
+from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
+from netinit.simulate.condition import CONNECTION_MARK, KEPT, MARK, UNTRACKED, Condition, InitialState, MarkBits
+from netinit.simulate.hooks import TRANSLATES_DESTINATION
+from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
+from netinit.simulate.symbolic.chain_walk import Groups, join_groups
+from netinit.simulate.symbolic.hook_walk import PacketSets, divide, split_by_route
+from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local, view
+from netinit.simulate.symbolic.partition import ENDS, Part
+from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, valued, within
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Space
+from netinit.simulate.trace import CAPTURED, DELIVERED, SENT, UNKNOWN
+
+FOUND = "ESTABLISHED"  # the state of answers whose connection is found
+DROPS = "drops the answers to connections that the proxy captures"
+LOSES = "keeps the answers to connections that the proxy captures from coming back: {}"
+NOT_FOUND = "the kernel does not find their connection in the zone of the answers"
+STAYS = "their mark is routed to this pod"
+NOT_TRACKED = "they are not tracked"
+
+
+Lost = tuple[RuleHit, str, Region, Part]
+"""A rule that keeps answers from coming back, what it does, the packets that are answered, and their part."""
+
+
+def find_lost(
+    planned: Ruleset, live: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None, is_foreign: Callable[[RuleHit], bool]
+) -> Iterator[Lost]:
+    """The connections among captured `parts` of the live rules whose answers are lost because of foreign ones; `owner` is the proxy.
+
+    Raises TooManyPartsError.
+    """
+    for effect, part, end in [*_list_lost(live, parts, owner)]:
+        region = end.region
+        hits = [one for one in (*part.path, *end.path) if _acts(one) and is_foreign(one)]
+        before = divide(region.space, planned, region, marks_matter=False).parts if hits else ()
+        anyway = unite([nothing(region.space), *[one.region for _, _, one in _list_lost(planned, before, owner)]])
+        if hits and (left := region - anyway):
+            yield hits[-1], effect, left, part
+
+
+def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None) -> Iterator[tuple[str, Part, Part]]:
+    """Answers that do not come back: why, the part of what they answer, and where they end."""
+    for part in parts:
+        if part.verdict == CAPTURED and part.fate == DELIVERED and (asked := list_askers(part.region)):
+            for end in follow_answers(ruleset, replace(part, region=asked), owner):
+                if effect := find_loss(end, part):
+                    yield effect, part, end
+
+
+def list_askers(region: Region) -> Region:
+    """Packets that open connections of somebody elsewhere, or of this host's applications."""
+    space = region.space
+    own = local(space, Dim.SOURCE)
+    found = region & in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp", "udp")
+    found &= within(space, Dim.SOURCE_PORT, [(1, MAX_PORT)])  # no socket has port 0
+    return found & own if space.direction == OUTBOUND else found - own
+
+
+def find_loss(end: Part, part: Part) -> str:
+    """Why answers are lost; empty if they arrive, or if it is not known."""
+    now = end.condition
+    if end.fate in ENDS:
+        return DROPS
+    if end.fate == UNKNOWN:
+        return ""
+    if (now.source, now.source_port, now.destination) != (KEPT, KEPT, KEPT):
+        return LOSES.format(NOT_TRACKED if UNTRACKED in (now.state, part.condition.state) else NOT_FOUND)
+    expected = SENT if end.region.space.direction == INBOUND else DELIVERED
+    return "" if end.fate == expected else LOSES.format(STAYS)
+
+
+def _acts(hit: RuleHit) -> bool:
+    target = hit.matched.target
+    parts = target.targets if isinstance(target, Several) else (target,)
+    return any(not (isinstance(one, Jump | Accept | Return) or one.only_observes) for one in parts)
+
+
+def follow_answers(ruleset: Ruleset, part: Part, owner: UserAndGroup | None) -> list[Part]:
+    """Where the answers to packets end that this host has received; `owner` sends them, if it is known."""
+    space = part.region.space
+    placed = replace(space, around=ruleset.place_on(space.around))
+    found = _AnswerSets(placed, ruleset, marks_matter=False).follow(replace(part, region=part.region.seen_in(placed)), owner)
+    return [replace(one, region=one.region.seen_in(space)) for one in found]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The end of the packets that others answer; `owner` answers."""
+
+    condition: Condition
+    owner: UserAndGroup | None
+
+    def view(self, space: Space, now: Condition) -> SymbolicPackets:
+        """The answers under a condition of theirs."""
+        return _AnswerPackets(space, now, self)
+
+
+class _AnswerPackets(SymbolicPackets):
+    """The answers under one condition: what is kept of their source is the destination that was asked."""
+
+    ADDRESSES = {True: Dim.DESTINATION, False: Dim.SOURCE}  # noqa: RUF012
+    PORTS = {True: Dim.DESTINATION_PORT, False: Dim.SOURCE_PORT}  # noqa: RUF012
+
+    def __init__(self, space: Space, condition: Condition, asked: Asked) -> None:
+        super().__init__(space, condition)
+        self._asked = asked
+
+    @property
+    def _is_found(self) -> bool:
+        return self._now.state == FOUND
+
+    def owned_by(self, kind: str, low: int, high: int) -> Choice:
+        if not self._now.sender or not self._asked.owner:
+            return self.unknown() if self._now.sender else self._always(holds=False)
+        return self._always(holds=low <= self._asked.owner[kind == "gid"] <= high)
+
+    def with_flags(self, mask: tuple[str, ...], flags: tuple[str, ...]) -> Choice:
+        return self._always(holds={one for one in SYN_AND_ACK if one in mask} == set(flags))
+
+    def with_translated_destination(self) -> Choice:
+        return view(self._space, self._asked.condition).with_translated_destination() if self._is_found else self._always(holds=False)
+
+    def in_reply_direction(self) -> Choice:
+        return self._always(holds=self._is_found)
+
+    def to_socket(self) -> Choice:
+        return self._always(holds=True)
+
+
+class _AnswerSets(PacketSets):
+    """Answers of this host."""
+
+    def follow(self, part: Part, owner: UserAndGroup | None) -> list[Part]:
+        """Send the answers out."""
+        end = part.condition
+        begin = Condition(
+            hook=OUTPUT, sender=True, asked=Asked(end, owner), source=end.destination, source_port=end.destination_port,
+            destination=end.source, mark=MarkBits(MARK, 0), connection_mark=MarkBits(CONNECTION_MARK, 0), state="INVALID",
+        )  # fmt: skip
+        self._send({(begin, ()): part.region})
+        return self._list_ends(part.region)
+
+    def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:
+        if condition.destination is not KEPT:
+            yield from super()._ways(condition, free=free)
+        elif free:  # back through the device where the connection came in
+            yield self._everything, KEPT
+        else:
+            yield from split_by_route(self._space, Dim.SOURCE)
+
+    def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
+        asked = condition.asked.condition if isinstance(condition.asked, Asked) else condition
+        is_found = asked.connection and asked.state != UNTRACKED and condition.reply_zone == asked.reply_zone
+        if condition.connection or condition.state == UNTRACKED or not is_found:
+            yield self._everything, condition.replace(tracked=True)
+        else:
+            mark = asked.connection_mark
+            yield self._everything, condition.replace(state=FOUND, tracked=True, connection=True, connection_mark=mark)
+
+    def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:  # noqa: ARG002
+        """Undo the translation of the connection."""
+        found: Groups = {}
+        for (condition, path), region in groups.items():
+            now = condition
+            if condition.connection:
+                back = {"destination": KEPT} if hook in TRANSLATES_DESTINATION else {"source": KEPT, "source_port": KEPT}
+                now = condition.replace(**back)
+            join_groups(found, {(now, path): region})
+        return found

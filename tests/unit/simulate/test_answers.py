@@ -1,0 +1,122 @@
+"""Answers: what is translated back, in which zone a connection is found, and where an answer goes that does not arrive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_listing
+from netinit.base.net import FULL_MASK
+from netinit.simulate.answers import follow_answer
+from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.engine import simulate
+from netinit.simulate.ruleset import load_listing
+from netinit.simulate.stand_ins import make_inbound
+
+POD = Surroundings(family=IPV4, addresses=(("lo", number_of("127.0.0.1")), ("eth0", number_of("192.0.2.10"))), forwards=True)
+NAT = (
+    "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n-A OUTPUT -p tcp -m owner ! --uid-owner 1337 -j REDIRECT --to-ports 15001\n"
+    "-A PREROUTING -i eth0 -p tcp -j REDIRECT --to-ports 15006\n{more}COMMIT\n"
+)
+
+
+def out(to="198.51.100.7", **more):
+    return make_outbound(POD, to, 80, **{"uid": 1000, "gid": 1000, **more})
+
+
+def come_in(**more):
+    return make_inbound(POD, "203.0.113.9", "", 8080, **more)
+
+
+def answer(packet: Packet, tables: str, *, nat: str = "", around=POD, marks=()):
+    ruleset = replace(load_listing(parse_listing(NAT.format(more=nat) + tables), IPV4), local_marks=frozenset(marks))
+    return follow_answer(simulate(packet, ruleset, around), ruleset, around, owner=(1337, 1337))
+
+
+def table(name, *rules):
+    hooks = {"raw": ("PREROUTING", "OUTPUT"), "mangle": ("PREROUTING", "INPUT", "OUTPUT")}.get(name, ("INPUT", "FORWARD", "OUTPUT"))
+    return "\n".join([f"*{name}", *[f":{hook} ACCEPT [0:0]" for hook in hooks], *rules, "COMMIT", ""])
+
+
+@pytest.mark.parametrize("packet", [out(), come_in(), out(uid=1337), out("192.0.2.10")])
+def test_an_answer_comes_back_from_where_the_connection_went(packet):
+    found = answer(packet, "")
+    assert (found.arrives, found.reason) == (True, "")
+    assert (found.trace.last.source, found.trace.last.destination) == (packet.destination, packet.source)
+    assert found.trace.last.source_port == packet.destination_port
+
+
+@pytest.mark.parametrize("nat", ["-A POSTROUTING -j MASQUERADE\n", "-A POSTROUTING -j SNAT --to-source 192.0.2.99\n"])
+def test_a_translated_source_is_translated_back_where_destinations_are(nat):
+    dropped = table("filter", "-A OUTPUT -s 127.0.0.1/32 -d 192.0.2.99/32 -p tcp -j DROP")  # before that, at no hook
+    assert answer(out(), dropped, nat=nat).arrives is True
+    assert answer(out(uid=1337), table("filter", "-A INPUT -d 192.0.2.10/32 -s 198.51.100.7/32 -j DROP"), nat=nat).arrives is False
+
+
+@pytest.mark.parametrize(
+    ("packet", "rule", "arrives"),
+    [
+        (out(), "-A INPUT -s 198.51.100.7/32 -j DROP", False),  # over lo, with the server's address
+        (out(), "-A OUTPUT -s 198.51.100.7/32 -j DROP", True),  # which it does not have there yet
+        (out(), "-A OUTPUT -s 127.0.0.1/32 -p tcp -m tcp --sport 15001 -j REJECT", False),
+        (out(), "-A INPUT -p tcp -m tcp --sport 80 -j DROP", False),
+        (come_in(), "-A OUTPUT -p tcp -m tcp --sport 15006 -j DROP", False),
+        (come_in(), "-A OUTPUT -p tcp -m tcp --sport 8080 -j DROP", True),
+        (come_in(), "-A OUTPUT -p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j DROP", False),
+        (come_in(), "-A OUTPUT -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", True),
+        (come_in(), "-A OUTPUT -m owner --uid-owner 1337 -j DROP", False),
+        (come_in(), "-A OUTPUT -m conntrack --ctstate INVALID -j DROP", True),
+        (come_in(), "-A OUTPUT -m conntrack --ctdir REPLY -j DROP", False),
+        (come_in(), "-A OUTPUT -m conntrack --ctstate DNAT -j DROP", False),
+        (out(uid=1337), "-A INPUT -i eth0 -s 198.51.100.0/24 -j DROP", False),
+    ],
+)
+def test_a_rule_drops_the_answer_that_it_matches_with_the_addresses_that_it_has_there(packet, rule, arrives):
+    found = answer(packet, table("filter", rule))
+    assert found.arrives is arrives, found
+    assert bool(found.cause) is not arrives
+
+
+@pytest.mark.parametrize(
+    ("packet", "rules", "why"),
+    [
+        (come_in(), ("-A PREROUTING -j CT --zone 5",), "it is looked up in conntrack zone 0, and the connection is in zone 5"),
+        (come_in(), ("-A OUTPUT -j CT --zone 5",), "it is looked up in conntrack zone 5, and the connection is in zone 0"),
+        (come_in(), ("-A PREROUTING -j CT --zone-orig 5",), ""),
+        (come_in(), ("-A PREROUTING -j CT --zone 5", "-A OUTPUT -j CT --zone 5"), ""),
+        (out(), ("-A OUTPUT -j CT --zone 5",), ""),  # both directions pass OUTPUT
+        (out(uid=1337), ("-A OUTPUT -j CT --zone 5",), ""),  # which is not translated, so that nobody minds
+        (come_in(), ("-A OUTPUT -j CT --notrack",), "it is not tracked, so that its address is not translated back"),
+    ],
+)
+def test_an_answer_is_translated_back_only_if_it_is_looked_up_in_the_zone_of_its_connection(packet, rules, why):
+    found = answer(packet, table("raw", *rules))
+    assert (found.reason, found.arrives) == (why, not why)
+
+
+def test_an_answer_with_the_mark_of_its_connection_may_be_routed_to_the_pod():
+    tables = table("mangle", "-A INPUT -j CONNMARK --set-xmark 0x539/0xffffffff", "-A OUTPUT -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff")
+    found = answer(come_in(), tables, marks=[(1337, FULL_MASK)])
+    assert (found.arrives, found.reason) == (False, "it is delivered to this pod: its mark 1337 is routed there by a policy rule")
+    assert answer(come_in(), tables).arrives is True
+
+
+def test_a_forwarded_connection_is_answered_through_the_device_where_it_came_in():
+    around = POD.replace(routes=(), addresses=(*POD.addresses, ("br0", number_of("10.9.0.1"))))
+    packet = make_inbound(around, "10.9.0.2", "203.0.113.7", 53, protocol="udp", interface="br0")
+    masquerade = "-A POSTROUTING -o eth0 -j MASQUERADE\n"
+    lost = answer(packet, "", nat=masquerade, around=around)
+    assert lost.reason == "it leaves through eth0, and the connection comes in through br0" or lost.arrives
+    assert answer(packet, table("raw", "-A PREROUTING -s 203.0.113.7/32 -j CT --zone 1"), nat=masquerade, around=around).reason.startswith(
+        "it is looked up in conntrack zone 1, and the connection is in zone 0"
+    )
+
+
+@pytest.mark.parametrize("packet", [out().replace(protocol="icmp"), out().replace(state="ESTABLISHED"), out().replace(family=IPV6)])
+def test_what_opens_no_connection_has_no_answer(packet):
+    if packet.family is IPV6:
+        dropped = table("filter", "-A OUTPUT -j DROP")
+        assert answer(out(), dropped) is None
+    else:
+        assert answer(packet, "") is None
