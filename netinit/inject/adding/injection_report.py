@@ -23,9 +23,9 @@ from netinit.inject.deciding.containers import (
     find,
     find_proxy,
     named,
-    read_status,
 )
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide, decide_manually
+from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import options_of
 from netinit.inject.deciding.warnings import annotation_findings, pod_findings

@@ -50,9 +50,9 @@ from netinit.inject.deciding.containers import (
     find,
     find_proxy,
     named,
-    read_status,
     security,
 )
+from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.inject.deciding.warnings import PROXY_OWNER, applications_of, pod_findings, user_of
 

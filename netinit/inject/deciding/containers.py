@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
 from typing import Any
 
-from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.inject.deciding.annotations import STATUS
+from netinit.base.tree import Tree, mapping, sequence, string
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
@@ -49,17 +46,3 @@ def effective_security(container: Tree, spec: Tree) -> Tree:
     """Return the container's security context with the pod's values for the fields that it leaves open."""
     own = {key: value for key, value in security(container).items() if value is not None}
     return {**mapping(spec.get("securityContext")), **own}
-
-
-def read_status(pod: Tree) -> Mapping[str, Collection[str]] | None:
-    """Return the names that an injection added to each list of the spec, by its annotation; None if there is none or a bad one.
-
-    A forged annotation does no harm: only lists of strings are used.
-    """
-    try:
-        tree = json.loads(strings(mapping(pod.get("metadata")).get("annotations")).get(STATUS) or "null")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(tree, dict):
-        return None
-    return {key: [item for item in sequence(tree.get(key)) if isinstance(item, str)] for key in TEMPLATE_LISTS}

@@ -13,7 +13,8 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
-from netinit.inject.deciding.containers import find_proxy, named, read_status
+from netinit.inject.deciding.containers import find_proxy, named
+from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.pod_options import (
     REDIRECTION,

@@ -14,7 +14,7 @@ from netinit.inject.adding.rendering import image_of
 from netinit.inject.adding.settings import proxy_ids
 from netinit.inject.adding.status_port import merge_metrics, rewrite, scrape_target_warnings
 from netinit.inject.deciding.annotations import read_switch
-from netinit.inject.deciding.containers import read_status
+from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.webhooks import Selector
 from sweeps import together
 
