@@ -94,7 +94,7 @@ def from_nft(rules: Mapping[Family, Chains], routing: Routing) -> InferredOption
 
 
 def _count_others(plan_made: Plan, live: Mapping[Family, Chains]) -> tuple[int, int]:
-    """Return how many rules differ if lists are taken apart, and if not, in the families whose packets reach their chain."""
+    """Return how many rules differ if lists are taken separately, and if not, in the families whose packets reach their chain."""
     planned, there = _list_keys(_rules_of(plan_made)), _list_keys(live)
     pairs = [(planned.get(place, []), keys) for place, keys in there.items()]
     each = [(one_by_one([(key,) for key in wanted]), one_by_one([(key,) for key in keys])) for wanted, keys in pairs]
