@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from netinit.base.errors import OptionError
+from netinit.cli.console import warn
 from netinit.cli.flags import Decorator, add_value, pass_given
 from netinit.cli.values import OneOf, takes
 from netinit.library.rule_reading import Gate, Outlook, PodChoice, RuleChoice
@@ -76,7 +77,8 @@ def pod_options(text: str) -> Decorator:
         *, pod: tuple[str, ...], select: str, given: Mapping[str, str], outlook: Outlook, files: tuple[str, ...] = (),
         gate: Gate | None = None,
     ) -> PodChoice:  # fmt: skip
-        known = check_outlook(outlook, has_manifests=bool(pod or files))
+        known = check_outlook(outlook, has_manifests=bool(pod or files)).read()
+        warn(known.warnings)
         return PodChoice((*pod, *files), select, name_manifests(files), given, gate, known)
 
     return add_value(

@@ -51,19 +51,29 @@ class Outlook:
     """How pods are judged that are not injected yet.
 
     `assume`: what becomes of them where it is not known: injected, cni or none. The files are those of the installation: the
-    injector's configuration, the mesh's, and values; by default netinit's own.
+    injector's configuration, the mesh's, and values; by default netinit's own. `config`: what was read of them.
     """
 
     assume: str = ""
     config_file: str = ""
     mesh_file: str = ""
     values_file: str = ""
+    config: InjectionConfig | None = None
+
+    def read(self) -> Outlook:
+        """Read the files, if there are any, also where no pod needs them: a wrong one is not left unnoticed. Raises ConfigError."""
+        return replace(self, config=self._read_config()) if self.config_file or self.mesh_file or self.values_file else self
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of the files, once they are read, has no effect."""
+        return self.config.warnings if self.config else ()
 
     def foresee_by(self, deciding: Sequence[Tree]) -> Foresee:
         """Say what becomes of pods; `deciding`: the namespaces and webhooks of their files."""
         from netinit.inject.adding.future_pods import foresee
 
-        return foresee(deciding, self._read_config, self.assume)
+        return foresee(deciding, lambda: self.config or self._read_config(), self.assume)
 
     def _read_config(self) -> InjectionConfig:
         from netinit.inject.adding.config import load_config

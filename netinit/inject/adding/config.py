@@ -48,6 +48,9 @@ _OF_THE_MESH: Mapping[str, frozenset[str]] = {**_TRUSTED, **dict.fromkeys(_FROM_
 """Fields that are the same for pods without annotations."""
 _CONSTANTS = ("Values", "MeshConfig", "ProxyConfig", "NativeSidecars")
 """Fields that are the same object for most pods."""
+_WRITTEN_BY_CHART = ("defaultTemplates", "alwaysInjectSelector", "neverInjectSelector", "injectedAnnotations")
+"""Values of Istio's chart, below sidecarInjectorWebhook, that are keys of the configuration."""
+_EXACT = 1e21  # Go's JSON writes larger numbers with an exponent
 _CONCURRENCY_OF_1_7 = ".ProxyConfig.Concurrency.GetValue"  # a plain number in earlier releases
 
 
@@ -128,6 +131,7 @@ def load_config(
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
         loaded = mapping(with_floats(set_values(loaded, settings)))
+    tree = _as_installed(tree, loaded) if source is None else tree
     warnings: list[str] = []
     if isinstance(tree.get("templates"), dict):
         fields = _current(tree, warnings, lazily=lazily)
@@ -152,6 +156,17 @@ def load_config(
     )
 
 
+def _as_installed(tree: Tree, values: Tree) -> Tree:
+    """Return netinit's configuration with what Istio's chart writes into an injector's configuration for these values.
+
+    (manifests/charts/istio-control/istio-discovery/templates/istiod-injector-configmap.yaml)
+    """
+    webhook, policy = mapping(values.get("sidecarInjectorWebhook")), mapping(mapping(values.get("global")).get("proxy")).get("autoInject")
+    given = {key: webhook[key] for key in _WRITTEN_BY_CHART if webhook.get(key)}
+    templates = {**mapping(tree.get("templates")), **mapping(webhook.get("templates"))}
+    return {**tree, **given, "templates": templates, **({"policy": policy} if policy else {})}
+
+
 def _read_policy(tree: Tree, warnings: list[str]) -> str:
     policy = string(tree.get("policy"))
     if policy not in {"enabled", "disabled"}:
@@ -162,8 +177,8 @@ def _read_policy(tree: Tree, warnings: list[str]) -> str:
 def _warn_of_keys(installation: Installation, sources: Mapping[str, str]) -> list[str]:
     """Return warnings of keys without effect: values that these templates name have one."""
     texts = "".join(sources.values())
-    unknown = [text for key, text in installation.unknown_values if not re.search(rf"\.{re.escape(key)}\b", texts)]
-    return [*unknown, *installation.unknown_fields]
+    unknown = [text for key, text in installation.unknown_values if not key or not re.search(rf"\.{re.escape(key)}\b", texts)]
+    return [*unknown, *installation.warnings]
 
 
 def _unpacked(tree: Tree) -> tuple[Tree, str | None]:
@@ -205,6 +220,15 @@ def with_floats(value: Any) -> Any:
     if isinstance(value, list):
         return [with_floats(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def with_integers(value: Any) -> Any:
+    """Convert whole floats to integers, as Go does on the way through JSON: a template prints a large number as 1.5432123e+07."""
+    if isinstance(value, dict):
+        return {key: with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value
 
 
 def _listed(keys: Mapping[str, Any]) -> str:

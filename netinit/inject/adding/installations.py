@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from netinit.base.data import read_data
 from netinit.base.errors import ConfigError
@@ -21,15 +21,22 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject.adding.mesh_messages import fields_of
-from netinit.inject.adding.values import merge_values
+from netinit.inject.adding.values import TEXT_VALUES, merge_values
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
 _HAS_KIND = re.compile(r"^(?:kind|\"kind\") *:|\A\s*\{", re.MULTILINE)
 _HAS_MORE = re.compile(r"^---(?:\s|\Z)", re.MULTILINE)
 _CONFIG_MAP, _OPERATOR, _MAISTRA, _LIST = "ConfigMap", "IstioOperator", "ServiceMeshControlPlane", "List"
 _WITH_VALUES = (_OPERATOR, "Istio", "IstioRevision")  # of istioctl, and of the Sail operator
-_MOST_NAMED, _NEAR, _FAR = 5, 0.8, 0.6
-_WHOLE = (("global", "proxy"), ("global", "proxy_init"))  # maps of values whose keys are all known
+_MOST_NAMED, _MOST_UNKNOWN, _LONGEST_KEY, _NEAR = 5, 20, 100, 0.6
+_OWN_PROFILES = ("", "default", "empty", "minimal")  # of which nothing counts for pods
+_SPECS: Mapping[str, str] = {
+    _OPERATOR: """addonComponents compatibilityVersion components defaultRevision hub installPackagePath meshConfig namespace profile
+        resourceSuffix revision tag unvalidatedValues values""",
+    "Istio": "createNetworkPolicy namespace profile rawValues updateStrategy values version",
+    "IstioRevision": "createNetworkPolicy namespace profile type values version",
+}
+"""The keys of the resources' spec: of the API of Istio's operator, and of Sail's (sailoperator.io/v1, operator.istio.io/v1alpha1)."""
 _PASTED = "give only that document"
 _WANTED = {
     TEMPLATES: "a ConfigMap with the key config (istio-sidecar-injector)",
@@ -41,14 +48,14 @@ _WANTED = {
 class Installation(Record):
     """What was given for templates, values and mesh: a text or a tree, None if it is netinit's own.
 
-    `unknown_values`: keys that only a template of one's own may read, with a warning. `unknown_fields`: warnings of the mesh's.
+    `unknown_values`: keys that only a template of one's own may read, with a warning. `warnings`: of what else is without effect.
     """
 
     templates: str | Tree | None = None
     values: str | Tree | None = None
     mesh: Any = None
     unknown_values: tuple[tuple[str, str], ...] = ()
-    unknown_fields: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_installation(templates: str | Tree | None, values: str | Tree | None, mesh: Any) -> Installation:
@@ -56,25 +63,32 @@ def read_installation(templates: str | Tree | None, values: str | Tree | None, m
 
     A mesh that is not given is that beside the values or templates, if there is one.
     """
-    found_templates, beside = _take(templates, TEMPLATES, _of_templates)
-    found_values, with_values = _take(values, VALUES, _of_values)
-    found_mesh = _take(mesh, MESH, _of_mesh)[0] if isinstance(mesh, (str, dict)) else mesh
-    if found_mesh is None:
-        found_mesh = with_values if with_values is not None else beside
+    of_templates, of_values = _take(templates, TEMPLATES, _of_templates), _take(values, VALUES, _of_values)
+    of_mesh = _take(mesh, MESH, _of_mesh) if isinstance(mesh, (str, dict)) else _Found(mesh)
+    found = next((one for one in (of_mesh.taken, of_values.mesh, of_templates.mesh) if one is not None), None)
+    warnings = dict.fromkeys([text for one in (of_templates, of_values, of_mesh) for text in _warn_of_spec(one.holder)])
     return Installation(
-        templates=found_templates, values=found_values, mesh=found_mesh, unknown_values=tuple(_unknown_values(found_values)),
-        unknown_fields=tuple(_unknown_mesh(found_mesh)),
+        templates=of_templates.taken, values=of_values.taken, mesh=found, unknown_values=tuple(_unknown_values(of_values.taken)),
+        warnings=(*warnings, *_unknown_mesh(found)),
     )  # fmt: skip
 
 
-def _take(source: str | Tree | None, what: str, find: Callable[[Tree], Any]) -> tuple[str | Tree | None, Any]:
-    """Return what a file sets, and the mesh's configuration beside it, if there is any; a plain file as it is."""
+class _Found(NamedTuple):
+    """What a file sets, the mesh's configuration beside it, if there is any, and the resource that they are from."""
+
+    taken: Any
+    mesh: Any = None
+    holder: Tree = {}
+
+
+def _take(source: str | Tree | None, what: str, find: Callable[[Tree], Any]) -> _Found:
+    """Return what a file sets; a plain file as it is."""
     documents = _read_documents(source, what)
     if documents is None:
-        return source, None
+        return _Found(source)
     if len(documents) == 1 and "kind" not in documents[0]:
         own = documents[0].get("meshConfig")  # of values, which may be given for both
-        return (own if what == MESH and isinstance(own, dict) else documents[0]), own if what == VALUES else None
+        return _Found(own if what == MESH and isinstance(own, dict) else documents[0], own if what == VALUES else None)
     if any(one.get("kind") == _MAISTRA for one in documents):
         raise ConfigError(
             f"{what}: a {_MAISTRA} has settings of its own form; give the ConfigMaps istio-sidecar-injector-NAME and istio-NAME"
@@ -82,14 +96,14 @@ def _take(source: str | Tree | None, what: str, find: Callable[[Tree], Any]) -> 
         )
     found = [(one, its) for one in documents if (its := find(one)) is not None]
     if not found and what == TEMPLATES and len(documents) == 1 and documents[0].get("kind") == _CONFIG_MAP:
-        return documents[0], None  # its reader says which keys it has
+        return _Found(documents[0])  # its reader says which keys it has
     if not found:
         raise ConfigError(f"{what}: {_count_kinds(documents)}: give {_WANTED[what]}")
     if len(found) > 1:
         raise ConfigError(f"{what}: {_name_all([one for one, _ in found])} each have it; {_PASTED}")
     chosen, taken = found[0]
     meshes = [] if what == MESH else [its for one in _those_beside(chosen, documents) if (its := _of_mesh(one)) is not None]
-    return taken, meshes[0] if len(meshes) == 1 else None
+    return _Found(taken, meshes[0] if len(meshes) == 1 else None, chosen)
 
 
 def _read_documents(source: str | Tree | None, what: str) -> list[Tree] | None:
@@ -118,16 +132,28 @@ def _of_templates(tree: Tree) -> Any:
 
 
 def _of_values(tree: Tree) -> Any:
+    """Return the values that a resource sets; they may be empty where it sets the mesh's configuration alone."""
     if _is_config_map(tree, "values"):
         return strings(tree.get("data"))["values"]
     if tree.get("kind") not in _WITH_VALUES:
         return None
     spec = mapping(tree.get("spec"))
-    short = {key: spec[key] for key in ("hub", "tag", "revision") if tree.get("kind") == _OPERATOR and spec.get(key)}
-    revision = short.pop("revision", None)
-    over: Tree = {"global": short} if short else {}
-    over |= {"revision": revision} if revision else {}
-    return merge_values(over, mapping(spec.get("values")))
+    found = _values_beside(tree.get("kind") == _OPERATOR, spec)
+    for key in ("rawValues", "values", "unvalidatedValues"):  # each over those before it
+        found = merge_values(found, mapping(spec.get(key)))
+    return found or ({} if _of_mesh(tree) is not None else None)
+
+
+def _values_beside(is_operator: bool, spec: Tree) -> Tree:
+    """Return the values that the operators make of other keys of the spec."""
+    names = {"namespace": "istioNamespace", **({"hub": "hub", "tag": "tag"} if is_operator else {})}
+    found: Tree = {"global": short} if (short := {name: spec[key] for key, name in names.items() if spec.get(key)}) else {}
+    if is_operator and spec.get("revision"):
+        found["revision"] = spec["revision"]
+    cni = mapping(mapping(spec.get("components")).get("cni"))
+    if is_operator and isinstance(cni.get("enabled"), bool):  # releases have it under both names
+        found |= {"istio_cni": {"enabled": cni["enabled"]}, "pilot": {"cni": {"enabled": cni["enabled"]}}}
+    return found
 
 
 def _of_mesh(tree: Tree) -> Any:
@@ -173,9 +199,26 @@ def _name_all(documents: list[Tree]) -> str:
 # ---- keys that nothing reads -----------------------------------------------------------------------------------------------
 
 
+def _warn_of_spec(tree: Tree) -> Iterator[str]:
+    """Yield what of an operator's resource is not read: its profile, and keys that it does not have."""
+    kind = string(tree.get("kind"))
+    known = _SPECS.get(kind, "").split()
+    spec = mapping(tree.get("spec")) if known else {}
+    for key in [key for key in spec if key not in known][:_MOST_UNKNOWN]:
+        yield f"{kind}: {quote(f'spec.{key}')} is not a field of it, and has no effect{_hint(key, known)}"
+    if (profile := string(spec.get("profile"))) not in _OWN_PROFILES:
+        yield (
+            f"{kind}: spec.profile {quote(profile)} sets more than is in the file, which is not known here; give the ConfigMaps of the"
+            " installation, such as `istioctl manifest generate -f FILE` prints them"
+        )
+
+
 def _unknown_values(values: str | Tree | None) -> Iterator[tuple[str, str]]:
-    """Yield each key of the values that is probably misspelt, or unknown where all are known, with a warning."""
-    yield from _find_unknown(values if isinstance(values, dict) else _tree_of(values), ())
+    """Yield each key of the values that no release of Istio's charts has, with a warning."""
+    found = list(_find_unknown(values if isinstance(values, dict) else _tree_of(values), ()))
+    yield from found[:_MOST_UNKNOWN]
+    if len(found) > _MOST_UNKNOWN:
+        yield "", f"values: {len(found) - _MOST_UNKNOWN} more keys are not values of Istio's charts, and have no effect on pods"
 
 
 def _tree_of(text: str | None) -> Tree:
@@ -184,10 +227,11 @@ def _tree_of(text: str | None) -> Tree:
     return {}
 
 
-def _nearest(key: str, known: Iterable[str], least: float) -> str:
+def _hint(key: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # rarely needed
 
-    return next(iter(get_close_matches(key, sorted(known), 1, least)), "")
+    near = get_close_matches(key[:_LONGEST_KEY], sorted(known), 1, _NEAR)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _find_unknown(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -195,15 +239,17 @@ def _find_unknown(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, str]
     for key in tree if known else ():
         if key in known:
             yield from _find_unknown(mapping(tree[key]), (*path, key))
-        elif (near := _nearest(key, known, _NEAR)) or path in _WHOLE:
-            hint = f"; did you mean {near}?" if near else ""
-            yield key, f"values: {quote('.'.join((*path, key)))} is not a value of Istio's charts, and has no effect on pods{hint}"
+            continue
+        is_chart = not path and not mapping(tree[key]).keys().isdisjoint(_known_values()[()])
+        hint = "; it holds values of a chart inside a chart: give what is below it" if is_chart else _hint(key, known)
+        yield key, f"values: {quote('.'.join((*path, key)))} is not a value of Istio's charts, and has no effect on pods{hint}"
 
 
 @functools.cache
 def _known_values() -> Mapping[tuple[str, ...], frozenset[str]]:
     """Return the keys of values that a release of Istio's charts has for the control plane or the injector, by their map."""
-    return {tuple(filter(None, path.split("."))): frozenset(keys) for path, keys in json.loads(read_data("chart-values.json")).items()}
+    found = {tuple(filter(None, path.split("."))): keys for path, keys in json.loads(read_data("chart-values.json")).items()}
+    return {path: frozenset((*keys, *TEXT_VALUES.get(path, ()))) for path, keys in found.items()}
 
 
 def _unknown_mesh(mesh: Any) -> Iterator[str]:
@@ -211,7 +257,5 @@ def _unknown_mesh(mesh: Any) -> Iterator[str]:
     for place, fields, name in (("", tree, "MeshConfig"), ("defaultConfig.", mapping(tree.get("defaultConfig")), "ProxyConfig")):
         names = fields_of(name).values()
         known = {field.json_name for field in names} | {field.source_name for field in names if place}
-        for key in [key for key in fields if key not in known]:
-            near = _nearest(key, known, _FAR)
-            hint = f"; did you mean {near}?" if near else ""
-            yield f"mesh: {quote(place + key)} is not a field of {name}, and has no effect{hint}"
+        for key in [key for key in fields if key not in known][:_MOST_UNKNOWN]:
+            yield f"mesh: {quote(place + key)} is not a field of {name}, and has no effect{_hint(key, known)}"

@@ -20,7 +20,7 @@ from netinit.golang import goyaml
 from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Rendering, Struct
 from netinit.inject.adding import guard
-from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.config import InjectionConfig, with_integers
 from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits, round_up
 from netinit.inject.adding.meshconfig import ProxyConfig
 from netinit.inject.adding.settings import Settings
@@ -59,6 +59,8 @@ def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
         return {}
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
+    if "e+" in rendering.text:  # rare
+        tree = with_integers(tree)
     if "<n" in rendering.text or "%!" in rendering.text:  # rare
         _refuse_unset(name, tree, config, pod, data)
     if not config.classic and (wrong := misfits(tree)):

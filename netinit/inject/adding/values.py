@@ -19,13 +19,13 @@ _MAX_INDEX = 65536
 _NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
-_TEXTS = {
-    ("global",): """caAddress caName hub imagePullPolicy istioNamespace meshID network pilotCertProvider platform
-        priorityClassName remotePilotAddress revision trustBundleName variant""",
-    ("global", "proxy"): """autoInject clusterDomain componentLogLevel excludeIPRanges excludeInboundPorts
-        excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""",
-    ("global", "proxy_init"): "image",
-}
+TEXT_VALUES = {
+    ("global",): tuple("""caAddress caName hub imagePullPolicy istioNamespace meshID network pilotCertProvider platform
+        priorityClassName remotePilotAddress revision trustBundleName variant""".split()),
+    ("global", "proxy"): tuple("""autoInject clusterDomain componentLogLevel excludeIPRanges excludeInboundPorts
+        excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""".split()),
+    ("global", "proxy_init"): ("image",),
+}  # fmt: skip
 """The values of Istio's charts that must be strings, by their map."""
 
 
@@ -78,11 +78,11 @@ def _as_written(value: Any) -> Any:
 
 def _misfits(values: Tree) -> list[tuple[Tree, str, str]]:
     found = []
-    for path, names in _TEXTS.items():
+    for path, names in TEXT_VALUES.items():
         holder: Any = values
         for key in path:
             holder = mapping(mapping(holder).get(key))
-        wrong = [name for name in names.split() if isinstance(holder.get(name), (bool, int, float))]
+        wrong = [name for name in names if isinstance(holder.get(name), (bool, int, float))]
         found += [(holder, name, ".".join((*path, name))) for name in wrong]
     return found
 

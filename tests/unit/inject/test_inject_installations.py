@@ -87,6 +87,7 @@ OPERATOR = document("IstioOperator", {"values": VALUES})
     ({"values": stream(document("Pod"), document("Service"))}, 'values: none of its 2 documents has it ("Pod", "Service"): give the values themselves'),
     ({"mesh": stream(OPERATOR)}, 'mesh: it is of kind "IstioOperator", which sets none'),
     ({"mesh": stream(document("Deployment"))}, 'mesh: it is of kind "Deployment"'),
+    ({"values": stream(document("IstioOperator", {"profile": "minimal"}))}, 'values: it is of kind "IstioOperator", which sets none'),
     ({"values": stream(OPERATOR, OPERATOR)}, "each have it; give only that document"),
     ({"source": stream(RENDERED[3], RENDERED[3] | {"metadata": {"name": "istio-sidecar-injector-old"}})}, "each have it"),
     ({"mesh": stream(config_map("istio", meshNetworks="{}"))}, 'mesh: it is of kind "ConfigMap", which sets none'),
@@ -103,6 +104,14 @@ UNKNOWN = 'values: "global.proxy.{}" is not a value of Istio\'s charts, and has 
 @pytest.mark.parametrize(("given", "warning"), [
     ({"values": "global: {proxy: {excludeIPRange: 10.9.0.0/16}}"}, f"{UNKNOWN.format('excludeIPRange')}; did you mean excludeIPRanges?"),
     ({"values": "global: {proxy: {unheardOf: 1}}"}, UNKNOWN.format("unheardOf")),
+    ({"values": "zzz: 2"}, 'values: "zzz" is not a value of Istio\'s charts, and has no effect on pods'),
+    ({"values": "istiod: {global: {hub: a}}"}, 'values: "istiod" is not a value of Istio\'s charts, and has no effect on pods; '
+     "it holds values of a chart inside a chart: give what is below it"),
+    ({"values": stream(document("IstioOperator", {"meshconfig": {}, "values": VALUES}))},
+     'IstioOperator: "spec.meshconfig" is not a field of it, and has no effect; did you mean meshConfig?'),
+    ({"values": stream(document("Istio", {"profile": "openshift", "values": VALUES}))},
+     'Istio: spec.profile "openshift" sets more than is in the file, which is not known here; give the ConfigMaps of the installation, '
+     "such as `istioctl manifest generate -f FILE` prints them"),
     ({"mesh": "outboundTrafficPolice: {}"}, 'mesh: "outboundTrafficPolice" is not a field of MeshConfig, and has no effect; did you mean outboundTrafficPolicy?'),
     ({"mesh": "defaultConfig: {interceptMode: TPROXY}"}, 'mesh: "defaultConfig.interceptMode" is not a field of ProxyConfig, and has no effect; did you mean interceptionMode?'),
 ])  # fmt: skip
@@ -111,7 +120,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name(given, warning):
 
 
 @pytest.mark.parametrize("given", [
-    {"values": "pilot: {autoscaleMin: 2}\ngateways: {x: 1}\nglobal: {logAsJson: true, own: 1}\nmine: 2"},
+    {"values": "pilot: {autoscaleMin: 2}\ngateways: {x: 1}\nglobal: {logAsJson: true, platform: openshift}"},
     {"mesh": "defaultConfig: {interception_mode: TPROXY}\nrootNamespace: a"},
     {"values": "global: {proxy: {mine: 1}}", "source": {"templates": {"sidecar": "metadata: {labels: {a: '{{ .Values.global.proxy.mine }}'}}"}}},
 ])  # fmt: skip
@@ -122,3 +131,42 @@ def test_keys_of_other_parts_of_a_chart_or_of_ones_own_templates_are_no_warning(
 def test_a_number_is_named_as_it_was_written():
     with pytest.raises(ConfigError, match=r"excludeOutboundPorts: 5432 must be a text"):
         load_config(values=json.dumps({"global": {"proxy": {"excludeOutboundPorts": 5432}}}))
+
+
+@pytest.mark.parametrize(("kind", "spec"), [
+    ("Istio", {"rawValues": VALUES}),
+    ("IstioOperator", {"unvalidatedValues": VALUES}),
+    ("IstioOperator", {"values": {"global": {"proxy": {"excludeIPRanges": "0.0.0.0/0"}}}, "unvalidatedValues": VALUES}),
+])  # fmt: skip
+def test_values_under_their_other_names_count(kind, spec):
+    words = arguments(values=stream(document(kind, spec)))
+    assert (after(words, "-x"), after(words, "-o")) == ("10.9.0.0/16", "5432")
+
+
+def test_a_cni_plugin_that_an_operator_installs_is_known_to_the_templates():
+    pod = inject_pod(POD, load_config(values=stream(document("IstioOperator", {"components": {"cni": {"enabled": True}}}))))
+    assert [one["name"] for one in pod["spec"]["initContainers"]][0] == "istio-validation"
+
+
+def test_many_unknown_keys_are_counted():
+    warnings = load_config(values=json.dumps({f"wrong{number}": 1 for number in range(100)})).warnings
+    assert len(warnings) == 21
+    assert warnings[-1] == "values: 80 more keys are not values of Istio's charts, and have no effect on pods"
+
+
+def test_values_that_the_chart_writes_into_the_injectors_configuration_are_there():
+    webhook = {
+        "defaultTemplates": ["sidecar", "hello"], "templates": {"hello": "metadata: {labels: {hello: world}}"},
+        "injectedAnnotations": {"a/b": "c"}, "neverInjectSelector": [{"matchLabels": {"x": "y"}}],
+    }  # fmt: skip
+    config = load_config(values={"sidecarInjectorWebhook": webhook}, settings=("global.proxy.autoInject=disabled",))
+    pod = inject_pod(POD, config)
+    assert (pod["metadata"]["labels"]["hello"], pod["metadata"]["annotations"]["a/b"]) == ("world", "c")
+    assert (config.policy, len(config.never_inject_selectors)) == ("disabled", 1)
+
+
+@pytest.mark.parametrize("number", [5432, 15432123])
+def test_a_number_keeps_its_form_however_large(number):
+    pod = inject_pod(POD, load_config(settings=(f"global.proxy.readinessPeriodSeconds={number}",)))
+    probes = [one["readinessProbe"]["periodSeconds"] for one in pod["spec"]["initContainers"] if "readinessProbe" in one]
+    assert [(one, type(one)) for one in probes] == [(number, int)]
