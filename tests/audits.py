@@ -18,15 +18,15 @@ def subject_of(line, families=FAMILIES, **more):
 
 FOREIGN = {
     "kind": "foreign", "by": "foreign", "title": "what rules of others decide", "port": None, "who": ["TCP in", "TCP <out>"],
-    "because": ["rule 1 of nat OUTPUT", "rule 2"], "closes": "delete the rule", "example": "TCP to 192.0.2.1:80",
+    "because": ["rule 1 of nat OUTPUT", "rule 2"], "closes": "delete the rule", "line": 7, "column": 9, "example": "TCP to 192.0.2.1:80",
 }  # fmt: skip
 DESIGN = {
     "kind": "proxy", "by": "design", "title": "what the proxy sends", "port": None, "who": ["by uid 1337"], "because": ["no loops"],
-    "closes": "", "example": "TCP to 192.0.2.2:80",
+    "closes": "", "line": None, "column": None, "example": "TCP to 192.0.2.2:80",
 }  # fmt: skip
 COVERED = {
     "kind": "captured", "by": "covered", "title": "goes to the proxy on", "port": 15001, "who": ["TCP out"], "because": ["all TCP"],
-    "closes": "", "example": "TCP to 192.0.2.3:80",
+    "closes": "", "line": None, "column": None, "example": "TCP to 192.0.2.3:80",
 }  # fmt: skip
 COUNTEREXAMPLE = {"packet": "TCP to 192.0.2.4:80", "sentence": "direct: no rule", "path": ["OUTPUT nat OUTPUT 1: -j X", "direct"]}
 CURES = [{"change": "without -x", "verdict": "captured"}, {"change": "--ipv6 on", "verdict": "refused"}]
@@ -39,8 +39,8 @@ PROVED = {"name": "", "assertion": "udp is direct", "result": "proved", "about":
 EMPTY = {"name": "", "assertion": "ipv6 is refused", "result": "proved", "about": "0", "unless": [], "counterexample": None, "cures": []}
 UNKNOWN = {"name": "", "assertion": "sctp is direct", "result": "unknown", "about": "0", "unless": [], "counterexample": None, "cures": []}
 WEB = {
-    "name": 'Pod "web"', "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
+    "name": 'Pod "web"', "file": "web.yaml", "options": "netinit apply -b '*'", "traffic": [FOREIGN, DESIGN, COVERED],
     "assertions": [REFUTED, PROVED, EMPTY, UNKNOWN], "warnings": ["not all is known"],
 }  # fmt: skip
-DB = {"name": "Pod db", "options": None, "traffic": [DESIGN], "assertions": [], "warnings": []}
-QUIET = {"name": "Pod quiet", "options": None, "traffic": [COVERED], "assertions": [], "warnings": []}
+DB = {"name": "Pod db", "file": None, "options": None, "traffic": [DESIGN], "assertions": [], "warnings": []}
+QUIET = {"name": "Pod quiet", "file": None, "options": None, "traffic": [COVERED], "assertions": [], "warnings": []}

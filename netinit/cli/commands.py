@@ -92,8 +92,10 @@ def list_commands() -> list[str]:
 
 def name_page(command: str) -> str:
     """The last line of a command's help."""
+    from netinit.base.documentation import address_of
+
     name = ALIASES.get(command, command)
-    return f"Documentation: page commands/{name}" if name in COMMANDS else "Documentation: page commands"
+    return f"Documentation: {address_of(f'commands/{name}' if name in COMMANDS else 'commands')}"
 
 
 def render_help(program: str, width: int) -> str:

@@ -1,4 +1,4 @@
-"""The end of each command's help: two examples and the command's page in docs/."""
+"""The end of each command's help: two examples and the address of the command's page."""
 
 from __future__ import annotations
 

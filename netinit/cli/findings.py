@@ -21,8 +21,10 @@ from netinit.questions.findings import (
     ERROR,
     MEANINGS,
     NOTE,
+    STDIN,
     WARNING,
     Issue,
+    explain,
     link,
     read_accepted_codes,
     read_code,
@@ -84,11 +86,16 @@ def format_options(schema: str, *others: str) -> Decorator:
 
 def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:
     rules = [
-        {"id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": f"{MEANINGS[code]} ({link(code)})"}}
+        {
+            "id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": f"{MEANINGS[code]} ({explain(code)})"},
+            "helpUri": link(code),
+        }
         for code in sorted({one.code for one in issues})
     ]
     driver = {"name": "netinit", "semanticVersion": __version__, "rules": rules}
-    return {"$schema": _SARIF, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": [_result(one) for one in issues]}]}
+    results = [_result(one) for one in issues]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": _SARIF, "version": "2.1.0", "runs": [run]}
 
 
 def _result(one: Issue) -> dict[str, Any]:
@@ -96,11 +103,19 @@ def _result(one: Issue) -> dict[str, Any]:
     if one.pod or not one.file:
         place["logicalLocations"] = [{"fullyQualifiedName": escape(one.pod or _OPTIONS)}]
     if one.file:
-        place["physicalLocation"] = {"artifactLocation": {"uri": escape(one.file)}, "region": {"startLine": one.line or 1}}
+        region = {"startLine": one.line or 1, **({"startColumn": one.column} if one.column else {})}
+        place["physicalLocation"] = {"artifactLocation": {"uri": _address(one.file)}, "region": region}
     found = {"ruleId": one.code, "level": one.severity, "message": {"text": escape(one.text)}, "locations": [place]}
     if one.accepted:
         found["suppressions"] = [{"kind": "external", "justification": escape(one.accepted)}]
     return found
+
+
+def _address(file: str) -> str:
+    """Return a file's name as the reference that SARIF wants: blanks, colons and the like encoded."""
+    from urllib.parse import quote as encode  # rarely needed
+
+    return encode(escape(STDIN if file == "-" else file), safe="/!$&'()*+,;=@~")
 
 
 def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> str:
@@ -111,9 +126,12 @@ def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> s
     cases = [*looked_at, *dict.fromkeys(of_files)]
     lines.append(f'<testsuite name="netinit {command}" tests="{len(cases)}" failures="{len(issues) - len(told)}">')
     for name in dict.fromkeys(cases):
-        lines.append(f"  <testcase name={quoteattr(escape(name or _OPTIONS))}>")
-        for one in [one for one in issues if (one.pod or one.file) == name]:
-            text = escape_xml(escape(f"{one.text} ({link(one.code)})"))
+        own = [one for one in issues if (one.pod or one.file) == name]
+        file = f" file={quoteattr(escape(own[0].file))}" if own and own[0].file else ""
+        line = f' line="{own[0].line}"' if file and own[0].line else ""
+        lines.append(f"  <testcase name={quoteattr(escape(name or _OPTIONS))}{file}{line}>")
+        for one in own:
+            text = escape_xml(escape(f"{one.place + ': ' if one.file else ''}{one.text} ({link(one.code)})"))
             if one.accepted:
                 lines.append(f"    <system-out>{one.code} accepted ({escape_xml(escape(one.accepted))}): {text}</system-out>")
             elif _is_note_about_a_file(one):
@@ -130,8 +148,8 @@ def _is_note_about_a_file(one: Issue) -> bool:
 
 def _annotation(one: Issue) -> str:
     message = _encode(escape(f"{one.pod + ': ' if one.pod else ''}{one.text} ({link(one.code)})"))
-    line = f"line={one.line}," if one.line else ""
-    file = f"file={_encode(escape(one.file), ':,')},{line}" if one.file else ""
+    line = "".join([f"{name}={number}," for name, number in (("line", one.line), ("col", one.column)) if number])
+    file = f"file={_encode(escape(one.file), ':,')},{line}" if one.file and one.file != "-" else ""
     return f"::{_COMMANDS[one.severity]} {file}title={one.code} {one.kind}::{message}"
 
 

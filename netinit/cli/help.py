@@ -11,7 +11,7 @@ from netinit.base.version import __version__
 from netinit.cli.commands import COMMANDS
 from netinit.cli.values import takes
 from netinit.options.kinds import quote_value, suggest
-from netinit.questions.findings import GROUPS, MEANINGS
+from netinit.questions.findings import GROUPS, MEANINGS, link
 
 ALL = "codes"  # the topic that lists them
 LIVE = "Listeners"  # the group of what lint and audit do not find
@@ -27,8 +27,8 @@ def command(topic: str) -> None:
     code = topic.upper()
     if code in MEANINGS:
         kind = next(kind for kinds in GROUPS.values() for kind, (known, _) in kinds.items() if known == code)
-        accept = ["", f"to accept it: --ignore {code}, or the pod's annotation netinit.io/accepted-findings"]
-        show(lines([f"{code} ({kind})", "", MEANINGS[code], *(accept if kind not in GROUPS[LIVE] else ())]))
+        accept = [f"to accept it: --ignore {code}, or the pod's annotation netinit.io/accepted-findings"]
+        show(lines([f"{code} ({kind})", "", MEANINGS[code], "", *(accept if kind not in GROUPS[LIVE] else ()), f"page: {link(code)}"]))
         return
     if topic != ALL:
         near = suggest(topic, [*COMMANDS, *MEANINGS, ALL]) or "`netinit help codes` lists them"

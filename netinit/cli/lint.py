@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact
 from netinit.cli.console import answer, color_option, note
 from netinit.cli.findings import TEXT, format_options, ignore_options, render
 from netinit.cli.flags import FlagCommand
-from netinit.cli.rule_options import gate_options, pod_options, rules_option
+from netinit.cli.rule_options import gate_options, pod_options, rules_option, stdin_name_option
 from netinit.cli.values import takes
 from netinit.library.lint import examine
 from netinit.library.rule_reading import PodChoice
@@ -22,7 +22,7 @@ CLEAN, FOUND = 0, 1
 @click.command("lint", cls=FlagCommand, judges_all=True)
 @click.argument("files", nargs=-1, **takes("[FILE]..."))
 @gate_options
-@pod_options("Check these pods and the options of their init containers (YAML or JSON).")
+@pod_options("Check these pods and the options of their init containers (YAML or JSON).", stdin_name_option)
 @rules_option
 @click.option("--minimal", is_flag=True, help="Print the fewest options under which no packet is treated differently, proved.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")

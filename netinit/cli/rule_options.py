@@ -11,7 +11,8 @@ from netinit.cli.console import warn
 from netinit.cli.flags import Decorator, add_value, pass_given
 from netinit.cli.values import OneOf, takes
 from netinit.library.rule_reading import Gate, Outlook, PodChoice, RuleChoice
-from netinit.options.kinds import ANY_MARK
+from netinit.library.safe_files import STDIN
+from netinit.options.kinds import ANY_MARK, quote_value
 from netinit.questions.connections import APPLICATION, DIRECTIONS, Question
 from netinit.questions.rule_sources import name_manifests
 
@@ -70,22 +71,27 @@ def check_outlook(outlook: Outlook, *, has_manifests: bool) -> Outlook:
     return outlook
 
 
-def pod_options(text: str) -> Decorator:
-    """Add --pod, with `text` as its help, and --select; the function gets `pods`, with the manifests of its argument FILE, if any."""
+stdin_name_option = click.option("--stdin-name", default="", **takes("NAME"), help="What the text of stdin is called in findings.")
+
+
+def pod_options(text: str, *more: Decorator) -> Decorator:
+    """Add --pod, with `text` as its help, --select and `more`; the function gets `pods`, with those of its argument FILE, if any."""
 
     def choose(
         *, pod: tuple[str, ...], select: str, given: Mapping[str, str], outlook: Outlook, files: tuple[str, ...] = (),
-        gate: Gate | None = None,
+        gate: Gate | None = None, stdin_name: str = "",
     ) -> PodChoice:  # fmt: skip
+        if stdin_name and STDIN not in (*pod, *files):
+            raise OptionError(f"--stdin-name: {quote_value(stdin_name)} names what is read from stdin; give - for it, or leave it out")
         known = check_outlook(outlook, has_manifests=bool(pod or files)).read()
         warn(known.warnings)
-        return PodChoice((*pod, *files), select, name_manifests(files), given, gate, known)
+        return PodChoice((*pod, *files), select, name_manifests(files), given, gate, known, stdin_name)
 
     return add_value(
         "pods", choose, outlook_options,
         click.option("--pod", multiple=True, **takes("FILE|FOLDER|PATTERN|-"), help=f"{text} Repeatable."),
         click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
-        pass_given,
+        *more, pass_given,
     )  # fmt: skip
 
 
@@ -94,7 +100,7 @@ rules_option = click.option("--rules", multiple=True, **takes("FILE|-"), help=RU
 
 rule_source_options = add_value(
     "choice", RuleChoice,
-    pod_options("Use the rules of this pod's init container; --pid compares."),
+    pod_options("Use the rules of this pod's init container; --pid compares.", stdin_name_option),
     click.option("--pod-ip", multiple=True, **takes("ADDRESS"), help="The pod's address (default: that of --pod, or an example)."),
     click.option("--live", is_flag=True, help="Use the live rules of this namespace; implied by --pid and --netns."),
     rules_option,

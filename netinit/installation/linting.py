@@ -15,6 +15,7 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
+from netinit.base.documentation import address_of
 from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
@@ -68,7 +69,9 @@ class InstallationFinding:
 def finding(kind: str, subject: str, *, severity: str = "", **values: object) -> InstallationFinding:
     """Return the finding of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
     usual, *texts = format_finding("installation-findings.json", kind, values)
-    return InstallationFinding(severity or usual, kind, subject, *texts)
+    message, remedy, *pages = texts
+    page = address_of(*pages[0].split("#")) if pages else ""
+    return InstallationFinding(severity or usual, kind, subject, message, remedy, page)
 
 
 def sort_findings(found: Iterable[InstallationFinding]) -> tuple[InstallationFinding, ...]:

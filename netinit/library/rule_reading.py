@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import ConfigError, OptionError, ParseError
 from netinit.base.sanitize import shorten
-from netinit.inject.deciding.manifest_survey import FileSurvey, survey_files
+from netinit.inject.deciding.manifest_survey import FileSurvey, read_pods, survey_files, without_pods
 from netinit.inject.deciding.manifests import ManifestFile
-from netinit.inject.deciding.podfile import Foresee, PodFacts, read_object, read_pods, without_pods
+from netinit.inject.deciding.podfile import Foresee, PodFacts, read_object
 from netinit.kernel.detect import read_name_servers
 from netinit.library.manifest_files import FileExclusion, is_manifest_name, read_each, read_file, read_manifests
 from netinit.library.safe_files import STDIN
@@ -93,7 +93,7 @@ class PodChoice:
 
     `label`: the option that names them, empty for arguments. `given`: the rule options that were given beside them, by field, as
     written: a pod has its own. `gate`: for who checks whole repositories. `outlook`: what becomes of pods that are not injected
-    yet.
+    yet. `stdin_name`: what a text from stdin is called.
     """
 
     pod: tuple[Manifest, ...] = ()
@@ -102,6 +102,7 @@ class PodChoice:
     given: Mapping[str, str] = field(default_factory=dict)
     gate: Gate | None = None
     outlook: Outlook = field(default_factory=Outlook)
+    stdin_name: str = ""
 
     @property
     def names_any(self) -> bool:
@@ -118,7 +119,7 @@ class PodChoice:
         return (*objects, *(self._read_files(files) if files else ()))
 
     def _read_files(self, files: Sequence[str]) -> tuple[PodFacts, ...]:
-        texts = read_manifests(files, self.label, recursive=True)
+        texts = [(self._name(name), text) for name, text in read_manifests(files, self.label, recursive=True)]
         try:
             return read_pods(texts, self.select, self.label, self.outlook.foresee_by)
         except (OptionError, ParseError):
@@ -144,7 +145,11 @@ class PodChoice:
         for one in files:
             if not is_manifest_name(one.name):
                 refuse_as_rules(one.name, one.text, self.label)
-            yield one
+            yield one.replace(name=self._name(one.name))
+
+    def _name(self, name: str) -> str:
+        """The name of a file in messages and findings."""
+        return self.stdin_name or name if name == STDIN else name
 
     def read_one(self) -> PodFacts:
         """The single pod that is meant. Raises OptionError, ParseError."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.data import read_data
+from netinit.base.documentation import address_of
 from netinit.base.errors import OptionError
 from netinit.base.tables import count
+from netinit.inject.deciding.manifest_places import UNKNOWN
 from netinit.inject.deciding.manifest_survey import PlacedFinding
 from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
@@ -20,6 +22,7 @@ from netinit.options.kinds import quote_value
 
 EXPLAINED = "netinit help CODE explains them"
 ERROR, WARNING, NOTE = "error", "warning", "note"
+STDIN = "stdin"  # in the place of a file's name
 
 # Title -> kind -> its code, and what it means and what to do.
 GROUPS: dict[str, dict[str, list[str]]] = json.loads(read_data("findings.json"))
@@ -45,17 +48,22 @@ def read_accepted_codes(reasons: Mapping[str, object], label: str) -> dict[str, 
     return found
 
 
-def link(code: str) -> str:
+def explain(code: str) -> str:
     """The command that explains a code, wherever the reader is."""
     return f"netinit help {code}"
+
+
+def link(code: str) -> str:
+    """The address of the page that explains a code, in the documentation of this version."""
+    return address_of("findings", code.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
     """A finding about `subject` (an option or a container), with `severity` ERROR, WARNING or NOTE.
 
-    `pod` and `file` are empty if only options were checked, `line` is 0 if unknown. `accepted` is the reason for ignoring it, or
-    empty.
+    `pod` and `file` are empty if only options were checked, `line` and `column` are 0 if unknown. `accepted` is the reason for
+    ignoring it, or empty.
     """
 
     kind: str
@@ -66,11 +74,13 @@ class Issue:
     file: str = ""
     accepted: str = ""
     line: int = 0
+    column: int = 0
 
     @property
     def place(self) -> str:
-        """The file, with the line if it is known; empty without a file."""
-        return f"{self.file}:{self.line}" if self.line else self.file
+        """The file, with the line and the column if they are known; empty without a file."""
+        name = STDIN if self.file == "-" else self.file
+        return ":".join([name, *[str(number) for number in (self.line, self.column) if number]])
 
     @property
     def code(self) -> str:
@@ -94,7 +104,7 @@ def place_issues(findings: Iterable[PlacedFinding], ignored: Mapping[str, str]) 
     found = []
     for one in findings:
         it = one.finding
-        issue = Issue(it.kind, it.severity, it.subject, it.text, one.pod, one.file, line=one.line)
+        issue = Issue(it.kind, it.severity, it.subject, it.text, one.pod, one.file, "", *one.at)
         found += without_ignored([issue], ignored, one.accepted)
     return found
 
@@ -110,7 +120,8 @@ def list_doubts(pods: Sequence[PodFacts], ignored: Mapping[str, str]) -> list[Is
         names = ", ".join([one.name for one in several[:MAX_NAMED]]) + (" and more" if len(several) > MAX_NAMED else "")
         text = DOUBT if len(several) == 1 else f"{count(len(several), 'pod')} ({names}): {DOUBT}"
         pod, file = (several[0].name, several[0].file) if len(several) == 1 else ("", "")
-        issue = Issue(NOT_PROGRAMMED, WARNING, "", text, pod, file)
+        at = several[0].place.own if file and several[0].place else UNKNOWN
+        issue = Issue(NOT_PROGRAMMED, WARNING, "", text, pod, file, "", *at)
         found += without_ignored([issue], ignored, several[0].accepted)
     return found
 
@@ -120,14 +131,13 @@ MAX_NAMED = 5  # pods in a message
 
 def format_issue(one: Issue) -> str:
     """An issue on a line, with the pod or the place that it is about."""
-    place = one.pod or ("stdin" if one.file == "-" else one.place)
-    return ": ".join([f"{one.severity} {one.code}", *[part for part in (place, one.text) if part]])
+    return ": ".join([part for part in (one.place, f"{one.severity} {one.code}", one.pod, one.text) if part])
 
 
 def to_object(one: Issue) -> dict[str, Any]:
     """An issue in the form of netinit/data/findings.schema.json."""
     return {
         "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
-        "pod": one.pod or None, "file": one.file or None, "line": one.line or None,
+        "pod": one.pod or None, "file": one.file or None, "line": one.line or None, "column": one.column or None,
         "accepted": one.accepted or None, "page": link(one.code),
     }  # fmt: skip

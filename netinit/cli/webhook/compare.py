@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import click
 
+from netinit.base.documentation import address_of
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tree import Tree, shown
@@ -27,7 +28,6 @@ EQUAL, DIFFERENT = 0, 3
 _SIDES = 2
 _SECONDS = 10.0  # per answer: the API server's default timeout for webhooks
 _MAX_ANSWER_BYTES = 4 * MAX_REVIEW_BYTES  # bytes: a patch may contain a pod of maximum size in base64, and more
-_DOCS = "page differences of the documentation"
 
 Ask = Callable[[Review], bytes]
 """Returns an injector's answer. Raises ParseError if there is none that can be read."""
@@ -162,7 +162,8 @@ def _render(compared: PodComparison, titles: list[str]) -> Lines:
     for group in compared.groups():
         printed.append(f"{group.path}: {group.pods} of {compared.pods} pods")
         if group.documented:
-            printed.append(f"  documented: {group.documented.row} ({_DOCS}#{group.documented.section})")
+            page = address_of("differences", group.documented.section)
+            printed.append(f"  documented: {group.documented.row} ({page})")
         for title, one in group.examples:
             printed.append(f"  {title}")
             values = ["nothing" if value is None else shown(value) for value in (one.left, one.right)]
@@ -176,7 +177,7 @@ def _render(compared: PodComparison, titles: list[str]) -> Lines:
 def _to_tree(compared: PodComparison, titles: list[str]) -> Tree:
     groups = [
         {
-            "path": group.path, "documented": f"{_DOCS}#{group.documented.section}" if group.documented else None,
+            "path": group.path, "documented": address_of("differences", group.documented.section) if group.documented else None,
             "reason": group.documented.row if group.documented else None, "pods": group.pods,
             "examples": [{"subject": title, "left": one.left, "right": one.right} for title, one in group.examples],
         }

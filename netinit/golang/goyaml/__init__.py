@@ -10,11 +10,14 @@ Reading imports PyYAML on first use, which takes 10 ms.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netinit.golang.goyaml.writer import dump
 
-__all__ = ["dump", "load", "load_all", "load_reporting"]
+if TYPE_CHECKING:
+    from netinit.golang.goyaml.places import Place
+
+__all__ = ["dump", "load", "load_all", "load_reporting", "read_places"]
 
 
 def load_all(text: str) -> list[Any]:
@@ -35,3 +38,10 @@ def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
 
     builder = events.TreeBuilder(text)
     return builder.document(), tuple(builder.duplicates)
+
+
+def read_places(text: str) -> list[Place]:
+    """Return where each document's keys and items stand: `place.find(("spec", "containers", 0))`. Raises YamlError."""
+    from netinit.golang.goyaml import places
+
+    return places.read_places(text)

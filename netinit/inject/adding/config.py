@@ -161,7 +161,8 @@ def _as_installed(tree: Tree, values: Tree) -> Tree:
 
     (manifests/charts/istio-control/istio-discovery/templates/istiod-injector-configmap.yaml)
     """
-    webhook, policy = mapping(values.get("sidecarInjectorWebhook")), mapping(mapping(values.get("global")).get("proxy")).get("autoInject")
+    webhook = mapping(values.get("sidecarInjectorWebhook"))
+    policy = mapping(mapping(values.get("global")).get("proxy")).get("autoInject")
     given = {key: webhook[key] for key in _WRITTEN_BY_CHART if webhook.get(key)}
     templates = {**mapping(tree.get("templates")), **mapping(webhook.get("templates"))}
     return {**tree, **given, "templates": templates, **({"policy": policy} if policy else {})}

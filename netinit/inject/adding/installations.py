@@ -66,7 +66,7 @@ def read_installation(templates: str | Tree | None, values: str | Tree | None, m
     of_templates, of_values = _take(templates, TEMPLATES, _of_templates), _take(values, VALUES, _of_values)
     of_mesh = _take(mesh, MESH, _of_mesh) if isinstance(mesh, (str, dict)) else _Found(mesh)
     found = next((one for one in (of_mesh.taken, of_values.mesh, of_templates.mesh) if one is not None), None)
-    warnings = dict.fromkeys([text for one in (of_templates, of_values, of_mesh) for text in _warn_of_spec(one.holder)])
+    warnings = dict.fromkeys([text for one in (of_templates, of_values, of_mesh) for text in _warn_of_spec(one.holder or {})])
     return Installation(
         templates=of_templates.taken, values=of_values.taken, mesh=found, unknown_values=tuple(_unknown_values(of_values.taken)),
         warnings=(*warnings, *_unknown_mesh(found)),
@@ -78,7 +78,7 @@ class _Found(NamedTuple):
 
     taken: Any
     mesh: Any = None
-    holder: Tree = {}
+    holder: Tree | None = None
 
 
 def _take(source: str | Tree | None, what: str, find: Callable[[Tree], Any]) -> _Found:

@@ -55,12 +55,12 @@ def render(name: str, config: InjectionConfig, pod: Tree, data: Struct) -> Tree:
         raise InjectionError(_describe_break_out(name, problem, rendering, pod)) from None
     except YamlError as error:
         raise InjectionError(f"template {name!r}: the rendered text is not valid YAML: {error}") from error
+    if "e+" in rendering.text:  # rare
+        tree = with_integers(tree)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise InjectionError(f"template {name!r}: it must render a mapping, not a {type(tree).__name__}")
-    if "e+" in rendering.text:  # rare
-        tree = with_integers(tree)
     if "<n" in rendering.text or "%!" in rendering.text:  # rare
         _refuse_unset(name, tree, config, pod, data)
     if not config.classic and (wrong := misfits(tree)):

@@ -8,6 +8,7 @@ leading zeros are typed.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -19,11 +20,15 @@ _MAX_INDEX = 65536
 _NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
-TEXT_VALUES = {
-    ("global",): tuple("""caAddress caName hub imagePullPolicy istioNamespace meshID network pilotCertProvider platform
-        priorityClassName remotePilotAddress revision trustBundleName variant""".split()),
-    ("global", "proxy"): tuple("""autoInject clusterDomain componentLogLevel excludeIPRanges excludeInboundPorts
-        excludeOutboundPorts image includeIPRanges includeInboundPorts includeOutboundPorts logLevel outlierLogPath""".split()),
+TEXT_VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("global",): (
+        "caAddress", "caName", "hub", "imagePullPolicy", "istioNamespace", "meshID", "network", "pilotCertProvider", "platform",
+        "priorityClassName", "remotePilotAddress", "revision", "trustBundleName", "variant",
+    ),
+    ("global", "proxy"): (
+        "autoInject", "clusterDomain", "componentLogLevel", "excludeIPRanges", "excludeInboundPorts", "excludeOutboundPorts", "image",
+        "includeIPRanges", "includeInboundPorts", "includeOutboundPorts", "logLevel", "outlierLogPath",
+    ),
     ("global", "proxy_init"): ("image",),
 }  # fmt: skip
 """The values of Istio's charts that must be strings, by their map."""

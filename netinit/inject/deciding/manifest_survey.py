@@ -1,9 +1,12 @@
-"""Sorts the files of a repository: the pods in them, what cannot be read, templates of Helm, and files that hold no pod. No I/O."""
+"""Reads the pods of manifests, and sorts the files of a repository: pods, what cannot be read, templates of Helm, files without pods.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +16,8 @@ from netinit.base.tables import count
 from netinit.base.tree import mapping, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import known_keys
-from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, objects, workload
+from netinit.inject.deciding.manifest_places import UNKNOWN, FilePlaces, ObjectPlace, PodPlace, Position
+from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, located_objects, workload
 from netinit.inject.deciding.podfile import (
     Foresee,
     ForeseeBy,
@@ -32,7 +36,7 @@ from netinit.inject.deciding.warnings import (
 )
 from netinit.options import Options
 
-_LINE = re.compile(r"line ([0-9]{1,9})\b")
+_LINE = re.compile(r"line ([0-9]{1,9})\b(?:, column ([0-9]{1,9})\b)?")
 _API_VERSION, _KIND = (re.compile(rf"""\b{key}["']?[ \t]*:""") for key in ("apiVersion", "kind"))
 _OPEN, _CLOSE = "{{", "}}"
 _STAND_IN = "x"  # for an action in the middle of a line
@@ -40,11 +44,11 @@ _STAND_IN = "x"  # for an action in the middle of a line
 
 @dataclass(frozen=True, slots=True)
 class PlacedFinding:
-    """A finding about a file, or about a pod whose options are not known. `line`: from 1, 0 if unknown. `accepted`: by the pod."""
+    """A finding about a file, or about a pod whose options are not known. `at`: line and column. `accepted`: by the pod."""
 
     finding: PodFinding
     file: str
-    line: int = 0
+    at: Position = UNKNOWN
     pod: str = ""
     accepted: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,10 +75,76 @@ class FileSurvey:
         return not (self.pods or self.findings)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """An object of a file, and where it stands."""
+
+    tree: Any
+    at: ObjectPlace
+
+
+def read_pods(
+    manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod", foresee_by: ForeseeBy | None = None
+) -> tuple[PodFacts, ...]:
+    """Return the facts of all pods and pod templates in manifests, given as (name, text).
+
+    `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
+    contains a pod, which names the option `label`, and OptionError with a line for each pod with invalid options.
+    """
+    trees = [(name, one) for name, text in manifests for one in _objects(name, text)]
+    found = [(name, made, one.at) for name, one in trees if (made := _workload(name, one.tree)) is not None]
+    foresee = foresee_by(deciding_objects([one.tree for _, one in trees])) if foresee_by else None
+    names = shorten(", ".join([name for name, _ in manifests]))
+    if not found:
+        raise ParseError(without_pods(label, names))
+    selection = Selection(select)
+    facts: list[PodFacts] = []
+    problems: list[str] = []
+    for name, one, at in found:
+        if not selection.takes(one):
+            continue
+        try:
+            facts.append(replace(read_facts(one, Options(), foresee), file=name, place=PodPlace(at, one)))
+        except OptionError as error:
+            where = f"{name}: " if len(manifests) > 1 else ""
+            problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
+    selection.check(names)
+    if problems:
+        raise OptionError(*problems)
+    return tuple(facts)
+
+
+def without_pods(label: str, names: str) -> str:
+    """Return the error for files without a pod; `label`: the option that names them, empty for arguments."""
+    where = f"{label}: " if label else ""
+    return f"{where}no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
+
+
+def _objects(name: str, text: str) -> list[FoundObject]:
+    try:
+        return _find_objects(text)
+    except ParseError as error:
+        raise ParseError(f"{shorten(name)}: {error}") from None
+
+
+def _find_objects(text: str) -> list[FoundObject]:
+    places = FilePlaces(text)
+    documents = enumerate(yaml_texts.load_all(text))
+    return [FoundObject(one, ObjectPlace(places, number, path)) for number, tree in documents for path, one in located_objects(tree)]
+
+
+def _workload(name: str, tree: Any) -> Workload | None:
+    try:
+        one = workload(tree)
+    except ParseError as error:
+        raise ParseError(f"{shorten(name)}: {error}") from None
+    return None if one is None or one.bare else one
+
+
 def survey_files(files: Iterable[ManifestFile], select: str = "", foresee_by: ForeseeBy | None = None) -> FileSurvey:
     """Read every pod that can be read, and say what is wrong with the rest. Raises ParseError if `select` names no pod."""
     read = [(file.name, list(_read(file))) for file in files]
-    trees = [one for _, found in read for one in found if not isinstance(one, PlacedFinding)]
+    trees = [one.tree for _, found in read for one in found if isinstance(one, FoundObject)]
     foresee = foresee_by(deciding_objects(trees)) if foresee_by else None
     selection = Selection(select)
     pods: list[PodFacts] = []
@@ -91,40 +161,43 @@ def survey_files(files: Iterable[ManifestFile], select: str = "", foresee_by: Fo
     return FileSurvey(tuple(pods), tuple(findings), without)
 
 
-def _read(file: ManifestFile) -> Iterator[Any]:
+def _read(file: ManifestFile) -> Iterator[FoundObject | PlacedFinding]:
     """Yield the objects of a file, or the finding about it; nothing if it is no manifest."""
     if file.problem:
         if not file.text or looks_like_manifest(file.text):
             yield _unreadable(file.name, file.problem)
         return
     try:
-        yield from [one for document in yaml_texts.load_all(file.text) for one in objects(document)]
+        yield from _find_objects(file.text)
     except ParseError as error:
         if is_template(file.text, str(error)):
-            yield PlacedFinding(make_finding("helm-template"), file.name, _line_of(file.text, _OPEN))
+            yield PlacedFinding(make_finding("helm-template"), file.name, _position_of(file.text, _OPEN))
         elif looks_like_manifest(file.text):
             yield _unreadable(file.name, str(error))
 
 
-def _judge(found: Any, file: str, selection: Selection, foresee: Foresee | None) -> Iterator[PodFacts | PlacedFinding]:
+def _judge(
+    found: FoundObject | PlacedFinding, file: str, selection: Selection, foresee: Foresee | None
+) -> Iterator[PodFacts | PlacedFinding]:
     """Yield the pod of an object or the findings about it; nothing if it makes no pods."""
     if isinstance(found, PlacedFinding):
         yield found
         return
     try:
-        one = workload(found)
+        one = workload(found.tree)
     except ParseError as error:
-        yield _unreadable(file, str(error))
+        yield _unreadable(file, str(error), found.at.find(("spec",)))
         return
     if one is None or one.bare or not selection.takes(one):
         return
+    place = PodPlace(found.at, one)
     try:
-        yield replace(read_facts(one, Options(), foresee), file=file)
+        yield replace(read_facts(one, Options(), foresee), file=file, place=place)
     except OptionError as error:
-        yield from _refused(one, file, error)
+        yield from _refused(one, place, file, error)
 
 
-def _refused(one: Workload, file: str, error: OptionError) -> Iterator[PlacedFinding]:
+def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> Iterator[PlacedFinding]:
     """Yield what is wrong with a pod whose options cannot be read."""
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
@@ -134,16 +207,18 @@ def _refused(one: Workload, file: str, error: OptionError) -> Iterator[PlacedFin
     accepted = accepted_findings(annotations)
     for finding in sorted(found, key=lambda finding: finding.severity != ERROR):
         if finding.kind != NOT_PROGRAMMED:
-            yield PlacedFinding(finding, file, pod=one.title, accepted=accepted)
+            yield PlacedFinding(finding, file, place.of_finding(finding), one.title, accepted)
 
 
-def _unreadable(file: str, problem: str) -> PlacedFinding:
-    found = _LINE.search(problem)
-    return PlacedFinding(make_finding("unreadable-manifest", problem=problem), file, int(found[1]) if found else 0)
+def _unreadable(file: str, problem: str, at: Position = UNKNOWN) -> PlacedFinding:
+    if found := _LINE.search(problem):
+        at = int(found[1]), int(found[2] or 0)
+    return PlacedFinding(make_finding("unreadable-manifest", problem=problem), file, at)
 
 
-def _line_of(text: str, sign: str) -> int:
-    return text.count("\n", 0, text.index(sign)) + 1
+def _position_of(text: str, sign: str) -> Position:
+    before = text[: text.index(sign)]
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def looks_like_manifest(text: str) -> bool:

@@ -202,11 +202,16 @@ def workload(tree: Any) -> Workload | None:
 
 def objects(tree: Any) -> Iterator[Any]:
     """Yield the objects of a document: the object itself, or the items of a List, also nested."""
+    yield from [one for _, one in located_objects(tree)]
+
+
+def located_objects(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the objects of a document, each with its path in the document."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
-        for item in tree["items"]:
-            yield from objects(item)
+        for number, item in enumerate(tree["items"]):
+            yield from located_objects(item, (*path, "items", number))
     else:
-        yield tree
+        yield path, tree
 
 
 def workloads(tree: Any) -> Iterator[Workload]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
-from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
 from netinit.inject.deciding.containers import find_proxy, named
 from netinit.inject.deciding.injection_status import read_status
-from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
+from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.pod_options import (
     REDIRECTION,
     find_annotation,
@@ -40,6 +39,9 @@ from netinit.inject.deciding.warnings import (
 )
 from netinit.options import Options
 from netinit.options.kinds import TRUE_WORDS
+
+if TYPE_CHECKING:
+    from netinit.inject.deciding.manifest_places import PodPlace
 
 DOUBT = (
     "it is not known whether the pod is injected: it has no label that decides, and its Namespace is not in the files; give the "
@@ -86,6 +88,7 @@ class PodFacts:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
+    `place`: where it stands in `file`.
     """
 
     name: str
@@ -107,37 +110,7 @@ class PodFacts:
     file: str = ""
     accepted: Mapping[str, str] = field(default_factory=dict)
     in_doubt: bool = False
-
-
-def read_pods(
-    manifests: Sequence[tuple[str, str]], select: str = "", label: str = "--pod", foresee_by: ForeseeBy | None = None
-) -> tuple[PodFacts, ...]:
-    """Return the facts of all pods and pod templates in manifests, given as (name, text).
-
-    `select`: only `NAME`, `NAMESPACE/NAME` or `KIND/NAME`. Raises ParseError for an invalid manifest or if none
-    contains a pod, which names the option `label`, and OptionError with a line for each pod with invalid options.
-    """
-    trees = [(name, one) for name, text in manifests for one in _objects(name, text)]
-    found = [(name, made) for name, tree in trees for made in _workloads(name, tree)]
-    foresee = foresee_by(deciding_objects([tree for _, tree in trees])) if foresee_by else None
-    names = shorten(", ".join([name for name, _ in manifests]))
-    if not found:
-        raise ParseError(without_pods(label, names))
-    selection = Selection(select)
-    facts: list[PodFacts] = []
-    problems: list[str] = []
-    for name, one in found:
-        if not selection.takes(one):
-            continue
-        try:
-            facts.append(replace(read_facts(one, Options(), foresee), file=name))
-        except OptionError as error:
-            where = f"{name}: " if len(manifests) > 1 else ""
-            problems += [f"{where}{one.title}: {problem}" for problem in error.problems]
-    selection.check(names)
-    if problems:
-        raise OptionError(*problems)
-    return tuple(facts)
+    place: PodPlace | None = field(default=None, repr=False, compare=False)
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -154,26 +127,6 @@ def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy |
 def deciding_objects(trees: Iterable[Any]) -> list[Tree]:
     """Return the objects that decide whether others are injected: namespaces and configurations of webhooks."""
     return [one for one in trees if isinstance(one, dict) and one.get("kind") in _DECIDING]
-
-
-def without_pods(label: str, names: str) -> str:
-    """Return the error for files without a pod; `label`: the option that names them, empty for arguments."""
-    where = f"{label}: " if label else ""
-    return f"{where}no pod, and nothing that makes pods, is in {names}; give `kubectl get pod NAME -o yaml`"
-
-
-def _objects(name: str, text: str) -> list[Any]:
-    try:
-        return [one for document in yaml_texts.load_all(text) for one in objects(document)]
-    except ParseError as error:
-        raise ParseError(f"{shorten(name)}: {error}") from None
-
-
-def _workloads(name: str, tree: Any) -> list[Workload]:
-    try:
-        return [one for one in workloads(tree) if not one.bare]
-    except ParseError as error:
-        raise ParseError(f"{shorten(name)}: {error}") from None
 
 
 def _is_as_created(pod: Tree) -> bool:

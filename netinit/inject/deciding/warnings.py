@@ -34,13 +34,14 @@ class PodFinding(Record):
     """A problem of a pod.
 
     `kind`: for machines. `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR, WARNING or NOTE.
-    `subject`: the container, "" for the whole pod.
+    `subject`: the container, "" for the whole pod. `path`: below metadata, of an annotation or a label.
     """
 
     kind: str
     text: str
     severity: str = WARNING
     subject: str = ""
+    path: tuple[str, ...] = ()
 
     @property
     def is_note(self) -> bool:
@@ -51,10 +52,10 @@ class PodFinding(Record):
         return self.text
 
 
-def make_finding(key: str, subject: str = "", **values: object) -> PodFinding:
+def make_finding(key: str, subject: str = "", path: tuple[str, ...] = (), **values: object) -> PodFinding:
     """Return the finding of pod-findings.json under `key`; `values` fill its text. `subject`: the container, whose name it quotes."""
     severity, kind, text = format_finding("pod-findings.json", key, {"name": quote(subject), **values})
-    return PodFinding(severity=severity, kind=kind, text=text, subject=subject)
+    return PodFinding(severity=severity, kind=kind, text=text, subject=subject, path=path)
 
 
 def uses_host_network(pod: Tree) -> bool:
@@ -243,12 +244,13 @@ def annotation_findings(
     for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
-        yield make_finding("unknown-annotation", name=quote(key), remedy=remedy)
+        yield make_finding("unknown-annotation", path=("annotations", key), name=quote(key), remedy=remedy)
     for flag in Options.flags:
         first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
         for name in others:
             if annotations[name].strip() != annotations[first].strip():
-                yield make_finding("second-annotation", name=quote(name), first=quote(first), option=flag.label)
+                where = ("annotations", name)
+                yield make_finding("second-annotation", path=where, name=quote(name), first=quote(first), option=flag.label)
     if workload is not None:
         yield from _no_texts(workload)
         yield from _misplaced_annotations(workload, known) if workload.kind != "Pod" else ()
@@ -262,7 +264,7 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
         for key, value in wrong[:_MAX_UNKNOWN]:
             kind = _KINDS.get(type(value), "a number")
             text = json.dumps(value) if isinstance(value, bool) else shown(value)
-            yield make_finding("not-a-text", what=field[:-1], name=quote(key), value=text, kind=kind)
+            yield make_finding("not-a-text", path=(field, key), what=field[:-1], name=quote(key), value=text, kind=kind)
 
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
@@ -271,8 +273,8 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
     for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
-            path = ".".join(workload.template_path)
-            yield make_finding("misplaced-annotation", what=field[:-1], name=quote(key), workload=workload.kind, path=path)
+            values = {"what": field[:-1], "name": quote(key), "workload": workload.kind, "template": ".".join(workload.template_path)}
+            yield make_finding("misplaced-annotation", path=(field, key), **values)
 
 
 @functools.lru_cache(maxsize=1024)

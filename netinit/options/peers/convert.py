@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from netinit.base.documentation import address_of
 from netinit.base.errors import OptionError
 from netinit.base.records import Record
 from netinit.options.declare import ParsedFlags, describe_strays, extract_flags, is_flag
@@ -118,7 +119,7 @@ def _describe_rest(cls: type[PeerOptions], rest: Sequence[str]) -> list[str]:
     for word in rest:
         if is_flag(word) and word != "--":
             name = word.partition("=")[0]
-            more = hint(name, known) or f"; the flags of {cls.peer} are in the page on other meshes"
+            more = hint(name, known) or f"; its flags are listed in {address_of('meshes')}"
             shown, more = (name[1:], more.replace("--", "-")) if cls.single_dash else (name, more)
             problems.append(f"{quote_value(shown)} is not a flag of {cls.peer}{more}")
         elif not is_flag(previous) or "=" in previous:

@@ -49,7 +49,7 @@ class Traffic:
     """One line of the report: kind, directions, and the proxy's port if captured.
 
     `who` describes the packets, one text per distinct set; `because` gives the causes, `closes` the remedy, and
-    `regions` are the packet sets, one per space.
+    `regions` are the packet sets, one per space. `option`: the field that causes it, empty if none does.
     """
 
     kind: TrafficKind
@@ -59,6 +59,7 @@ class Traffic:
     because: tuple[str, ...]
     closes: str
     regions: tuple[Region, ...]
+    option: str = ""
 
 
 def audit(subject: PodRules) -> tuple[Traffic, ...]:
@@ -260,7 +261,7 @@ def _describe(subject: PodRules, pieces: tuple[Piece, ...]) -> Traffic:
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     regions = unite_by_space(piece.region for piece in pieces)
     because = tuple(dict.fromkeys(filter(None, map(_because, pieces))))
-    return Traffic(first.kind, directions, port, who, because, _closes(subject, first), regions)
+    return Traffic(first.kind, directions, port, who, because, _closes(subject, first), regions, first.option)
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:

@@ -9,7 +9,9 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, split_message
+from netinit.inject.deciding.manifest_places import UNKNOWN, Position
 from netinit.inject.deciding.manifest_survey import FileSurvey
+from netinit.inject.deciding.podfile import PodFacts
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.command_line import format_options
 from netinit.options.kinds import quote_value
@@ -22,6 +24,7 @@ from netinit.questions.findings import (
     CODES,
     ERROR,
     NOTE,
+    STDIN,
     WARNING,
     Issue,
     format_issue,
@@ -81,18 +84,30 @@ def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
     """Bypasses that are not by design, and assertions that are not proved; `accepted` has codes with reasons."""
-    found = [
-        Issue(one.kind.name, SEVERITIES.get(one.kind.intent, WARNING), "", f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}")
-        for one in audited.traffic
-        if one.kind in kinds.SHOWN and one.kind.name in CODES and not audited.in_doubt
-    ]
-    found += [
-        Issue(ASSERTION, ERROR, one.assertion.name, f"{HOLDS[one.holds]}: {one.assertion.text}")
-        for one in audited.rulings
-        if one.holds is not True
-    ]
-    file = audited.source.facts.file if audited.source.facts else ""
-    return without_ignored([replace(one, pod=audited.source.name, file=file) for one in found], accepted, audited.accepted)
+    facts = audited.source.facts
+    pod, file = audited.source.name, facts.file if facts else ""
+    own = facts.place.own if facts and facts.place else UNKNOWN
+    found = []
+    for one in audited.traffic:
+        if one.kind in kinds.SHOWN and one.kind.name in CODES and not audited.in_doubt:
+            text = f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}"
+            severity, at = SEVERITIES.get(one.kind.intent, WARNING), _find_setting(facts, one)
+            at = at if at != UNKNOWN else own
+            found.append(Issue(one.kind.name, severity, "", text, pod, file, "", *at))
+    for ruling in audited.rulings:
+        if ruling.holds is not True:
+            text = f"{HOLDS[ruling.holds]}: {ruling.assertion.text}"
+            found.append(Issue(ASSERTION, ERROR, ruling.assertion.name, text, pod, file, "", *own))
+    return without_ignored(found, accepted, audited.accepted)
+
+
+def _find_setting(facts: PodFacts | None, one: Traffic) -> Position:
+    """The line and column of what causes it in the pod's file: the option, or the user of a container."""
+    if facts is None or facts.place is None:
+        return UNKNOWN
+    if one.kind is kinds.SHARED_OWNER and facts.shared_owners:
+        return facts.place.of_user(facts.shared_owners[0][0])
+    return facts.place.of_setting(one.option) if one.option else UNKNOWN
 
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
@@ -108,16 +123,17 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
 def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
     """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.SHOWN]
-    source, made, conditions = audited.source, audited.source.rules.made_by, list_conditions(audited.source.facts)
+    source, facts, made = audited.source, audited.source.facts, audited.source.rules.made_by
+    conditions = list_conditions(facts)
     return {
-        "name": source.name, "options": format_options(made.given) if made else None,
-        "traffic": [_row(one, full=full) for one in shown],
+        "name": source.name, "file": (facts.file if facts else "") or None, "options": format_options(made.given) if made else None,
+        "traffic": [_row(one, _find_setting(facts, one), full=full) for one in shown],
         "assertions": [_ruling(one, conditions) for one in audited.rulings],
         "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 
 
-def _row(one: Traffic, *, full: bool) -> Row:
+def _row(one: Traffic, at: Position, *, full: bool) -> Row:
     regions = one.regions
     boxes = [(region.space, [format_box(region.space, box) for box in list_boxes(region)]) for region in regions if full]
     sets = [{"family": space.family.name, "direction": space.direction, "boxes": formatted} for space, formatted in boxes]
@@ -130,6 +146,8 @@ def _row(one: Traffic, *, full: bool) -> Row:
         "who": list(one.who),
         "because": list(one.because),
         "closes": one.closes,
+        "line": at[0] or None,
+        "column": at[1] or None,
         "example": format_example(*example_of(regions[0])),
         "packets": str(sum(region.size for region in regions)),
         "sets": sets if full else None,
@@ -180,7 +198,7 @@ def render_text(pods: list[dict[str, Any]]) -> Lines:
     printed: list[str] = []
     for number, pod in enumerate(pods):
         printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
-        printed += [line for row in pod["traffic"] for line in _describe_row(row)]
+        printed += [line for row in pod["traffic"] for line in _describe_row(row, pod["file"])]
         printed += [line for ruling in pod["assertions"] for line in _describe_ruling(ruling)]
     return lines(printed)
 
@@ -190,7 +208,7 @@ def heading(row: dict[str, Any]) -> str:
     return f"{row['title']} {row['port']}" if row["port"] else str(row["title"])
 
 
-def _describe_row(row: dict[str, Any]) -> Iterator[str]:
+def _describe_row(row: dict[str, Any], file: str | None) -> Iterator[str]:
     by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
     yield f"{UNANSWERED_SIGN if row['kind'] == kinds.UNANSWERED.name else SIGNS[row['by']]} {heading(row)}{by}"
     yield from [f"    {who}" for who in row["who"]]
@@ -198,6 +216,8 @@ def _describe_row(row: dict[str, Any]) -> Iterator[str]:
     if row["closes"]:
         yield f"    to close it: {row['closes']}"
         yield f"    example: {row['example']}"
+        if file and row["line"]:
+            yield f"    at: {STDIN if file == '-' else file}:{row['line']}:{row['column']}"
 
 
 def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:

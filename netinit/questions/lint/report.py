@@ -10,6 +10,7 @@ from netinit.base.errors import ParseError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tables import count
+from netinit.inject.deciding.manifest_places import UNKNOWN
 from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.options import Options, SettledOptions, offline
@@ -107,15 +108,21 @@ def lint_options(
 
 def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> list[Issue]:
     """Check a pod of a manifest, together with its init container's options; `accepted` has codes with reasons."""
-    own = [Finding(one.severity, one.kind, one.subject, str(one)) for one in facts.findings]
     complete = complete_servers(facts, options)
     needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
     if complete.notes != facts.notes:  # not all of its servers were named
         needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
         kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
         needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
-    findings = sorted((*own, *needed), key=lambda finding: finding.severity != ERROR)
-    return without_ignored(_to_issues(findings, facts.name, facts.file), accepted, facts.accepted)
+    pod, file, place = facts.name, facts.file, facts.place
+    issues = []
+    for one in facts.findings:
+        at = place.of_finding(one) if place else UNKNOWN
+        issues.append(Issue(one.kind, one.severity, one.subject, str(one), pod, file, "", *at))
+    for other in needed:
+        at = place.of_option(other.option) if place else UNKNOWN
+        issues.append(Issue(other.kind, other.severity, other.option, other.message, pod, file, "", *at))
+    return without_ignored(sorted(issues, key=lambda one: one.severity != ERROR), accepted, facts.accepted)
 
 
 def _format_minimal(name: str, options: SettledOptions) -> list[str]:
@@ -125,8 +132,8 @@ def _format_minimal(name: str, options: SettledOptions) -> list[str]:
     return [*([f"# {name}"] if name else []), write_command(minimise(options).given)]
 
 
-def _to_issues(findings: Iterable[Finding], pod: str = "", file: str = "") -> list[Issue]:
-    return [Issue(one.kind, one.severity, one.option, one.message, pod, file) for one in findings]
+def _to_issues(findings: Iterable[Finding]) -> list[Issue]:
+    return [Issue(one.kind, one.severity, one.option, one.message) for one in findings]
 
 
 def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None = None) -> Lines:
@@ -140,7 +147,7 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None
             continue
         printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
         place = (one.pod, one.file)
-        printed.append(f"{'  ' if one.pod else ''}{one.severity} {one.code}: {one.text}")
+        printed.append(f"{'  ' if one.pod else ''}{format_issue(replace(one, pod='', file=one.file if one.line else ''))}")
     if passed is not None and not issues and not any(pods):
         return lines([f"nothing to check: {passed}"])
     errors, warnings, notes = (sum(one.severity == severity for one in counted) for severity in (ERROR, WARNING, NOTE))

@@ -121,7 +121,7 @@ def test_a_bypass_and_an_assertion_are_objects_with_every_field(run):
     assert row == {
         "kind": "network", "by": "configuration", "title": "networks that are excluded", "directions": ["outbound"], "port": None,
         "who": ["IPv4: TCP out to 10.0.0.0/8 by uid any but 1337 by gid any but 1337"], "because": [because],
-        "closes": "remove them from --istio-service-exclude-cidr",
+        "closes": "remove them from --istio-service-exclude-cidr", "line": None, "column": None,
         "example": "TCP from 192.0.2.10 to 10.0.0.1:8080, sent by uid 1000, gid 1000",
         "sets": [{"family": "IPv4", "direction": "outbound", "boxes": boxes}],
     }  # fmt: skip

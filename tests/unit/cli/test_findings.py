@@ -51,8 +51,9 @@ def test_every_kind_of_finding_has_a_code_of_its_own():
 def test_findings_are_an_object_that_the_schema_describes(run, pod):
     found = json.loads(run(f"netinit lint {pod} --json").out)
     Draft202012Validator(SCHEMA).validate(found)
-    assert [(one["code"], one["file"], one["page"]) for one in found["findings"]] == [
-        ("NI106", str(pod), "netinit help NI106"), ("NI102", str(pod), "netinit help NI102"),
+    page = f"https://netinit.io/docs/{netinit.__version__}/findings.html"
+    assert [(one["code"], one["file"], one["line"], one["column"], one["page"]) for one in found["findings"]] == [
+        ("NI106", str(pod), 4, 43, f"{page}#ni106"), ("NI102", str(pod), 4, 12, f"{page}#ni102"),
     ]  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def test_sarif_names_rule_file_and_pod(run, pod, command):
         (place,) = one["locations"]
         assert (one["ruleId"] in rules, one["level"]) == (True, "warning")
         assert place["physicalLocation"]["artifactLocation"]["uri"] == str(pod)
+        assert place["physicalLocation"]["region"] == {"startLine": 4, "startColumn": 43 if one["ruleId"] == "NI106" else 12}
         assert place["logicalLocations"] == [{"fullyQualifiedName": 'Pod "a%b,c:d"'}]
 
 
@@ -79,7 +81,7 @@ def test_junit_has_a_case_for_each_pod_and_a_failure_for_each_finding(run, pod, 
 
 def test_a_workflow_command_cannot_be_broken_by_a_name(run, pod):
     first, *_ = run(f"netinit lint {pod} --format github").out.splitlines()
-    assert first.startswith(f'::warning file={pod},title=NI106 unknown-annotation::Pod "a%25b,c:d": ')
+    assert first.startswith(f'::warning file={pod},line=4,col=43,title=NI106 unknown-annotation::Pod "a%25b,c:d": ')
 
 
 def test_a_workflow_command_names_a_file_only_where_there_is_one(run):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click import Argument, Group
 
+from netinit.base.documentation import address_of
 from netinit.cli import group
 from netinit.cli.examples import EXAMPLES
 from netinit.cli.flags import FlagCommand
@@ -28,7 +29,7 @@ def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
     assert listed == COMMANDS
     assert re.findall(r"^(\w+):$", done.out, re.MULTILINE) == ["Options", "Look", "Change", "Inject", "Servers", "More"]
     assert max(map(len, done.out.splitlines())) < 80
-    assert done.out.endswith("Documentation: page commands\n")
+    assert done.out.endswith(f"Documentation: {address_of('commands')}\n")
     assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
 
 
@@ -61,13 +62,13 @@ def test_every_help_ends_with_two_examples_of_the_command_and_its_page(path, run
     out = run(f"netinit {path} --help").out
     first, second, page = [line.strip() for line in out.rpartition("Examples:\n\n")[2].splitlines() if line.strip()]
     assert (first, second) == EXAMPLES[path]
-    assert page == f"Documentation: page commands/{path.split()[0]}"
-    assert (ROOT / f"docs/{page.removeprefix('Documentation: page ')}.md").is_file()
+    assert page == f"Documentation: {address_of(f'commands/{path.split()[0]}')}"
+    assert (ROOT / f"docs/commands/{path.split()[0]}.md").is_file()
 
 
 def test_the_help_of_a_command_for_kubectl_alone_ends_with_the_page(run):
     out = run("netinit kubectl complete --help").out
-    assert out.endswith("\n\n  Documentation: page commands/kubectl\n")
+    assert out.endswith(f"\n\n  Documentation: {address_of('commands/kubectl')}\n")
     assert "Examples:" not in out
 
 

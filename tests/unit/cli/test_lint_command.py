@@ -69,11 +69,11 @@ def test_the_findings_of_each_pod_are_below_its_name(run, pods):
     assert (done.code, done.err) == (1, "")
     assert done.out == f"""\
 Pod "one"
-  {TUNNEL}
+  {pods}:9:22: {TUNNEL}
 Pod "two"
-  {OWN_PORT}
+  {pods}:17:39: {OWN_PORT}
 Pod "three"
-  {NO_INIT_CONTAINER}
+  {pods}:22:14: {NO_INIT_CONTAINER}
 1 error, 2 warnings in 3 pods, 1 accepted; netinit help CODE explains them
 """
 
@@ -92,7 +92,7 @@ def test_what_is_by_design_is_a_note_that_fails_nothing(run, tmp_path, words):
     file.write_text(AMBIENT)
     done = run(f"netinit lint {file} {words}")
     assert done.code == 0
-    assert '  note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
+    assert f'  {file}:4:12: note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
     assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; netinit help CODE explains them\n")
     done = run(f"netinit audit {file}")
     assert 'note: Pod "quiet": may keep NET_RAW: "app"; ' in done.err
@@ -103,7 +103,7 @@ def test_a_container_that_may_change_the_rules_is_a_warning_with_its_name(run, t
     file.write_text(PODS.replace("containers: [{name: app}]", "containers: [{name: app, securityContext: {privileged: true}}]"))
     done = run(f"netinit lint {file} --select two --ignore NI006 --strict")
     assert done.code == 1
-    assert done.out.splitlines()[1].startswith('  warning NI108: app: container "app" may change the rules: it is privileged; ')
+    assert done.out.splitlines()[1].startswith(f'  {file}:19:48: warning NI108: app: container "app" may change the rules: it is privileged; ')
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_name_servers_that_the_manifest_does_not_name_are_a_problem(run, tmp_pat
     file.write_text(DNS.format(more=more))
     done = run(f"netinit lint {file} {words}")
     summary = "0 errors, 1 warning in 1 pod; netinit help CODE explains them" if finding else "no problems found in 1 pod"
-    assert (done.code, done.out.splitlines()) == (0, [*(['Pod "dns"', f"  {finding}"] if finding else []), summary])
+    assert (done.code, done.out.splitlines()) == (0, [*(['Pod "dns"', f"  {file}:9:47: {finding}"] if finding else []), summary])
 
 
 def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, pods):

@@ -101,17 +101,25 @@ def test_a_file_without_effect_is_refused_by_its_kind(given, words):
 UNKNOWN = 'values: "global.proxy.{}" is not a value of Istio\'s charts, and has no effect on pods'
 
 
+UMBRELLA = (
+    'values: "istiod" is not a value of Istio\'s charts, and has no effect on pods; it holds values of a chart inside a chart: '
+    "give what is below it"
+)
+PROFILE = (
+    'Istio: spec.profile "openshift" sets more than is in the file, which is not known here; give the ConfigMaps of the installation,'
+    " such as `istioctl manifest generate -f FILE` prints them"
+)
+
+
 @pytest.mark.parametrize(("given", "warning"), [
     ({"values": "global: {proxy: {excludeIPRange: 10.9.0.0/16}}"}, f"{UNKNOWN.format('excludeIPRange')}; did you mean excludeIPRanges?"),
     ({"values": "global: {proxy: {unheardOf: 1}}"}, UNKNOWN.format("unheardOf")),
     ({"values": "zzz: 2"}, 'values: "zzz" is not a value of Istio\'s charts, and has no effect on pods'),
-    ({"values": "istiod: {global: {hub: a}}"}, 'values: "istiod" is not a value of Istio\'s charts, and has no effect on pods; '
-     "it holds values of a chart inside a chart: give what is below it"),
+    ({"values": "istiod: {global: {hub: a}}"}, UMBRELLA),
     ({"values": stream(document("IstioOperator", {"meshconfig": {}, "values": VALUES}))},
      'IstioOperator: "spec.meshconfig" is not a field of it, and has no effect; did you mean meshConfig?'),
     ({"values": stream(document("Istio", {"profile": "openshift", "values": VALUES}))},
-     'Istio: spec.profile "openshift" sets more than is in the file, which is not known here; give the ConfigMaps of the installation, '
-     "such as `istioctl manifest generate -f FILE` prints them"),
+     PROFILE),
     ({"mesh": "outboundTrafficPolice: {}"}, 'mesh: "outboundTrafficPolice" is not a field of MeshConfig, and has no effect; did you mean outboundTrafficPolicy?'),
     ({"mesh": "defaultConfig: {interceptMode: TPROXY}"}, 'mesh: "defaultConfig.interceptMode" is not a field of ProxyConfig, and has no effect; did you mean interceptionMode?'),
 ])  # fmt: skip
@@ -145,7 +153,7 @@ def test_values_under_their_other_names_count(kind, spec):
 
 def test_a_cni_plugin_that_an_operator_installs_is_known_to_the_templates():
     pod = inject_pod(POD, load_config(values=stream(document("IstioOperator", {"components": {"cni": {"enabled": True}}}))))
-    assert [one["name"] for one in pod["spec"]["initContainers"]][0] == "istio-validation"
+    assert pod["spec"]["initContainers"][0]["name"] == "istio-validation"
 
 
 def test_many_unknown_keys_are_counted():

@@ -10,7 +10,7 @@ import pytest
 from netinit.base.errors import OptionError, ParseError
 from netinit.golang import goyaml
 from netinit.inject.adding.ignored_settings import injection_warnings
-from netinit.inject.deciding.podfile import read_pods
+from netinit.inject.deciding.manifest_survey import read_pods
 from netinit.inject.deciding.warnings import ERROR, WARNING, pod_findings
 from sweeps import together
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from helm import render_chart
+from netinit.base.documentation import address_of
 from netinit.installation import linting
 from netinit.installation.linting import lint
 from netinit.webhook.certificates import make_pair
@@ -226,7 +227,7 @@ def test_a_configuration_that_istiod_writes_its_authority_into_is_named_with_its
     trees = [*installed(), *map(istiod, revisions)]
     label_as_istio(trees)
     found = [one for one in lint(trees, now=NOW, whole=whole) if one.kind == "claimed-by-istiod"]
-    assert {(one.severity, one.page) for one in found} == {(severity, "docs/webhook.md#istiod-and-the-label-istioiorev")}
+    assert {(one.severity, one.page) for one in found} == {(severity, address_of("webhook", "istiod-and-the-label-istioiorev"))}
     for one in found:
         assert said in one.message
         assert "kubectl label mutatingwebhookconfiguration netinit-webhook-sidecar-injector istio.io/rev-" in one.remedy

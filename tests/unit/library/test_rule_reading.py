@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from netinit.inject.deciding.podfile import read_pods
+from netinit.inject.deciding.manifest_survey import read_pods
 from netinit.library.rule_reading import find_known
 from netinit.options import Options
 

@@ -91,7 +91,7 @@ def test_every_flag_of_a_peer_says_what_becomes_of_it(peer):
         ("consul", "-proxy-uid 5 -proxy-id web -proxy-inbound-port 20000", ["-proxy-id: Consul refuses it with -proxy-inbound-port; give one of the two"]),
         ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-port ssh", ["-exclude-inbound-port: 'ssh' is not a number: service names are not looked up; write the port"]),
         ("consul", "-proxy-uid 5 -proxy-inbound-port 20000 -exclude-inbound-prot 22", ["'-exclude-inbound-prot' is not a flag of Consul; did you mean -exclude-inbound-port?"]),
-        ("istio", "-p 15001 --exclude-cloud-metadata", ["'--exclude-cloud-metadata' is not a flag of Istio; the flags of Istio are in the page on other meshes"]),
+        ("istio", "-p 15001 --exclude-cloud-metadata", ["'--exclude-cloud-metadata' is not a flag of Istio; its flags are listed in https://netinit.io/docs/0.2.0/meshes.html"]),
         ("istio", "-p 15001 -b 80,x -i 10.0.0.0", ["-b: '80,x' holds 'x', which is not a port or a range of ports: use a decimal number from 1 to 65535, or two with a dash, such as 8000-8100", "-i: '10.0.0.0' has no prefix length; write it as a CIDR, for example 10.0.0.0/8"]),
         ("istio", "ISTIO_META_DNS_CAPTURE=yes istio-iptables -p 15001", ["environment variable ISTIO_META_DNS_CAPTURE: 'yes' is neither true nor false"]),
         ("istio", "-p 15001 -m TPROXY -t 1338", ["--istio-inbound-tproxy-mark: '1338' marks the proxy's own connections in TPROXY mode; use another"]),

@@ -29,7 +29,7 @@ def ruling(text="tcp is captured", name="", line=0, *, holds=None):
 
 
 def audited(*found, rulings=(), accepted=None, file="pod.yaml"):
-    facts = None if accepted is None else SimpleNamespace(in_doubt=False, file=file, accepted=accepted)
+    facts = None if accepted is None else SimpleNamespace(in_doubt=False, file=file, accepted=accepted, place=None)
     return Audited(RuleSource("Pod x", PodRules({}, {}), facts=facts), found, rulings)
 
 
@@ -129,6 +129,7 @@ Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by
     because: rule 2
     to close it: delete the rule
     example: TCP to 192.0.2.1:80
+    at: web.yaml:7:9
 · what the proxy sends (design, proxy)
     by uid 1337
     because: no loops

@@ -1,0 +1,95 @@
+"""Where the keys and items of a text stand, for messages about trees that were read from it before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from netinit.golang.goyaml.events import scan, value_of
+from netinit.golang.goyaml.scalars import MERGE, key_of
+
+_OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+
+
+class Place:
+    """The line and column, both from 1, of a key, an item or a document, and the places `below` it by key or index."""
+
+    __slots__ = ("below", "column", "line")
+
+    def __init__(self, mark: Any) -> None:
+        self.line, self.column = mark.line + 1, mark.column + 1
+        self.below: dict[Any, Place] = {}
+
+    def find(self, path: Sequence[str | int]) -> tuple[Place, int]:
+        """Return the place of the last step of a path that is there, and the number of steps to it."""
+        place = self
+        for number, step in enumerate(path):
+            if (below := place.below.get(step)) is None:
+                return place, number
+            place = below
+        return place, len(path)
+
+
+class _Frame:
+    def __init__(self, place: Place, *, is_mapping: bool) -> None:
+        self.place, self.is_mapping = place, is_mapping
+        self.key: Any = None  # of a mapping: the pair of a key and its mark, until its value comes
+        self.merged: list[Place] = []
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.documents: list[Place] = []
+        self._stack: list[_Frame] = []
+        self._anchors: dict[str, Place] = {}
+        for event in scan(text):
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors = {}
+            elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENING)):
+                self._read(event)
+            elif isinstance(event, _CLOSING):
+                self._close()
+
+    def _read(self, event: Any) -> None:
+        top = self._stack[-1] if self._stack else None
+        if top and top.is_mapping and top.key is None:
+            key = value_of(event) if isinstance(event, yaml.ScalarEvent) else None  # an alias as a key is not looked for
+            top.key = (key if key is MERGE else key_of(key), event.start_mark)
+            return
+        place = Place(top.key[1] if top and top.is_mapping else event.start_mark)
+        self._add(top, place)
+        if isinstance(event, yaml.AliasEvent):
+            place.below = self._anchors[str(event.anchor)].below
+            return
+        if event.anchor:
+            self._anchors[event.anchor] = place
+        if isinstance(event, _OPENING):
+            self._stack.append(_Frame(place, is_mapping=isinstance(event, yaml.MappingStartEvent)))
+
+    def _add(self, top: _Frame | None, place: Place) -> None:
+        if top is None:
+            self.documents.append(place)
+        elif not top.is_mapping:
+            top.place.below[len(top.place.below)] = place
+        else:
+            (key, _), top.key = top.key, None
+            if key is MERGE:
+                top.merged.append(place)
+            else:
+                top.place.below[key] = place
+
+    def _close(self) -> None:
+        frame = self._stack.pop()
+        for merged in frame.merged:
+            is_list = all(isinstance(key, int) for key in merged.below)
+            for source in merged.below.values() if is_list else (merged,):
+                for key, place in source.below.items():
+                    frame.place.below.setdefault(key, place)
+
+
+def read_places(text: str) -> list[Place]:
+    """Return the place of each document of a text that can be read. Raises YamlError for any other."""
+    return _Reader(text).documents
