@@ -77,9 +77,10 @@ class Outlook:
 
     def _read_config(self) -> InjectionConfig:
         from netinit.inject.adding.config import load_config
+        from netinit.inject.adding.installations import refuse_empty
 
         files = {"--injectConfigFile": self.config_file, "--meshConfigFile": self.mesh_file, "--valuesFile": self.values_file}
-        source, mesh, values = (read_file(name, label) if name else None for label, name in files.items())
+        source, mesh, values = (refuse_empty(read_file(name, label), label) if name else None for label, name in files.items())
         try:
             return load_config(source, values=values, mesh=mesh, lazily=True)
         except ConfigError as error:

@@ -12,6 +12,7 @@ from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig, load_config
+from netinit.inject.adding.installations import refuse_empty
 from netinit.inject.adding.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.inject.adding.settings import UID_RANGE, Kubelets, Namespace, Settings
 from netinit.inject.deciding import yaml_texts
@@ -105,9 +106,8 @@ def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:
 
 def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     """The configuration from files, or else from a requested cluster, or else our own. `lazily`: see load_config."""
-    source = read_text(flags.config_file) if flags.config_file else None
-    mesh = read_text(flags.mesh_file) if flags.mesh_file else None
-    values = read_text(flags.values_file) if flags.values_file else None
+    files = {"--injectConfigFile": flags.config_file, "--meshConfigFile": flags.mesh_file, "--valuesFile": flags.values_file}
+    source, mesh, values = (refuse_empty(read_text(name), label) if name else None for label, name in files.items())
     if flags.uses_cluster and (source is None or mesh is None):
         cluster = Cluster(flags)
         suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""

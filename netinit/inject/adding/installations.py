@@ -25,6 +25,7 @@ from netinit.inject.adding.values import TEXT_VALUES, merge_values
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
 _HAS_KIND = re.compile(r"^(?:kind|\"kind\") *:|\A\s*\{", re.MULTILINE)
+_NOTHING = ("", "---", "null", "{}")  # lines that set nothing
 _HAS_MORE = re.compile(r"^---(?:\s|\Z)", re.MULTILINE)
 _CONFIG_MAP, _OPERATOR, _MAISTRA, _LIST = "ConfigMap", "IstioOperator", "ServiceMeshControlPlane", "List"
 _WITH_VALUES = (_OPERATOR, "Istio", "IstioRevision")  # of istioctl, and of the Sail operator
@@ -104,6 +105,13 @@ def _take(source: str | Tree | None, what: str, find: Callable[[Tree], Any]) -> 
     chosen, taken = found[0]
     meshes = [] if what == MESH else [its for one in _those_beside(chosen, documents) if (its := _of_mesh(one)) is not None]
     return _Found(taken, meshes[0] if len(meshes) == 1 else None, chosen)
+
+
+def refuse_empty(text: str, label: str) -> str:
+    """Return a file's text. Raises ConfigError, which names the option, for one without any document."""
+    if all(line.partition("#")[0].strip() in _NOTHING for line in text.splitlines()):
+        raise ConfigError(f"{label}: the file is empty, and sets nothing; leave the option out")
+    return text
 
 
 def _read_documents(source: str | Tree | None, what: str) -> list[Tree] | None:
