@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.golang.goyaml.writer import dump
 
 if TYPE_CHECKING:
-    from netinit.golang.goyaml.places import Place
+    from netinit.golang.goyaml.places import TextPlace
 
 __all__ = ["dump", "load", "load_all", "load_reporting", "read_places"]
 
@@ -40,7 +40,7 @@ def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
     return builder.document(), tuple(builder.duplicates)
 
 
-def read_places(text: str) -> list[Place]:
+def read_places(text: str) -> list[TextPlace]:
     """Return where each document's keys and items stand: `place.find(("spec", "containers", 0))`. Raises YamlError."""
     from netinit.golang.goyaml import places
 

@@ -14,16 +14,16 @@ _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
-class Place:
+class TextPlace:
     """The line and column, both from 1, of a key, an item or a document, and the places `below` it by key or index."""
 
     __slots__ = ("below", "column", "line")
 
     def __init__(self, mark: Any) -> None:
         self.line, self.column = mark.line + 1, mark.column + 1
-        self.below: dict[Any, Place] = {}
+        self.below: dict[Any, TextPlace] = {}
 
-    def find(self, path: Sequence[str | int]) -> tuple[Place, int]:
+    def find(self, path: Sequence[str | int]) -> tuple[TextPlace, int]:
         """Return the place of the last step of a path that is there, and the number of steps to it."""
         place = self
         for number, step in enumerate(path):
@@ -33,18 +33,18 @@ class Place:
         return place, len(path)
 
 
-class _Frame:
-    def __init__(self, place: Place, *, is_mapping: bool) -> None:
+class _OpenPlace:
+    def __init__(self, place: TextPlace, *, is_mapping: bool) -> None:
         self.place, self.is_mapping = place, is_mapping
         self.key: Any = None  # of a mapping: the pair of a key and its mark, until its value comes
-        self.merged: list[Place] = []
+        self.merged: list[TextPlace] = []
 
 
-class _Reader:
+class _PlaceReader:
     def __init__(self, text: str) -> None:
-        self.documents: list[Place] = []
-        self._stack: list[_Frame] = []
-        self._anchors: dict[str, Place] = {}
+        self.documents: list[TextPlace] = []
+        self._stack: list[_OpenPlace] = []
+        self._anchors: dict[str, TextPlace] = {}
         for event in scan(text):
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors = {}
@@ -59,7 +59,7 @@ class _Reader:
             key = value_of(event) if isinstance(event, yaml.ScalarEvent) else None  # an alias as a key is not looked for
             top.key = (key if key is MERGE else key_of(key), event.start_mark)
             return
-        place = Place(top.key[1] if top and top.is_mapping else event.start_mark)
+        place = TextPlace(top.key[1] if top and top.is_mapping else event.start_mark)
         self._add(top, place)
         if isinstance(event, yaml.AliasEvent):
             place.below = self._anchors[str(event.anchor)].below
@@ -67,9 +67,9 @@ class _Reader:
         if event.anchor:
             self._anchors[event.anchor] = place
         if isinstance(event, _OPENING):
-            self._stack.append(_Frame(place, is_mapping=isinstance(event, yaml.MappingStartEvent)))
+            self._stack.append(_OpenPlace(place, is_mapping=isinstance(event, yaml.MappingStartEvent)))
 
-    def _add(self, top: _Frame | None, place: Place) -> None:
+    def _add(self, top: _OpenPlace | None, place: TextPlace) -> None:
         if top is None:
             self.documents.append(place)
         elif not top.is_mapping:
@@ -90,6 +90,6 @@ class _Reader:
                     frame.place.below.setdefault(key, place)
 
 
-def read_places(text: str) -> list[Place]:
+def read_places(text: str) -> list[TextPlace]:
     """Return the place of each document of a text that can be read. Raises YamlError for any other."""
-    return _Reader(text).documents
+    return _PlaceReader(text).documents

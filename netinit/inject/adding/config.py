@@ -131,8 +131,7 @@ def load_config(
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
         loaded = mapping(with_floats(set_values(loaded, settings)))
-    tree = _as_installed(tree, loaded) if source is None else tree
-    warnings: list[str] = []
+    tree, warnings = _as_installed(tree, loaded) if source is None else tree, list[str]()
     if isinstance(tree.get("templates"), dict):
         fields = _current(tree, warnings, lazily=lazily)
     elif isinstance(tree.get("template"), str):

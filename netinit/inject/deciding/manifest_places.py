@@ -6,17 +6,20 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
-from netinit.golang.goyaml.places import Place
 from netinit.inject.deciding.containers import LISTS
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import find_annotation, find_init
 from netinit.inject.deciding.warnings import PROXY_OWNER, RULE_CHANGER, PodFinding
 from netinit.options import Options
 from netinit.options.kinds import Flag
+
+if TYPE_CHECKING:
+    from netinit.golang.goyaml.places import TextPlace
 
 Path = tuple[str | int, ...]
 Position = tuple[int, int]
@@ -42,7 +45,7 @@ class FilePlaces:
         self._text = text
 
     @functools.cached_property
-    def documents(self) -> list[Place]:
+    def documents(self) -> list[TextPlace]:
         """The place of each document; none if the text cannot be read."""
         with contextlib.suppress(YamlError):
             return goyaml.read_places(self._text)

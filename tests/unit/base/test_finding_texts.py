@@ -38,7 +38,7 @@ def test_texts_are_used_and_get_their_values(name):
         key, given = call.args[0], {one.arg for one in call.keywords} | FOR_ALL.get(name, set())
         if isinstance(key, ast.Constant):
             assert places(known[key.value]) <= given, key.value
-            assert given <= places(known[key.value]) | {"severity"} | FOR_ALL.get(name, set()), key.value
+            assert given <= places(known[key.value]) | {"severity", "path"} | FOR_ALL.get(name, set()), key.value
 
 
 def test_a_value_that_looks_like_a_place_is_text():
