@@ -9,6 +9,7 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
     <!-- functions -->               the functions that Istio adds for templates, and those that are refused
+    <!-- methods -->                 the methods of Go's types that templates do not have
     <!-- flags of linkerd -->        what happens to each flag of another mesh
     <!-- output -->                  what the last command of the shell block above prints
     <!-- output, 1 line -->          the beginning of it
@@ -42,10 +43,11 @@ from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, PeerFlag
 from netinit.questions.findings import GROUPS
+from template_methods import missing_methods
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|annotations|commands|command (?P<command>[a-z-]+)|findings|functions|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|annotations|commands|command (?P<command>[a-z-]+)|findings|functions|methods|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -76,6 +78,8 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_findings()
     if part["what"] == "functions":
         return render_functions()
+    if part["what"] == "methods":
+        return f"`{'`, `'.join(missing_methods())}`.\n"
     if part["peer"]:
         return render_peer(part["peer"])
     blocks = SHELL.findall(before)

@@ -5,13 +5,14 @@ The local time zone is UTC, as in an injector's container.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from netinit.golang.template.literals import quote
-from netinit.golang.template.values import Enum, FunctionError, Int64, Struct
+from netinit.golang.template.values import Enum, Function, FunctionError, Int64, NamedInt, Struct
 
 NANOSECONDS: Final = 1_000_000_000
 """Nanoseconds per second."""
@@ -70,6 +71,43 @@ def parse_duration(text: str) -> int:
     return -total if text[:1] == "-" else total
 
 
+class Duration(NamedInt):
+    """A time.Duration in nanoseconds."""
+
+    basic = "int64"
+    go_methods: Mapping[str, Callable[..., Any] | Function]
+
+    def __new__(cls, nanoseconds: int) -> Self:
+        """Create the duration."""
+        self = super().__new__(cls, nanoseconds, DURATION)
+        whole = functools.partial(_quotient, nanoseconds)
+        self.go_methods = {
+            "Abs": lambda: Duration(abs(nanoseconds)), "Hours": lambda: nanoseconds / (3600 * NANOSECONDS),
+            "Microseconds": lambda: whole(1000), "Milliseconds": lambda: whole(1_000_000),
+            "Minutes": lambda: nanoseconds / (60 * NANOSECONDS), "Nanoseconds": lambda: Int64(nanoseconds),
+            "Round": Function(lambda unit: Duration(_rounded(nanoseconds, unit)), DURATION),
+            "Seconds": lambda: nanoseconds / NANOSECONDS, "String": lambda: format_duration(nanoseconds),
+            "Truncate": Function(lambda unit: Duration(whole(unit) * unit if unit > 0 else nanoseconds), DURATION),
+        }  # fmt: skip
+        return self
+
+
+DURATION: Final = "time.Duration"
+TIME: Final = "time.Time"
+
+
+def _quotient(number: int, unit: int) -> Int64:
+    """Divide, rounded towards zero."""
+    return Int64(abs(number) // unit * (-1 if number < 0 else 1))
+
+
+def _rounded(number: int, unit: int) -> int:
+    """Round to a multiple of the unit, halves away from zero; unchanged without a unit."""
+    if unit <= 0:
+        return number
+    return (abs(number) + unit // 2) // unit * unit * (-1 if number < 0 else 1)
+
+
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
@@ -79,6 +117,7 @@ _ELEMENT: Final = re.compile(
     r"|[-Z]07(?:00(?:00)?|:00(?::00)?)?|[.,](?:0+|9+)(?![0-9])"
 )
 _OWN: Final = "2006-01-02 15:04:05.999999999 -0700 MST"
+_IN_JSON: Final = "2006-01-02T15:04:05.999999999Z07:00"
 _FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,16 +128,42 @@ class Time(Struct):
     def __init__(self, moment: datetime = _FIRST, nanoseconds: int = 0) -> None:
         self.moment = moment.replace(microsecond=0)
         self.nanoseconds = nanoseconds
-        methods: dict[str, Callable[..., Any]] = {
-            "Day": lambda: moment.day, "Format": self.format, "Hour": lambda: moment.hour,
-            "IsZero": lambda: not nanoseconds and moment == _FIRST, "Minute": lambda: moment.minute,
-            "Month": lambda: Enum(moment.month, _MONTHS[moment.month - 1], "time.Month"),
-            "Nanosecond": lambda: nanoseconds, "Second": lambda: moment.second, "String": lambda: self.format(_OWN),
-            "UTC": lambda: self.in_zone(UTC), "Unix": lambda: Int64(self.seconds), "Year": lambda: moment.year,
+        super().__init__(TIME, {})
+
+    @functools.cached_property
+    def go_methods(self) -> Mapping[str, Callable[..., Any] | Function]:  # type: ignore[override] # made when asked for
+        """The methods of time.Time, but for those that encode it or ask for its place."""
+        moment, nanoseconds = self.moment, self.nanoseconds
+        return {
+            "Add": Function(lambda span: self.moved(int(span)), DURATION), "AddDate": Function(self.on_date, "int", "int", "int"),
+            "After": Function(lambda other: self.absolute > other.absolute, TIME),
+            "Before": Function(lambda other: self.absolute < other.absolute, TIME),
+            "Clock": Function(self.format, results=("int", "int", "int")),
+            "Compare": Function(lambda other: (self.absolute > other.absolute) - (self.absolute < other.absolute), TIME),
+            "Date": Function(self.format, results=("int", "time.Month", "int")), "Day": lambda: moment.day,
+            "Equal": Function(lambda other: self.absolute == other.absolute, TIME), "Format": self.format,
+            "Hour": lambda: moment.hour,
+            "ISOWeek": Function(self.format, results=("int", "int")), "IsDST": lambda: bool(moment.dst()),
+            "IsZero": lambda: not nanoseconds and moment == _FIRST, "Local": lambda: self.in_zone(UTC),
+            "Minute": lambda: moment.minute,
+            "Month": lambda: Enum(moment.month, _MONTHS[moment.month - 1], "time.Month"), "Nanosecond": lambda: nanoseconds,
+            "Round": Function(lambda unit: self.moved(_rounded(self.absolute, unit) - self.absolute), DURATION),
+            "Second": lambda: moment.second, "String": lambda: self.format(_OWN),
+            "Sub": Function(lambda other: Duration(self.absolute - other.absolute), TIME),
+            "Truncate": Function(lambda unit: self.moved(-(self.absolute % unit) if unit > 0 else 0), DURATION),
+            "UTC": lambda: self.in_zone(UTC), "Unix": lambda: Int64(self.seconds),
+            "UnixMicro": lambda: Int64(self.seconds * 1_000_000 + nanoseconds // 1000),
+            "UnixMilli": lambda: Int64(self.seconds * 1000 + nanoseconds // 1_000_000),
+            "UnixNano": lambda: Int64((self.seconds * NANOSECONDS + nanoseconds + _LIMIT) % (2 * _LIMIT) - _LIMIT),
+            "Year": lambda: moment.year,
             "Weekday": lambda: Enum((moment.weekday() + 1) % 7, _DAYS[moment.weekday()], "time.Weekday"),
-            "YearDay": lambda: moment.timetuple().tm_yday,
+            "YearDay": lambda: moment.timetuple().tm_yday, "Zone": Function(self.format, results=("string", "int")),
+            "ZoneBounds": Function(self.format, results=(TIME, TIME)),
         }  # fmt: skip
-        super().__init__("time.Time", {}, methods)
+
+    def go_json(self) -> Any:
+        """Return the time as text, as in JSON."""
+        return self.format(_IN_JSON)
 
     @classmethod
     def at(cls, seconds: int) -> Time:
@@ -109,6 +174,20 @@ class Time(Struct):
     def seconds(self) -> int:
         """The Unix timestamp in seconds."""
         return round((self.moment - _EPOCH) / timedelta(seconds=1))
+
+    @property
+    def absolute(self) -> int:
+        """The nanoseconds since the year 1."""
+        return round((self.moment - _FIRST) / timedelta(seconds=1)) * NANOSECONDS + self.nanoseconds
+
+    def on_date(self, years: int, months: int, days: int) -> Time:
+        """Return this time so many years, months and days later. Raises FunctionError outside the years 1 to 9999."""
+        years, month = divmod((self.moment.year + years) * 12 + self.moment.month - 1 + months, 12)
+        try:
+            begun = self.moment.replace(year=years, month=month + 1, day=1)
+            return Time(begun + timedelta(days=self.moment.day - 1 + days), self.nanoseconds)
+        except (OverflowError, ValueError):
+            raise FunctionError("the time is outside the years 1 to 9999") from None
 
     def moved(self, nanoseconds: int) -> Time:
         """Add nanoseconds. Raises FunctionError outside the years 1 to 9999."""

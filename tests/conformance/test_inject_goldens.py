@@ -25,7 +25,8 @@ from inject_data import (
 from netinit.base.errors import InjectionError
 from netinit.base.tree import clone
 from netinit.inject import Namespace, Settings, apply_patch, decide, decide_manually, inject_pod, json_patch
-from netinit.inject.deciding.containers import find, read_status
+from netinit.inject.deciding.containers import find
+from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import workloads
 from netinit.installation.comparison import PodComparison, ReviewOutcome, make_reviews
 from sweeps import together

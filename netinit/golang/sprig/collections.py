@@ -17,6 +17,7 @@ from netinit.golang.template.values import (
     Function,
     FunctionError,
     OwnMap,
+    Pointer,
     Struct,
     TypedList,
     TypedMap,
@@ -36,6 +37,8 @@ def deep_equal(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(deep_equal(item, right[key]) for key, item in left.items())
     if kind == "slice":
         return len(left) == len(right) and all(map(deep_equal, left, right))
+    if isinstance(left, Pointer):
+        return left.nil == right.nil and deep_equal(left.target, right.target)
     if isinstance(left, Struct):
         return left is right or (left.nil == right.nil and deep_equal(dict(left.fields), dict(right.fields)))
     return bool(left == right)
@@ -47,7 +50,7 @@ def go_kind(value: Any) -> str:
         return "invalid"
     kind = kind_of(value)
     named = {"map": "map", "slice": "slice", "struct": "struct", "pointer": "ptr", "func": "func", "string": "string"}
-    return named.get(kind, type_name(value))
+    return named.get(kind) or getattr(value, "basic", None) or type_name(value)
 
 
 def _type_of(value: Any) -> str:
@@ -63,7 +66,7 @@ def _items(values: Any, name: str, problem: str = "Cannot {} on type {}") -> Any
     """Return the list. Raises FunctionError with the problem, of which the function's name and the type are part."""
     kind = kind_of(values)
     if kind != "slice":
-        raise FunctionError(problem.format(name, kind if kind == "map" else type_name(values)))
+        raise FunctionError(problem.format(name, kind if kind in ("map", "string") else type_name(values)))
     return values
 
 
@@ -268,7 +271,8 @@ def deep_copy(value: Any) -> Any:
 
 def _copy(value: Any) -> Any:
     if isinstance(value, TypedMap):
-        return TypedMap({key: _copy(item) for key, item in value.items()}, go_type=value.go_type, zero=value.zero)
+        copied = {key: _copy(item) for key, item in value.items()}
+        return TypedMap(copied, go_type=value.go_type, zero=value.zero, key_type=value.key_type)
     if isinstance(value, dict):
         return OwnMap((key, _copy(item)) for key, item in value.items())
     if isinstance(value, TypedList):

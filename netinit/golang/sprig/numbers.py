@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import parse_number
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import Function, FunctionError, Int64, TypedList, kind_of
+from netinit.golang.template.values import Function, FunctionError, Int64, Pointer, TypedList, kind_of
 
 if TYPE_CHECKING:
     from fractions import Fraction  # takes 3 ms, and few templates need it
@@ -24,6 +24,7 @@ _MAX_BOUNDS: Final = 3
 
 def to_int64(value: Any) -> Int64:
     """Convert the value to an int64; 0 if it is not a number."""
+    value = value.target if isinstance(value, Pointer) else value
     kind = kind_of(value)
     if kind in ("int", "uint"):
         return _int64(value)
@@ -55,6 +56,7 @@ def _parse_int(text: str) -> int:
 
 def to_float64(value: Any) -> float:
     """Convert the value to a float64; 0 if it is not a number."""
+    value = value.target if isinstance(value, Pointer) else value
     if kind_of(value) in ("int", "uint", "float"):
         return float(value)
     if kind_of(value) != "string":

@@ -14,6 +14,8 @@ from netinit.golang.template.values import (
     VALUE,
     Function,
     FunctionError,
+    NamedType,
+    Pointer,
     Struct,
     TypedMap,
     Uint8,
@@ -59,17 +61,15 @@ def field(value: Any, name: str) -> Any:
     if value is NO_VALUE:
         return NO_VALUE
     if isinstance(value, Struct):
+        if not value.nil:
+            try:
+                return value.fields[name]  # no method has a field's name
+            except KeyError:
+                pass
         found = value.go_methods.get(name)
         if found is not None:
             return call_method(found, name)
-        if value.nil:
-            if value.fields and name not in value.fields:
-                raise NoFieldError
-            raise NoFieldError(nil=True)
-        try:
-            return value.fields[name]
-        except KeyError:
-            raise NoFieldError from None
+        raise NoFieldError(nil=value.nil and (name in value.fields or not value.fields))
     if value is None:
         raise NoFieldError(nil=True)
     own = method(value, name)
@@ -81,13 +81,22 @@ def field(value: Any, name: str) -> Any:
 
 
 def check_count(function: Function, name: str, given: int, piped: int) -> None:
-    """Raise FunctionError if the function does not accept this number of arguments; `piped`: 1 with a piped one."""
+    """Raise FunctionError if the function does not accept this number of arguments, or returns what no template can use.
+
+    `piped`: 1 with a piped argument.
+    """
     wanted = len(function.params)
     if function.variadic is not None:
         if given + piped < wanted:
             raise FunctionError(f"wrong number of args for {name}: want at least {wanted} got {given}")
     elif given + piped != wanted:
         raise FunctionError(f"wrong number of args for {name}: want {wanted} got {given + piped}")
+    results = function.results
+    if len(results) == 1 or results[1:] == ("error",):
+        return
+    if len(results) == 2:  # noqa: PLR2004 - a value and an error
+        raise FunctionError(f"invalid function signature for {name}: second return value should be error; is {results[1]}")
+    raise FunctionError(f"function {name} has {len(results)} return values; should be 1 or 2")
 
 
 def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
@@ -95,7 +104,8 @@ def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
     function = Function.of(found)
     check_count(function, name, 0, 0)
     try:
-        return function.call()
+        found = function.call()
+        return found.copied() if isinstance(found, Struct) else found
     except Exception as problem:
         raise MethodError(f"error calling {name}: {problem}") from problem
 
@@ -103,6 +113,11 @@ def call_method(found: Callable[..., Any] | Function, name: str) -> Any:
 def key_type(mapping: dict[Any, Any]) -> str:
     """Return the Go type of the map's keys."""
     return mapping.key_type if isinstance(mapping, TypedMap) else "string"
+
+
+def basic_type(go_type: str) -> str:
+    """Return the predeclared type that a parameter's type is made of."""
+    return go_type.basic if isinstance(go_type, NamedType) else go_type
 
 
 def can_be_nil(go_type: str) -> bool:
@@ -115,14 +130,16 @@ def check_argument(value: Any, go_type: str) -> Any:
     if go_type == VALUE:
         return value
     if go_type == ANY:
-        return None if value is NO_VALUE else value
+        return None if value is NO_VALUE else value.copied() if isinstance(value, Struct) else value
     if value is NO_VALUE:
         if can_be_nil(go_type):
             return None
         raise FunctionError(f"invalid value; expected {go_type}")
     actual = type_name(value)
-    if actual == go_type or (actual == f"*{go_type}" and value):
+    if actual == go_type or (f"*{actual}" == go_type and value.has_address):
         return value
+    if actual == f"*{go_type}" and value:
+        return value.target if isinstance(value, Pointer) else value
     if actual == f"*{go_type}":
         raise FunctionError(f"dereference of nil pointer of type {go_type}")
     raise FunctionError(f"wrong type for value; expected {go_type}; got {actual}")
@@ -140,11 +157,17 @@ def prepare(value: Any, go_type: str) -> Any:
     raise FunctionError(f"value has type {actual}; should be {go_type}")
 
 
+def pointed_to(value: Any) -> Any:
+    """Return what a pointer points to, and anything else as it is."""
+    return value.target if isinstance(value, Pointer) and value else value
+
+
 def index(item: Any, *keys: Any) -> Any:
     """Return an element of a map, list or text: Go's builtin index. Raises FunctionError."""
     if item is None or item is NO_VALUE:
         raise FunctionError("index of untyped nil")
     for key in keys:
+        item = pointed_to(item)
         if item is None or (kind_of(item) == "pointer" and not item):
             raise FunctionError("index of nil pointer")
         kind = kind_of(item)
@@ -178,6 +201,7 @@ def slice_of(item: Any, *bounds: Any) -> Any:
     """Return part of a list or text: Go's builtin slice. A list's length is its capacity. Raises FunctionError."""
     if item is None or item is NO_VALUE:
         raise FunctionError("slice of untyped nil")
+    item = pointed_to(item)
     kind = kind_of(item)
     if kind == "pointer" and not item:
         raise FunctionError("slice of nil pointer")
@@ -206,6 +230,7 @@ def slice_of(item: Any, *bounds: Any) -> Any:
 
 def length(item: Any) -> int:
     """Return the number of elements, or of bytes of a text: Go's builtin len. Raises FunctionError."""
+    item = pointed_to(item)
     kind = kind_of(item)
     if kind == "string":
         return len(item) if item.isascii() else len(to_bytes(item))
@@ -221,7 +246,7 @@ def length(item: Any) -> int:
 def word_missing_field(problem: NoFieldError, name: str, value: Any, holder: Any) -> str:
     """Return the message for a missing field; `holder`: the container of the value, or None."""
     holds_interfaces = holder is not None and type_name(holder).endswith(f"]{ANY}")
-    shown = ANY if value is None or holds_interfaces else type_name(value)
+    shown = ANY if value is None or holds_interfaces else getattr(value, "interface", "") or type_name(value)
     if problem.nil:
         return f"nil pointer evaluating {shown}.{name}"
     return f"can't evaluate field {name} in type {shown}"
@@ -240,8 +265,13 @@ CONSTANT_KINDS: Final = {
 
 
 def unchecked_type(go_type: str) -> type | None:
-    """Return the Python type whose values need no check for a parameter of this type; None: any; of NO_VALUE: none."""
-    return None if go_type in (ANY, VALUE) else PYTHON_TYPES.get(go_type, type(NO_VALUE))
+    """Return the Python type whose values need no check for a parameter of this type.
+
+    None: any. `object`: any but that of a struct, which is copied. That of NO_VALUE: none.
+    """
+    if go_type == VALUE:
+        return None
+    return object if go_type == ANY else PYTHON_TYPES.get(go_type, type(NO_VALUE))
 
 
 Argument: TypeAlias = "tuple[Callable[[Rendering, Any], Any], type | None, Callable[[Any], Any]]"
@@ -253,12 +283,13 @@ def make_call(
     arguments: Sequence[Argument],
     piped: Argument | None,
     fail: Callable[[Exception], TemplateError],
-    cost: Callable[..., int] | None = None,
+    function: Function,
 ) -> Callable[[Rendering, Any], Any]:
-    """Return a function that makes this call. `piped` is evaluated first and passed last.
+    """Return a function that makes this call of `function`, as `call`. `piped` is evaluated first and passed last.
 
-    `cost` returns the steps to charge for these arguments; `fail` converts an exception.
+    `fail` converts an exception.
     """
+    cost, keeps_address = function.cost, VALUE in function.params
     fixed = [getattr(argument[0], "literal", None) for argument in arguments] + ([] if piped is None else [None])
     is_fixed = [right is None and hasattr(expr, "literal") for expr, right, _ in arguments]
     computed = [(place, *argument) for place, argument in enumerate(arguments) if not is_fixed[place]]
@@ -269,16 +300,25 @@ def make_call(
         values = fixed.copy()
         for place, expr, right, admit in computed:
             value = expr(run, dot)
-            fits = value is not NO_VALUE and (right is None or type(value) is right)
+            kind = value.__class__
+            fits = right is None or (
+                value is not NO_VALUE and (kind is right or (right is object and (kind is str or not isinstance(value, Struct))))
+            )
             values[place] = value if fits else admit(value)
         if piped is not None:
-            fits = last is not NO_VALUE and (piped[1] is None or type(last) is piped[1])
+            right = piped[1]
+            kind = last.__class__
+            fits = right is None or (
+                last is not NO_VALUE and (kind is right or (right is object and (kind is str or not isinstance(last, Struct))))
+            )
             values[end] = last if fits else piped[2](last)
         try:
             if cost is not None:
                 run.spend(cost(*values))
             result = call(*values)
             run.charge(values, result)
+            if result.__class__ is not str and not keeps_address and isinstance(result, Struct):
+                result = result.copied()
         except Exception as problem:
             raise fail(problem) from problem
         return result

@@ -7,12 +7,13 @@ from typing import Any, TypeAlias
 
 from netinit.golang.errors import TemplateError
 from netinit.golang.template import limits
+from netinit.golang.template.access import pointed_to
 from netinit.golang.template.expressions import compile_pipe
 from netinit.golang.template.limits import Rendering
 from netinit.golang.template.nodes import ROOT, Action, Block, Invoke, Node, Text
 from netinit.golang.template.printing import printable, sprint
 from netinit.golang.template.scope import Frame, last_visited
-from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, Uint8, kind_of, type_name
+from netinit.golang.template.values import NO_VALUE, Enum, FunctionError, NamedInt, Uint8, kind_of, type_name
 
 Step: TypeAlias = "Callable[[Rendering, Any], None]"
 
@@ -169,6 +170,7 @@ def _pairs(
     run: Rendering, value: Any, variables: int, fail: Callable[[Any, str], TemplateError]
 ) -> Iterable[tuple[Any, Any]]:
     """Return what a range iterates over: pairs of key or index and element."""
+    value = pointed_to(value)
     kind = kind_of(value)
     if kind == "slice":
         return enumerate(map(Uint8, value) if isinstance(value, bytes) else value)
@@ -180,8 +182,8 @@ def _pairs(
     if kind in ("int", "uint"):
         if variables > 1:
             raise fail(value, "can't use {} to iterate over more than one variable")
-        is_enum = isinstance(value, Enum)
-        return ((NO_VALUE, Enum(at, str(at), value.go_type) if is_enum else type(value)(at)) for at in range(value))
+        is_named = isinstance(value, (Enum, NamedInt))
+        return ((NO_VALUE, NamedInt(at, value.go_type) if is_named else type(value)(at)) for at in range(value))
     if kind == "pointer":
         value = sprint(value).removeprefix("&")
     raise fail(value, "range can't iterate over {}")

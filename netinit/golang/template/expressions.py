@@ -237,7 +237,7 @@ def literal(node: syntax.Literal, go_type: str) -> Any:
         if value.ideal is None:
             raise FunctionError(f"{node} overflows int")
         return value.ideal
-    wanted = access.CONSTANT_KINDS.get(go_type)
+    wanted = access.CONSTANT_KINDS.get(access.basic_type(go_type))
     if wanted is None:
         raise FunctionError(f"can't handle {node} for arg of type {go_type}")
     found: Any = value if wanted == type_name(value) else None
@@ -283,7 +283,7 @@ def _compile_arguments(
     piped: access.Argument | None = None
     if final is not None:
         piped = (final, *_admission(frame, function.type_of(len(arguments)), last_visited(arguments[-1]) if arguments else place))
-    return access.make_call(called, prepared, piped, fail, function.cost)
+    return access.make_call(called, prepared, piped, fail, function)
 
 
 def _argument(frame: Frame, node: syntax.Expression, go_type: str) -> access.Argument:

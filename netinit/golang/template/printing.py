@@ -14,7 +14,9 @@ from netinit.golang.template.limits import check_size
 from netinit.golang.template.literals import escape, float_text, format_float, quote, quote_rune
 from netinit.golang.template.values import (
     NO_VALUE,
+    Function,
     FunctionError,
+    Pointer,
     Struct,
     Uint8,
     from_bytes,
@@ -38,7 +40,7 @@ _VERB: Final = re.compile(r"%(?:%|([-+0]*)([0-9]*)(?:\.([0-9]*))?([sdvqtxcfgT]))
 def printable(value: Any) -> Any:
     """Return the value that Go prints: of a pointer without a String method, what it points to."""
     if isinstance(value, Struct) and value.go_type.startswith("*") and value and _own_text(value) is None:
-        return Struct(value.go_type[1:], value.fields)
+        return value.target if isinstance(value, Pointer) else Struct(value.go_type[1:], value.fields)
     return "<no value>" if value is None or value is NO_VALUE else value
 
 
@@ -145,7 +147,7 @@ def _own_text(value: Any) -> str | None:
     """Return the result of the value's String or Error method; None without one."""
     methods = getattr(value, "go_methods", None) or {}
     method = methods.get("Error") or methods.get("String")
-    return None if method is None else str(method())
+    return None if method is None else str(Function.of(method).call())
 
 
 def _print(put: _Put, value: Any, verb: _Verb, depth: int = 0) -> None:
@@ -157,6 +159,8 @@ def _print(put: _Put, value: Any, verb: _Verb, depth: int = 0) -> None:
     if missing:
         put("<nil>" if depth else verb.pad("<nil>") if letter == "v" else f"%!{letter}(<nil>)")
         return
+    if depth and isinstance(value, Struct):
+        value = value.copied()
     if letter in "vsxq" and not verb.is_in_error and (own := _own_text(value)) is not None:
         value = own
     kind = kind_of(value)
@@ -166,7 +170,7 @@ def _print(put: _Put, value: Any, verb: _Verb, depth: int = 0) -> None:
         put(_format(value, kind, verb))
     elif kind in ("func", "nil"):
         put("0x0")
-    elif kind == "pointer" and (value.nil or depth):
+    elif kind == "pointer" and (value.nil or depth or isinstance(value, Pointer)):
         _print_pointer(put, value, verb)
     else:
         _print_container(put, value, kind, verb, depth)
@@ -177,6 +181,10 @@ def _print_pointer(put: _Put, value: Struct, verb: _Verb) -> None:
     letter = verb.letter
     if value.nil and letter == "v":
         put(verb.pad("<nil>"))
+    elif isinstance(value, Pointer) and not value.nil:
+        raise FunctionError(
+            f"Go prints the address of this {value.go_type}, another one each time; print the field by itself, or convert it with int"
+        )
     elif letter in "vdx":
         put(_format_integer(0, letter, verb) if value.nil else "0x0" if letter == "v" else "0")
     else:

@@ -6,7 +6,8 @@
     | `NO_VALUE` | no value: a missing key, or a field of one |
     | `bool`, `int`, `float`, `str` | bool, int, float64, string |
     | `Int32`, `Int64`, `Uint8`, `Uint32`, `Uint64` | the sized integers (a byte is a `Uint8`) |
-    | `Enum` | a named int32 with a String method, as in protobuf |
+    | `NamedString`, `NamedInt` | a string or an integer of a named type, such as v1.DNSPolicy |
+    | `Enum` | a named integer with a String method, as in protobuf |
     | `dict` | map[string]interface {} |
     | `OwnMap` | map[string]interface {}, created by the rendering, which may modify it |
     | `TypedMap`, `StringMap` | map[K]V, map[string]string |
@@ -14,6 +15,7 @@
     | `TypedList` | []T |
     | `bytes` | []uint8 |
     | `Struct` | a struct or a pointer to one, with fields and methods |
+    | `Pointer` | a pointer to anything but a struct |
     | `Function` | a func |
 
 Text is a sequence of bytes: a byte that is not valid UTF-8 is a surrogate escape, so that `text.encode("utf-8",
@@ -104,18 +106,66 @@ class Uint64(int):
     go_kind, go_type = "uint", "uint64"
 
 
+class NamedString(str):
+    """A string of a named type, which is no argument for a parameter of type string."""
+
+    __slots__ = ("go_methods", "go_type")
+
+    go_kind = "string"
+    go_type: str
+    go_methods: Mapping[str, Callable[..., Any] | Function]
+
+    def __new__(cls, text: str, go_type: str, methods: Mapping[str, Callable[..., Any] | Function] | None = None) -> Self:
+        """Create the text with its type."""
+        self = super().__new__(cls, text)
+        self.go_type = go_type
+        self.go_methods = methods or {}
+        return self
+
+
+class NamedInt(int):
+    """An integer of a named type. `basic`: the type that it is made of, which reflection calls its kind."""
+
+    go_kind = "int"
+    basic = "int32"
+    go_type: str
+
+    def __new__(cls, number: int, go_type: str) -> Self:
+        """Create the number with its type."""
+        self = super().__new__(cls, number)
+        self.go_type = go_type
+        return self
+
+
 class Enum(int):
     """An enumeration of protobuf: a number that prints as its name."""
 
     go_kind = "int"
+    basic = "int32"
     go_type: str
-    go_methods: Mapping[str, Callable[..., Any]]
+    go_methods: Mapping[str, Callable[..., Any] | Function]
 
-    def __new__(cls, number: int, name: str, go_type: str = "int32") -> Self:
-        """Create the number with its name."""
+    def __new__(
+        cls, number: int, name: str, go_type: str = "int32", methods: Mapping[str, Callable[..., Any] | Function] | None = None
+    ) -> Self:
+        """Create the number with its name; `methods`: all of them, if it has more than String."""
         self = super().__new__(cls, number)
         self.go_type = go_type
-        self.go_methods = {"String": lambda: name}
+        self.go_methods = methods or {"String": lambda: name}
+        return self
+
+
+class NamedType(str):
+    """The name of a parameter's type that is made of another one; `basic`: that one, which tells what constants fit."""
+
+    __slots__ = ("basic",)
+
+    basic: str
+
+    def __new__(cls, name: str, basic: str) -> Self:
+        """Create the name with the type that it is made of."""
+        self = super().__new__(cls, name)
+        self.basic = basic
         return self
 
 
@@ -130,16 +180,17 @@ class TypedMap(dict[Any, Any]):
 
     go_kind = "map"
 
-    def __init__(self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any, nil: bool = False) -> None:
+    def __init__(
+        self, data: Mapping[Any, Any] | None = None, *, go_type: str, zero: Any, nil: bool = False, key_type: str = "",
+        methods: Mapping[str, Callable[..., Any] | Function] | None = None,
+    ) -> None:  # fmt: skip
+        """Create the map; `key_type`: the type of its keys, needed where the map's type is a name."""
         super().__init__(data or {})
         self.nil = nil
         self.go_type = go_type
         self.zero = zero
-
-    @property
-    def key_type(self) -> str:
-        """The Go type of the keys."""
-        return self.go_type[4 : self.go_type.index("]")]
+        self.key_type = key_type or go_type[4 : go_type.index("]")]
+        self.go_methods = methods or {}
 
 
 class StringMap(TypedMap):
@@ -166,8 +217,18 @@ class Struct:
     `fields`: the exported fields, in Go's order. `methods`: callables, called with the template's arguments; String
     returns what is printed. `nil`: a nil pointer, whose fields are errors and whose methods can be called, like
     protobuf's getters; its fields are only names, which distinguishes an unknown field. A subclass with another JSON
-    form overrides `go_json`.
+    form overrides `go_json`, and one whose methods need an address overrides `copied`.
     """
+
+    go_methods: Mapping[str, Callable[..., Any] | Function] = {}
+    has_address = False
+    """Whether it is a field or an element that a pointer can point to."""
+    interface = ""
+    """The type of the field that holds it, if that is an interface with methods."""
+
+    def copied(self) -> Struct:
+        """Return the struct as a function gets it and returns it: without an address, and so without the methods of its pointer."""
+        return self
 
     def go_json(self) -> Any:
         """Return the value for JSON: the non-empty fields, with a lower-case first letter."""
@@ -179,7 +240,7 @@ class Struct:
         self,
         go_type: str,
         fields: Mapping[str, Any],
-        methods: Mapping[str, Callable[..., Any]] | None = None,
+        methods: Mapping[str, Callable[..., Any] | Function] | None = None,
         *,
         nil: bool = False,
     ) -> None:
@@ -187,7 +248,8 @@ class Struct:
             raise ValueError(f"{go_type}: only a pointer, whose type starts with *, can be nil")
         self.go_type = go_type
         self.fields = fields
-        self.go_methods = methods or {}
+        if methods:
+            self.go_methods = methods
         self.nil = nil
 
     @property
@@ -200,6 +262,18 @@ class Struct:
 
     def __repr__(self) -> str:
         return f"Struct({self.go_type!r}, {dict(self.fields)!r})"
+
+
+class Pointer(Struct):
+    """A pointer to a number, a bool or a text; `target`: what it points to, None for a nil one."""
+
+    def __init__(self, go_type: str, target: Any) -> None:
+        super().__init__(go_type, {}, getattr(target, "go_methods", None), nil=target is None)
+        self.target = target
+
+    def go_json(self) -> Any:
+        """Return what it points to."""
+        return self.target
 
 
 _TAKES_MORE: Final = 0x04
@@ -221,7 +295,8 @@ class Function:
 
     A parameter of type `ANY` gets nil and missing values as `None`; one of type `VALUE` gets `NO_VALUE`; for any other
     type the template fails if the argument has another one. `variadic`: the type of further arguments. `cost` returns
-    the steps of a call with these arguments, besides those for long texts; it is called first.
+    the steps of a call with these arguments, besides those for long texts; it is called first. `results`: the types of
+    what it returns. A template cannot call a function that returns anything but a value, or a value and an error.
     """
 
     go_kind = "func"
@@ -232,8 +307,9 @@ class Function:
         *params: str,
         variadic: str | None = None,
         cost: Callable[..., int] | None = None,
+        results: tuple[str, ...] = (ANY,),
     ) -> None:
-        self.call, self.params, self.variadic, self.cost = call, params, variadic, cost
+        self.call, self.params, self.variadic, self.cost, self.results = call, params, variadic, cost, results
         tail = () if variadic is None else (f"...{variadic}",)
         self.go_type = f"func({', '.join((*self.params, *tail))}) {ANY}"
 

@@ -100,7 +100,7 @@ def omit(mapping: Any, *names: str) -> Any:
         return mapping
     kept = {name: value for name, value in mapping.items() if name not in names}
     if isinstance(mapping, TypedMap):
-        return TypedMap(kept, go_type=mapping.go_type, zero=mapping.zero)
+        return TypedMap(kept, go_type=mapping.go_type, zero=mapping.zero, key_type=mapping.key_type)
     return kept
 
 
@@ -236,11 +236,11 @@ def otel_resource_attributes(
 
 
 def _port_function(**options: Any) -> Function:
-    return Function(lambda containers: ports_of(containers, **options), ANY, cost=port_cost)
+    return Function(lambda containers: ports_of(containers, **options), "[]v1.Container", cost=port_cost)
 
 
 _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
-    "annotation": annotation,
+    "annotation": Function(annotation, "v1.ObjectMeta", "string", ANY),
     "appendMultusNetwork": Function.of(append_multus_network, cost=text_cost),
     "applicationPorts": _port_function(skip="istio-proxy"),
     "directory": Function(lambda path: path[: path.rfind("/") + 1], "string"),
@@ -251,12 +251,14 @@ _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
     "fromJSON": Function.of(json_value, cost=text_cost),
     "includeInboundPorts": _port_function(),
     "indent": Function(lambda spaces, text: indent_lines("", spaces, text), "int", "string"),  # all lines but the first
-    "isset": Function(lambda mapping, key: isinstance(mapping, dict) and key in mapping, ANY, "string"),
+    "isset": Function(lambda mapping, key: key in (mapping or {}), "map[string]string", "string"),
     "kubevirtInterfaces": Function(lambda text: text, "string"),
     "mergeMaps": merge_maps,
     "omit": omit,
     "omitNil": Function.of(omit_nil, cost=measure_all),
-    "otelResourceAttributes": Function(otel_resource_attributes, *[ANY] * 5),
+    "otelResourceAttributes": Function(
+        otel_resource_attributes, "*v1alpha1.MeshConfig", "map[string]string", "map[string]string", "string", "[]v1.Container"
+    ),
     "protoToJSON": proto_to_json,
     "render": render,
     "strdict": string_dict,
@@ -265,7 +267,7 @@ _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
     "toJsonMap": lambda *mappings: json_of(merge_maps(*mappings)),
     "toLower": lower,
     "toYaml": Function.of(lambda value: Shaped(to_yaml(value), form="yaml", tree=value), cost=measure_all),
-    "valueOrDefault": lambda value, fallback: fallback if value is None or value == "" else value,
+    "valueOrDefault": lambda value, fallback: fallback if value is None or (value == "" and type_name(value) == "string") else value,
 }
 FUNCTIONS: Final = {**sprig.FUNCTIONS, **{name: Function.of(call) for name, call in _ISTIOS.items()}}
 """Istio's functions by name, and sprig's."""

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, shown
+from netinit.golang import times
+from netinit.golang.gojson import encode
 from netinit.golang.sprig.text import unless
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
-from netinit.golang.template.values import Enum, FunctionError, Int32, Int64, Struct
+from netinit.golang.template.values import Enum, Function, FunctionError, Int32, Int64, NamedInt, Pointer, Struct
 from netinit.golang.times import NANOSECONDS, parse_duration
-from netinit.inject.adding.schema import SCALARS, Field, LazyMapping, collection_of, read_fields, read_types
+from netinit.inject.adding.schema import SCALARS, LazyMapping, Methods, collection_of, methods_of, read_types
 
-_INITIAL = "(?:^|_)([a-z])"
-_CAPITAL = "([A-Z])"
+_INITIAL = "(?:^|_|(?<=[0-9]))([a-z])"
 _RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "uint32": (0, 2**32 - 1),
@@ -33,19 +34,33 @@ _WHOLE = r"-?(?:0|[1-9][0-9]{0,20})\Z"
 _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
 
 
-_types = functools.partial(read_types, "mesh-messages.txt")
+_FILE = "mesh-messages.json"
+
+
+class Field(NamedTuple):
+    """A field of a message: its name in JSON and in the .proto file, its type, its oneof, and `port` for a port's number."""
+
+    json_name: str
+    source_name: str
+    kind: str
+    mark: str = ""
+    format: str = ""
+
+
+def _messages() -> Mapping[str, list[list[str]]]:
+    found: Mapping[str, list[list[str]]] = read_types(_FILE)["messages"]
+    return found
 
 
 @functools.cache
 def fields_of(message: str) -> Mapping[str, Field]:
     """Return a message's fields by JSON name."""
-    fields = read_fields(_types()[message], lambda name: re.sub(_CAPITAL, lambda found: f"_{found[1].lower()}", name))
-    return {field.json_name: field for field in fields}
+    return {told[0]: Field(*told) for told in _messages()[message]}
 
 
 def is_message(kind: str) -> bool:
     """Whether a field's type is a message."""
-    return kind in _types()
+    return kind in _messages()
 
 
 @functools.cache
@@ -55,7 +70,7 @@ def _members_of(message: str) -> Mapping[str, Field]:
 
 
 def go_name(proto_name: str) -> str:
-    """Return the Go name of a field: mesh_mTLS is MeshMTLS."""
+    """Return the Go name of a field: mesh_mTLS is MeshMTLS, k8s_path K8SPath."""
     return re.sub(_INITIAL, lambda found: found[1].upper(), proto_name)
 
 
@@ -67,8 +82,8 @@ def go_type(name: str) -> str:
 @functools.cache
 def enum_names(enum: str) -> Mapping[int, str]:
     """Return an enumeration's names by number; 0 is the default."""
-    pairs = (entry.rpartition("=") for entry in _types()[enum].split())
-    return {int(number): name for name, _, number in pairs}
+    numbers = read_types(_FILE)["enums"][enum]
+    return {number: name for name, number in sorted(numbers.items(), key=lambda pair: pair[1])}
 
 
 # --- JSON ---
@@ -185,6 +200,22 @@ def _canonical_duration(value: Any, path: str) -> str:
 # --- Go structs ---
 
 
+class _Shape(NamedTuple):
+    """What all messages of a type have in common: the names of the Go struct's fields, and oneofs and getters by Go names."""
+
+    names: Mapping[str, None]
+    oneofs: Mapping[str, str]
+    getters: Mapping[str, str]
+
+
+@functools.cache
+def _shape_of(message: str) -> _Shape:
+    members = _members_of(message)
+    oneofs = {go_name(field.mark): field.mark for field in members.values() if field.mark}
+    names = {go_name(field.mark) if field.mark else member: None for member, field in members.items()}
+    return _Shape(names, oneofs, {f"Get{member}": member for member in (*members, *oneofs)})
+
+
 class Message(Struct):
     """A pointer to a message; nil without a tree. `given`: values of Go fields that replace the tree's.
 
@@ -194,16 +225,20 @@ class Message(Struct):
     def __init__(self, name: str, tree: Tree | None, given: Mapping[str, Any] | None = None) -> None:
         self.name, self.tree, self._given = name, mapping(tree), given or {}
         self.changed: Tree | None = None
-        self._members = _members_of(name)
-        self._oneofs = {go_name(field.mark): field.mark for field in self._members.values() if field.mark}
-        names = {go_name(field.mark) if field.mark else member: None for member, field in self._members.items()}
-        getters = {f"Get{member}": None for member in (*self._members, *self._oneofs)}
-        super().__init__(
-            f"*{go_type(name)}",
-            LazyMapping({**names, **self._given}, self._field),
-            LazyMapping({**getters, "String": None}, self._method),
-            nil=tree is None,
-        )
+        self._members, self._shape = _members_of(name), _shape_of(name)
+        super().__init__(f"*{go_type(name)}", LazyMapping({**self._shape.names, **self._given}, self._field), nil=tree is None)
+
+    @functools.cached_property
+    def go_methods(self) -> Mapping[str, Function]:  # type: ignore[override] # few are asked for
+        """The getters and the other methods of the type."""
+        own: Methods = {
+            "DeepCopy": functools.cache(self._copy), "DeepCopyInterface": self._copy, "MarshalJSON": functools.cache(self._encoded),
+            "String": functools.cache(self._text),  # a loop of a template may ask again and again
+        }  # fmt: skip
+        known = methods_of(_FILE, go_type(self.name), own)
+        getters = self._shape.getters
+        names = {**getters, **dict.fromkeys(known)}
+        return LazyMapping(names, lambda name: self._getter(getters[name]) if name in getters else known[name])
 
     def go_json(self) -> Any:
         """Return the message in protobuf's JSON."""
@@ -212,26 +247,32 @@ class Message(Struct):
         except ConfigError as error:
             raise FunctionError(f"json: {error}") from None
 
+    def _encoded(self) -> bytes:
+        if self.nil:
+            raise FunctionError("Marshal called with nil")
+        return encode(self.go_json()).encode()
+
+    def _copy(self) -> Message:
+        return Message(self.name, None if self.nil else self.tree, self._given)
+
     def _field(self, name: str) -> Any:
         if name in self._given:
             return self._given[name]
-        if name in self._oneofs:
-            return self._chosen(self._oneofs[name])
-        field = self._members[name]
-        return _value(field.kind, self.tree.get(field.json_name, self.tree.get(field.source_name)))
+        if name in self._shape.oneofs:
+            member = self._chosen(self._shape.oneofs[name])
+            return _OneOf(go_type(self.name), name, member, self._field(member)) if member else None
+        return _value(self._members[name].kind, self._raw(self._members[name]))
 
-    def _method(self, name: str) -> Callable[[], Any]:
-        if name == "String":
-            return self._text
-        member = name.removeprefix("Get")
+    def _raw(self, field: Field) -> Any:
+        return self.tree.get(field.json_name, self.tree.get(field.source_name))
+
+    def _getter(self, member: str) -> Function:
         value = self.fields[member] if member in self.fields else self._field(member)
-        return lambda: value
+        return Function(lambda: value)
 
-    def _chosen(self, oneof: str) -> Any:
-        for name, field in self._members.items():
-            if field.mark == oneof and self.tree.get(field.json_name) is not None:
-                return Struct(f"*{go_type(self.name)}_{name}", {name: self._field(name)})
-        return None
+    def _chosen(self, oneof: str) -> str:
+        """Return the Go name of the field that is set in the oneof; "" without one."""
+        return next((name for name, field in self._members.items() if field.mark == oneof and self._raw(field) is not None), "")
 
     def _text(self) -> str:
         if self.nil:
@@ -240,15 +281,24 @@ class Message(Struct):
         return " ".join(entry for entry in written if entry)
 
     def _entry(self, name: str, field: Field) -> str:
-        if field.mark and self.fields[go_name(field.mark)] is None:
+        if field.mark and self._chosen(field.mark) != name:
             return ""
-        value = self._field(name)
+        value = self._given[name] if name in self._given else self._field(name)
         if isinstance(value, dict):
             pairs = sorted(value.items())
             return " ".join(f"{field.source_name}:{{key:{quote(key)} value:{_scalar(item)}}}" for key, item in pairs)
         if isinstance(value, list):
             return " ".join(f"{field.source_name}:{_scalar(item)}" for item in value)
         return f"{field.source_name}:{_scalar(value)}" if value or field.mark else ""
+
+
+class _OneOf(Struct):
+    """The field that is set in a oneof of a message."""
+
+    def __init__(self, message: str, oneof: str, member: str, value: Any) -> None:
+        super().__init__(f"*{message}_{member}", {member: value})
+        package, _, name = message.rpartition(".")
+        self.interface = f"{package}.is{name}_{oneof}"
 
 
 def _scalar(value: Any) -> str:
@@ -263,18 +313,26 @@ def _value(kind: str, raw: Any) -> Any:
         return SCALARS[kind](raw)
     if kind == "Duration":
         return _duration(raw)
-    if kind.endswith("Value"):  # a wrapper, such as Int32Value
+    if kind.endswith("Value") and kind != "Value":  # a wrapper, such as Int32Value
         scalar = SCALARS[kind.removesuffix("Value").lower()]
         return _well_known(f"wrapperspb.{kind}", {"Value": scalar(raw)}, nil=raw is None)
     if kind.startswith("enum:"):
         names = enum_names(kind[5:])
         number = raw if isinstance(raw, int) else next((number for number, label in names.items() if label == raw), 0)
-        return Enum(number, names.get(number, str(number)), go_type(kind[5:]))  # a number without a name is printed as it is
+        return _enum(number, names.get(number, str(number)), go_type(kind[5:]))  # a number without a name is printed as it is
     if kind.startswith(("[]", "map[")):
-        return collection_of(kind, raw, _value, _types(), _go_kind)
+        return collection_of(kind, raw, _value, _messages(), _go_kind)
     if is_message(kind):
         return Message(kind, raw if isinstance(raw, dict) else None)
-    return Struct("*structpb.Struct", {"Fields": mapping(raw)}, nil=not isinstance(raw, dict))
+    return _well_known(f"structpb.{kind}", {"Fields": mapping(raw)}, {"AsMap": lambda: mapping(raw)}, nil=not isinstance(raw, dict))
+
+
+def _enum(number: int, name: str, of: str) -> Enum:
+    own: Methods = {
+        "Enum": lambda: Pointer(f"*{of}", _enum(number, name, of)), "Number": lambda: NamedInt(number, "protoreflect.EnumNumber"),
+        "String": lambda: name,
+    }  # fmt: skip
+    return Enum(number, name, of, methods_of(_FILE, of, own))
 
 
 def _go_kind(kind: str) -> str:
@@ -283,11 +341,14 @@ def _go_kind(kind: str) -> str:
     return {"double": "float64"}.get(kind, kind) if kind in SCALARS else f"*{go_type(kind)}"
 
 
-def _well_known(name: str, fields: Mapping[str, Any], *, nil: bool) -> Struct:
-    methods: dict[str, Callable[..., Any]] = {f"Get{field}": lambda value=value: value for field, value in fields.items()}
-    text = " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
-    methods["String"] = lambda: "<nil>" if nil else text
-    return Struct(f"*{name}", fields, methods, nil=nil)
+def _well_known(name: str, fields: Mapping[str, Any], more: Methods | None = None, *, nil: bool) -> Struct:
+    """Return a pointer to a message of protobuf's own; `more`: functions of methods that are not getters."""
+
+    def text() -> str:
+        return "<nil>" if nil else " ".join(f"{field.lower()}:{sprint(value)}" for field, value in fields.items() if value)
+
+    getters = {f"Get{field}": functools.partial(fields.__getitem__, field) for field in fields}
+    return Struct(f"*{name}", fields, methods_of(_FILE, name, {**getters, "String": text, **(more or {})}), nil=nil)
 
 
 def _duration(raw: Any) -> Struct:
@@ -295,4 +356,8 @@ def _duration(raw: Any) -> Struct:
     seconds, nanoseconds = divmod(abs(total or 0), NANOSECONDS)
     sign = -1 if (total or 0) < 0 else 1
     fields = {"Seconds": Int64(sign * seconds), "Nanos": Int32(sign * nanoseconds)}
-    return _well_known("durationpb.Duration", fields, nil=total is None)
+    own: Methods = {
+        "AsDuration": lambda: times.Duration(total or 0), "IsValid": lambda: total is not None,
+        "CheckValid": lambda: Struct("*errors.Error", {}, {"Error": lambda: "proto: invalid nil Duration"}) if total is None else None,
+    }  # fmt: skip
+    return _well_known("durationpb.Duration", fields, own, nil=total is None)

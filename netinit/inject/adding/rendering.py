@@ -19,10 +19,12 @@ from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Rendering, Struct
+from netinit.golang.template.values import Int64
 from netinit.inject.adding import guard
 from netinit.inject.adding.config import InjectionConfig, with_integers
-from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits, round_up
+from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits
 from netinit.inject.adding.meshconfig import ProxyConfig
+from netinit.inject.adding.quantities import round_up
 from netinit.inject.adding.settings import Settings
 from netinit.inject.deciding.annotations import CHECKS, PROXY_IMAGE_TYPE
 from netinit.inject.deciding.containers import LISTS, named
@@ -89,15 +91,14 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)
     owner = subject.owner
-    full_name = f"{owner.namespace}/{owner.name}"
     deployment = {"Namespace": owner.namespace, "Name": owner.name}
     is_usual = subject.proxy is config.mesh.proxy
     proxy, mesh = config.mesh_structs if is_usual else config.mesh.structs(subject.proxy, plain=config.plain_proxy)
     return Struct(
         "inject.SidecarTemplateData",
         {
-            "TypeMeta": Struct("v1.TypeMeta", {"Kind": owner.kind, "APIVersion": owner.api_version}),
-            "DeploymentMeta": Struct("types.NamespacedName", deployment, {"String": lambda: full_name}),
+            "TypeMeta": ObjectStruct("v1.TypeMeta", {"kind": owner.kind, "apiVersion": owner.api_version}),
+            "DeploymentMeta": ObjectStruct("types.NamespacedName", deployment),
             "ObjectMeta": ObjectStruct("v1.ObjectMeta", {**metadata, "annotations": known} if unknown else metadata),
             "Spec": ObjectStruct("v1.PodSpec", spec),
             "ProxyConfig": proxy,
@@ -107,8 +108,8 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
             "NativeSidecars": subject.settings.uses_native_sidecar(spec),
             "ProxyImage": image_of(config.values, "proxy", subject.proxy.image_type or None if image_type is None else image_type),
             "ProxyInitImage": image_of(config.values, "proxy_init", image_type),
-            "ProxyUID": uid,
-            "ProxyGID": gid,
+            "ProxyUID": Int64(uid),
+            "ProxyGID": Int64(gid),
             "InboundTrafficPolicyMode": config.mesh.inbound_policy,
             "CompliancePolicy": subject.settings.compliance_policy,
             "EstimatedConcurrency": estimate_concurrency(subject.proxy, annotations, config.values),

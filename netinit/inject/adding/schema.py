@@ -1,42 +1,55 @@
-"""Template data: the data files that list its types, scalars and collections, and mappings that are filled on access.
-
-A line of such a file is `TYPE: FIELD[=NAME IN THE SOURCE]:TYPE[/MARK] ...`.
-"""
+"""Template data: the data files that list its types, scalars, collections, methods, and mappings that are filled on access."""
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from netinit.base.data import read_data
 from netinit.base.tree import mapping, sequence, string, strings
-from netinit.golang.template.values import Int32, Int64, StringMap, TypedList, TypedMap, Uint32, Uint64
+from netinit.golang.template.values import (
+    Function,
+    FunctionError,
+    Int32,
+    Int64,
+    NamedType,
+    StringMap,
+    TypedList,
+    TypedMap,
+    Uint32,
+    Uint64,
+)
 
 
-class Field(NamedTuple):
-    """A field of a type: its name in JSON and in the source (Go or a .proto file), its type, and the data file's mark."""
+class Signature(NamedTuple):
+    """A method: whether only a pointer has it, and the Go types of its parameters and results."""
 
-    json_name: str
-    source_name: str
-    kind: str
-    mark: str
+    of_pointer: bool
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
 
 
 @functools.cache
-def read_types(file: str) -> Mapping[str, str]:
-    """Return the types that a file of the package's data lists, each with the text of its fields."""
-    lines = (line.partition(":") for line in read_data(file).splitlines() if not line.startswith("#"))
-    return {name: fields for name, _, fields in lines}
+def read_types(file: str) -> Mapping[str, Any]:
+    """Return a data file of types; its entry `about` describes it."""
+    return mapping(json.loads(read_data(file)))
 
 
-def read_fields(text: str, name_in_source: Callable[[str], str]) -> Iterator[Field]:
-    """Yield the fields of a type; `name_in_source` derives this name from JSON's where the text gives none."""
-    for entry in text.split():
-        names, _, kind = entry.partition(":")
-        kind, _, mark = kind.partition("/")
-        name, _, in_source = names.partition("=")
-        yield Field(name, in_source or name_in_source(name), kind, mark)
+@functools.cache
+def signatures(file: str, go_type: str) -> Mapping[str, Signature]:
+    """Return the methods of a type and of pointers to it."""
+    told, found = read_types(file), {}
+    for number in told["have"].get(go_type, ()):
+        for name, method in told["methods"][number].items():
+            takes, gives = (tuple(_own(one, go_type) for one in method.get(part, ())) for part in ("takes", "gives"))
+            found[name] = Signature(method.get("pointer", False), takes, gives)
+    return found
+
+
+def _own(written: str, go_type: str) -> str:
+    return written[:-1] + go_type if written.lstrip("*[]") == "T" else written
 
 
 class LazyMapping(Mapping[str, Any]):
@@ -64,6 +77,38 @@ class LazyMapping(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+Methods: TypeAlias = "Mapping[str, Callable[..., Any]]"
+
+
+def methods_of(
+    file: str, go_type: str, own: Methods, *, has_address: bool = True, basic: Callable[[str], str] = str
+) -> Mapping[str, Function]:
+    """Return the methods that a value of this type has in a template, bound to the functions that do their work.
+
+    `own`: these functions by name; a method without one fails when it is called. `has_address`: whether pointers'
+    methods are among them. `basic` returns what a parameter's type is made of.
+    """
+    known = signatures(file, go_type)
+
+    def make(name: str) -> Function:
+        method = known[name]
+        params = [one if basic(one) == one else NamedType(one, basic(one)) for one in method.takes]
+        return Function(own[name] if name in own else Missing(go_type, name), *params, results=method.gives)
+
+    return LazyMapping(known if has_address else [name for name, method in known.items() if not method.of_pointer], make)
+
+
+class Missing:
+    """The function of a method that Go has and templates here have not."""
+
+    def __init__(self, go_type: str, name: str) -> None:
+        self._go_type, self._name = go_type, name
+
+    def __call__(self, *_arguments: Any) -> Any:
+        """Raise FunctionError."""
+        raise FunctionError(f"{self._go_type} has the method {self._name} in Go, but not here")
 
 
 def whole(value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.inject.adding.kubernetes_types import canonical, round_up
+from netinit.inject.adding.quantities import canonical, round_up
 from sweeps import together
 
 RECORDED = [
