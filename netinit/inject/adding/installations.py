@@ -25,7 +25,7 @@ from netinit.inject.adding.values import TEXT_VALUES, merge_values
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
 _HAS_KIND = re.compile(r"^(?:kind|\"kind\") *:|\A\s*\{", re.MULTILINE)
-_NOTHING = ("", "---", "null", "{}")  # lines that set nothing
+_NOTHING = ("", "---", "null")  # lines that say nothing, where {} says that nothing is set
 _HAS_MORE = re.compile(r"^---(?:\s|\Z)", re.MULTILINE)
 _CONFIG_MAP, _OPERATOR, _MAISTRA, _LIST = "ConfigMap", "IstioOperator", "ServiceMeshControlPlane", "List"
 _WITH_VALUES = (_OPERATOR, "Istio", "IstioRevision")  # of istioctl, and of the Sail operator

@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_is_an_error_also_where_no_pod_is_injected(run,
     assert "--valuesFile: nowhere.yaml: cannot be read" in done.err
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n---\n", "null\n", "{}\n", "# a\n---\n# b"])
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n---\n", "null\n", "# a\n---\n# b"])
 @pytest.mark.parametrize("command", ["lint pod.yaml", "inject -f pod.yaml", "check-inject -f pod.yaml"])
 @pytest.mark.parametrize("option", ["injectConfigFile", "meshConfigFile", "valuesFile"])
 def test_an_empty_file_is_refused(run, folder, command, text, option):
@@ -56,3 +56,9 @@ def test_an_empty_file_is_refused(run, folder, command, text, option):
     done = run(f"netinit {command} --{option} empty.yaml")
     assert (done.code, done.out) == (1, "")
     assert f"--{option}: the file is empty, and sets nothing; leave the option out" in done.err
+
+
+@pytest.mark.parametrize("option", ["meshConfigFile", "valuesFile"])
+def test_a_file_that_says_that_nothing_is_set_is_taken(run, folder, option):
+    (folder / "none.yaml").write_text("{}\n")
+    assert run(f"netinit inject -f pod.yaml --image a/b:1 --{option} none.yaml").code == 0
