@@ -301,6 +301,8 @@ def _admission(frame: Frame, go_type: str, at: syntax.Expression) -> tuple[type 
     """Return the Python type that needs no check for this parameter, and the check for others."""
 
     def admit(value: Any) -> Any:
+        if getattr(value, "go_type", "") == go_type:  # most arguments of a type of their own fit
+            return value
         try:
             return check_argument(value, go_type)
         except FunctionError as problem:
