@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from netinit.base.errors import TooManyPartsError
 from netinit.base.snapshot import Snapshot
@@ -37,7 +38,9 @@ def only_order_differs(
     try:
         for family in plan.families:
             live = resolve_sets(kernel.join(family, SOURCES[backend]), contents)
-            planned, around = with_plan(live, plan), {family: host.surroundings_of(snapshot, family)}
+            # What the plan adds beside its rules is compared elsewhere: here both sides are on the same host.
+            planned = replace(with_plan(live, plan), addresses=live.addresses, local_marks=live.local_marks)
+            around = {family: host.surroundings_of(snapshot, family)}
             spaces = make_spaces([{family: planned}, {family: live}], around, free=not host.is_simple(snapshot, family))
             if any(compare(divide(space, planned), divide(space, live)) for space in spaces):
                 return False
