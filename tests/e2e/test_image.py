@@ -330,6 +330,7 @@ spec: {containers: [{name: app, image: app}]}
 SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("--help",), 0, "Look:"),
     (("version",), 0, netinit.__version__),
+    (("help", "NI106"), 0, "NI106 (unknown-annotation)"),
     (("completion", "bash"), 0, "_NETINIT_COMPLETE"),
     (("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
     (("explain", "--to", "10.1.2.3:443", "--uid", "1000", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
