@@ -235,7 +235,7 @@ def _by_name(value: Any) -> dict[str, Any] | None:
 
 
 class Documented(NamedTuple):
-    """A difference listed in docs/differences.md: section, row, and how to recognize it."""
+    """A difference listed on the page of differences from Istio: section, row, and how to recognize it."""
 
     section: str
     row: str

@@ -13,7 +13,7 @@ from netinit.installation.linting import HOOKS, ByKind, InstallationFinding, fin
 from netinit.options import BACKENDS
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
-OLDEST_TESTED_KERNEL = (6, 1)  # docs/kernels.md
+OLDEST_TESTED_KERNEL = (6, 1)  # the page on kernels
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern

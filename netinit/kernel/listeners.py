@@ -5,10 +5,10 @@ Sockets that belong to one connection are not asked for, so that an answer is as
 
 from __future__ import annotations
 
-import posix
 from _struct import pack, unpack_from
 
 from netinit.base.listeners import Listener, Listeners
+from netinit.base.system import posix
 from netinit.kernel.netlink import Netlink, read_attributes
 from netinit.kernel.tcp_sockets import (
     AF_INET,

@@ -1,6 +1,6 @@
 """Findings of lint and audit with their stable codes, and which of them are accepted. Pure.
 
-docs/findings.md is generated from netinit/data/findings.json.
+The page of findings is generated from netinit/data/findings.json.
 """
 
 from __future__ import annotations

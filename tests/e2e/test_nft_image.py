@@ -13,7 +13,7 @@ from lab_state import describe_state
 from laboratory import Pod
 
 MEGABYTE = 1 << 20
-MOST = 46 * MEGABYTE
+MOST = 45 * MEGABYTE
 WORDS = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020")
 
 

@@ -74,7 +74,9 @@ def test_a_connection_that_goes_past_the_proxy_is_a_difference_on_request_alone(
         assert made.fate == ("ok", "ok")
         assert verify(programmed).returncode == 0
         found = verify(programmed, "--connections")
-        line, *_ = found.stdout.splitlines()
+        line, count, *listening = found.stdout.splitlines()
+        assert count.startswith("1 difference from the plan of ")
+        assert listening == [f"then: nothing listens on {port} (the proxy is not up): the connection is refused (NI301)" for port in (15001, 15006)]
         assert found.returncode == 3
         assert line.startswith("bypassing: IPv4: connection from 10.77.0.2:")
         assert f"to {OUTSIDE}:{PORT}, of user 1000" in line
