@@ -6,7 +6,10 @@ a feature of the kernel is asked what it lacks, and tried without the promises t
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NetinitError
+from netinit.options import Options, kinds
 from netinit.pods.backend_choice import Observed, Survey
 from netinit.pods.transaction import Task
 from netinit.rules.promises import NeededError, describe_open, find_broken, leave_out, name_missing, read_record
@@ -53,6 +56,15 @@ def find_left(backend: Backend, plan: Plan) -> tuple[Left, str]:
         return {}, ""
 
 
+def _name_switches(backend: Backend, plan: Plan) -> str:
+    """Return the end of an error that names the switches whose rules alone need what the kernel lacks; empty if others do, too."""
+    with suppress(OSError, ValueError, NetinitError):
+        found = {rule.origin for rules in backend.find_unsupported(plan).values() for rule in rules if not rule.promise}
+        if found and all(one and one.option and Options.flag(one.option).kind is kinds.SWITCH for one in found):
+            return f"; only {', '.join(sorted([one.label for one in found if one]))} needs it: leave that out to do without"
+    return ""
+
+
 def apply_without(
     task: Task, survey: Survey, failures: dict[str, BackendUnavailableError],
     act: Callable[[Observed, tuple[Observed, ...], Task], Result],
@@ -70,6 +82,7 @@ def apply_without(
         own = task.for_backend(name)
         left, missing = find_left(chosen.backend, own.plan)
         if not left:
+            failures[name] = KernelFeatureError(f"{failures[name]}{_name_switches(chosen.backend, own.plan)}")
             continue
         if own.options.require_capture:
             failures[name] = KernelFeatureError(f"{failures[name]}; {HOW}: {describe_open(left, missing)}")
