@@ -144,6 +144,7 @@ def test_text_of_several_pods_says_each_thing_once_what_to_act_on_first():
     because: rule 2
     to close it: delete the rule
     example: TCP to 192.0.2.1:80
+    at: web.yaml:7:9
 ✔ goes to the proxy on 15001
     in 3 pods: Pod "web", Pod quiet, Pod still
     TCP out
