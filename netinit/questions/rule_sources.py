@@ -17,7 +17,7 @@ from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
-from netinit.questions.option_names import name_options
+from netinit.questions.option_names import name_options, translate
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.infer_options import find_other_values
 from netinit.rules.layouts import plan
@@ -82,7 +82,8 @@ def find_planned(
         made[bare] = _make_rules(*bare, read_servers)
     known = (*bare, *_deciding(facts)) if facts else bare
     if known not in made:
-        made[known] = (_with_facts(made[bare][0], facts), made[bare][1])
+        rules = _with_facts(made[bare][0], facts)
+        made[known] = (rules, tuple([translate(one, rules.names) for one in made[bare][1]]))
     rules, more = made[known]
     return RuleSource(facts.name if facts else "the options", rules, notes, warnings + more, facts)
 

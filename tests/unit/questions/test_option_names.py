@@ -81,3 +81,10 @@ def test_what_the_template_writes_for_a_plugin_is_not_taken_for_the_authors(run,
     (tmp_path / "values.yaml").write_text(f"{VALUES}\nistio_cni: {{enabled: true}}\n")
     done = run(["netinit", "explain", "--pod", f"{tmp_path}/pod.yaml", "--valuesFile", f"{tmp_path}/values.yaml", "--to", "10.2.3.4:5433"])
     assert "(value global.proxy.excludeOutboundPorts)" in done.out, done.out + done.err
+
+
+def test_warnings_about_a_pods_options_name_its_annotations(run, tmp_path):
+    (tmp_path / "pod.yaml").write_text(POD.replace("ANNOTATIONS", "a: b") + 'status: {podIPs: [{ip: 10.0.0.9}, {ip: "fd00::9"}]}\n')
+    done = run(["netinit", "explain", "--pod", f"{tmp_path}/pod.yaml", "--to", "10.2.3.4:80"])
+    assert 'annotation netinit.io/ipv6: "on", so that the proxy gets it' in done.err
+    assert "--" not in done.err
